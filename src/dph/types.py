@@ -1,0 +1,113 @@
+"""The plain data that every stage passes on: problems, completions, verdicts, rollouts and groups.
+
+Everything here is frozen and JSON-able, and knows nothing of torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, NotRequired, TypedDict
+
+FinishReason = Literal["stop", "length"]
+
+
+class Message(TypedDict):
+    """One turn of a chat, as tokenizers' chat templates take it."""
+
+    role: str
+    content: str
+    name: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One verifiable problem."""
+
+    id: str
+    """Unique within its problem set, and stable: seeds of sampling are derived from it."""
+    prompt: str | tuple[Message, ...]
+    """Plain text, or a chat that goes through the tokenizer's chat template."""
+    answer: Any
+    """What the verifier compares with (gold SQL, a number, a list of accepted answers); JSON-able."""
+    task: str
+    """Name of the verifier that judges responses: "sql", "math", "exact", or one that a plug-in registered."""
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    """What the verifier or a report needs besides: database path, question kind, difficulty; JSON-able."""
+
+
+class Outcome(StrEnum):
+    """How the judging of one response ended."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    NO_ANSWER = "no_answer"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    INFRA_ERROR = "infra_error"
+    GOLD_ERROR = "gold_error"
+
+
+UNSCORED = frozenset({Outcome.INFRA_ERROR, Outcome.GOLD_ERROR})
+"""Outcomes that say nothing about the response: such rows leave the group instead of counting as wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's judgement of one response."""
+
+    outcome: Outcome
+    reward: float
+    detail: str = ""
+
+    @property
+    def correct(self) -> bool:
+        return self.outcome is Outcome.CORRECT
+
+    @property
+    def scored(self) -> bool:
+        """False where the judging itself failed."""
+        return self.outcome not in UNSCORED
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How responses are drawn. Temperature 0 means greedy decoding."""
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a sampler returns for one response."""
+
+    token_ids: Sequence[int]
+    """The response's tokens; the closing EOS is included when it was generated."""
+    logprobs: Sequence[float]
+    """Log-probability of each token under the *untruncated* distribution at the sampling temperature
+    (at temperature 1 for greedy decoding); same length as token_ids."""
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A completion with its text and verdict."""
+
+    completion: Completion
+    text: str
+    verdict: Verdict
+
+    @property
+    def reward(self) -> float:
+        return self.verdict.reward
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All rollouts of one problem; advantages are relative to the group."""
+
+    problem: Problem
+    prompt_ids: Sequence[int]
+    rollouts: Sequence[Rollout]

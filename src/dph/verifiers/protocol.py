@@ -1,0 +1,70 @@
+"""What a verifier is, and the table of verifiers by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from dph.errors import UserError
+from dph.types import Problem, Verdict
+
+
+class Verifier(Protocol):
+    """Judges responses. Implementations never raise for what a model wrote: they return a typed verdict."""
+
+    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Judge (problem, response text) pairs; verdicts come back in the same order."""
+        ...
+
+    def close(self) -> None:
+        """Stop worker processes and free files; further calls to verify may start them again."""
+        ...
+
+
+_FACTORIES: dict[str, Callable[..., Verifier]] = {}
+
+
+def register_verifier(name: str) -> Callable[[Callable[..., Verifier]], Callable[..., Verifier]]:
+    """Decorator: make a verifier class (or factory) available to problems whose `task` is `name`."""
+
+    def add(factory: Callable[..., Verifier]) -> Callable[..., Verifier]:
+        _FACTORIES[name] = factory
+        return factory
+
+    return add
+
+
+class Verifiers:
+    """Sends each problem to the verifier named by its `task`; verifiers are made when first needed."""
+
+    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """options: keyword arguments for each verifier's factory, by verifier name."""
+        self._options = dict(options or {})
+        self._made: dict[str, Verifier] = {}
+
+    def _get(self, name: str) -> Verifier:
+        if name not in self._made:
+            if name not in _FACTORIES:
+                known = ", ".join(sorted(_FACTORIES))
+                raise UserError(f"no verifier is named {name!r}; known are: {known}")
+            self._made[name] = _FACTORIES[name](**self._options.get(name, {}))
+        return self._made[name]
+
+    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        by_task: dict[str, list[int]] = {}
+        for index, (problem, _) in enumerate(items):
+            by_task.setdefault(problem.task, []).append(index)
+        verdicts: dict[int, Verdict] = {}
+        for task, indices in by_task.items():
+            judged = self._get(task).verify([items[i] for i in indices])
+            verdicts.update(zip(indices, judged, strict=True))
+        return [verdicts[i] for i in range(len(items))]
+
+    def close(self) -> None:
+        for verifier in self._made.values():
+            verifier.close()
+        self._made.clear()
+
+    def __enter__(self) -> "Verifiers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
