@@ -1,0 +1,55 @@
+"""What every worker process does: limit itself, say that it is ready, answer one JSON line with one JSON line.
+
+Workers import nothing but the standard library here, so that a fresh one is ready in a few hundredths of a second.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+
+
+def _limit_memory(memory_mb: int) -> None:
+    """Cap the address space, forbid writing files and core dumps (POSIX; elsewhere the parent's limits remain)."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for kind, value in (("RLIMIT_AS", memory_mb << 20), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0)):
+        try:
+            resource.setrlimit(getattr(resource, kind), (value, value))
+        except (ValueError, OSError):  # a system that does not enforce this limit
+            continue
+
+
+def limit_cpu(seconds: float) -> None:
+    """Let this process use about `seconds` more CPU time: it dies even if the parent that should kill it is gone."""
+    try:
+        import resource
+    except ImportError:
+        return
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    soft = int(usage.ru_utime + usage.ru_stime + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+
+
+def send(message: Message) -> None:
+    """Write one message to the parent."""
+    sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def serve(handle: Callable[[Message], Message], memory_mb: int) -> None:
+    """Answer requests until the parent closes the pipe.
+
+    A handler may `send({"extend": seconds})` before its answer to say that a new phase begins that may take so long.
+    """
+    if hasattr(signal, "SIGINT"):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    _limit_memory(memory_mb)
+    send({"ready": True})
+    for line in sys.stdin.buffer:
+        send(handle(json.loads(line)))
