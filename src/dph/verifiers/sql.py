@@ -162,7 +162,7 @@ class SqlVerifier:
             "gold": self._rule.prepare_gold(gold),
             "gold_timeout": self._gold_timeout,
             "timeout": self._timeout,
-            "limit": self._timeout + _GRACE,
+            "grace": _GRACE,
         }
         if predicted is not None:
             payload |= {
@@ -170,7 +170,7 @@ class SqlVerifier:
                 "comparator": self._rule.name,
                 "ordered": self._rule.ordered(gold),
             }
-        return Request(payload, max(self._timeout, self._gold_timeout) + _GRACE)
+        return Request(payload, self._timeout + _GRACE)
 
     def _verdict(self, outcome: Outcome, detail: str) -> Verdict:
         return Verdict(outcome, self._rewards.get(outcome, 0.0), detail)

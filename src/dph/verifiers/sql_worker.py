@@ -76,9 +76,10 @@ class SqlWorker:
         key = (request["uri"], request["stamp"], request["gold"])
         gold = self._golds.get(key)
         if gold is None:
+            send({"extend": request["gold_timeout"] + request["grace"]})
             gold = self._execute(request, request["gold"], request["gold_timeout"])
             self._golds.put(key, gold, 1 + len(gold.rows) * gold.width)
-            send({"extend": request["limit"]})  # the prediction's time begins now
+            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
         return gold
 
     def _execute(self, request: Message, sql: str, timeout: float) -> Result:
