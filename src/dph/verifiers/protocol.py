@@ -14,6 +14,14 @@ class Verifier(Protocol):
         """Judge (problem, response text) pairs; verdicts come back in the same order."""
         ...
 
+    def check(self, problems: Sequence[Problem]) -> dict[str, str]:
+        """Problems whose gold answer cannot be judged against (it fails to execute, cannot be read …): id → reason.
+
+        Called once, when problems are loaded. Raises UserError when nothing could be judged at all, such as for a
+        missing database.
+        """
+        ...
+
     def close(self) -> None:
         """Stop worker processes and free files; further calls to verify may start them again."""
         ...
@@ -57,6 +65,15 @@ class Verifiers:
             judged = self._get(task).verify([items[i] for i in indices])
             verdicts.update(zip(indices, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
+
+    def check(self, problems: Sequence[Problem]) -> dict[str, str]:
+        by_task: dict[str, list[Problem]] = {}
+        for problem in problems:
+            by_task.setdefault(problem.task, []).append(problem)
+        broken: dict[str, str] = {}
+        for task, members in by_task.items():
+            broken.update(self._get(task).check(members))
+        return broken
 
     def close(self) -> None:
         for verifier in self._made.values():

@@ -1,0 +1,81 @@
+"""From settings to objects: the task with its problems, the verifiers, the sampler."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from dph.config import SamplerConfig, TaskConfig, VerifierConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.samplers.protocol import Sampler
+from dph.tasks import Task, load_task
+from dph.types import Problem
+from dph.verifiers import Verifiers
+
+
+def load_plugin(name: str) -> None:
+    """Import a module of the user's, by module name or path of a .py file, so that what it registers is known."""
+    try:
+        if name.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            importlib.import_module(name)
+    except (ModuleNotFoundError, FileNotFoundError) as error:
+        raise UserError(f"cannot import the plug-in {name!r}: {error}") from error
+
+
+def _value(text: str) -> str | int | float | bool:
+    """An option's value: numbers and true/false are read as such."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def make_task(config: TaskConfig) -> Task:
+    """The task that the settings name, made with its options."""
+    return load_task(config.name, **{key: _value(value) for key, value in config.options.items()})
+
+
+def select(task: Task, split: str, limit: int = 0) -> list[Problem]:
+    """Problems of a split, at most `limit` of them (0: all), with unique ids. Raises UserError when there are none."""
+    problems = task.problems(split)
+    if not problems:
+        raise UserError(f"the split {split!r} holds no problem")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise UserError(f"the split {split!r} holds the id {problem.id!r} twice; ids must be unique")
+        seen.add(problem.id)
+    return problems[:limit] if limit else problems
+
+
+def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
+    """The task and the problems of its one split."""
+    task = make_task(config)
+    return task, select(task, config.split, config.limit)
+
+
+def make_verifiers(config: VerifierConfig) -> Verifiers:
+    """The verifiers, each with the settings that concern it."""
+    common = {"workers": config.workers, "timeout": config.timeout}
+    sql = {**common, "comparator": config.comparator, "reward": config.reward}
+    return Verifiers({"sql": sql, "math": common})
+
+
+def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
+    """The sampler that the settings name."""
+    if config.engine == "hf":
+        from dph.samplers.hf import HFSampler
+
+        return HFSampler(policy, config.rows)
+    raise UserError(f"no sampler engine is named {config.engine!r}; known is: hf")

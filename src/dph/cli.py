@@ -1,0 +1,173 @@
+"""The command line: `dph STAGE [--preset NAME …] [--config FILE …] [--plugin MODULE …] [--resume] [settings …]`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+import dph
+from dph.config import STAGES, from_dict, merge_settings, preset_names
+from dph.errors import UserError
+
+
+def _sft(config: Any, resume: bool) -> object:
+    from dph.stages.sft import sft
+
+    return sft(config, resume=resume)
+
+
+def _presample(config: Any, resume: bool) -> object:
+    from dph.stages.presample import presample
+
+    return presample(config, resume=resume)
+
+
+def _train(config: Any, resume: bool) -> object:
+    from dph.stages.train import train
+
+    return train(config, resume=resume)
+
+
+def _eval(config: Any, resume: bool) -> object:
+    from dph.stages.evaluate import evaluate
+
+    return evaluate(config, resume=resume)
+
+
+def _report(config: Any, resume: bool) -> object:
+    from dph.stages.report import report
+
+    runs = [Path(run) for run in config.runs]
+    if not runs or not config.out:
+        raise UserError("dph report needs runs and a directory to write: dph report --runs RUN … --out DIRECTORY")
+    return report(runs, Path(config.out), base=config.base, title=config.title)
+
+
+def _demo(config: Any, resume: bool) -> object:
+    from dph.stages.demo import demo
+
+    return demo(config)
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
+    "demo": ("the whole story in the embedded world, in minutes, without network or GPU", _demo),
+    "sft": ("supervised training on prompt/response rows", _sft),
+    "presample": ("split prompts by what the reference policy masters; store its correct responses", _presample),
+    "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
+    "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
+    "report": ("table, figures and a page from several runs", _report),
+}
+
+_COMMON = """Common flags, before or between the settings:
+  --preset NAME   settings by name; may be repeated, later ones go before
+  --config FILE   settings from a TOML file; goes before presets, flags go before both
+  --plugin FILE   import a Python file or module that registers tasks, verifiers or divergences
+  --resume        go on with an interrupted run in the same --out directory
+
+Presets: """
+
+
+@dataclass(frozen=True, slots=True)
+class CommonFlags:
+    """What every stage's command line has besides its settings."""
+
+    presets: list[str]
+    files: list[Path]
+    plugins: list[str]
+    resume: bool
+    rest: list[str]
+
+
+def split_common(arguments: Sequence[str]) -> CommonFlags:
+    """Take the common flags out of a command line. Raises UserError for a flag without its value."""
+    found: dict[str, list[str]] = {"--preset": [], "--config": [], "--plugin": []}
+    rest: list[str] = []
+    queue, resume = list(arguments), False
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--resume":
+            resume = True
+        elif name in found:
+            if not equals:
+                if not queue or queue[0].startswith("--"):
+                    raise UserError(f"{name} needs a value")
+                value = queue.pop(0)
+            found[name].append(value)
+        else:
+            rest.append(word)
+    files = [Path(text) for text in found["--config"]]
+    return CommonFlags(found["--preset"], files, found["--plugin"], resume, rest)
+
+
+def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
+    """The settings of a stage from a command line: preset < file < flags."""
+    common = split_common(arguments)
+    default = from_dict(STAGES[stage], merge_settings(stage, common.presets, common.files))
+    description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
+    settings = tyro.cli(
+        STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest
+    )
+    return settings, common
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
+    return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 0 done, 2 the user can mend it (one sentence), 130 interrupted, 1 a bug (traceback)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        sys.exit(0 if words else 2)
+    if words[0] == "--version":
+        print(dph.__version__)
+        return
+    try:
+        _run(words[0], words[1:])
+    except UserError as error:
+        _complain(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command with --resume goes on from the last checkpoint")
+        sys.exit(130)
+
+
+def _run(command: str, arguments: Sequence[str]) -> None:
+    if command not in COMMANDS:
+        raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
+    settings, common = parse(command, arguments)
+    if common.plugins:
+        from dph.build import load_plugin
+
+        for plugin in common.plugins:
+            load_plugin(plugin)
+    try:
+        COMMANDS[command][1](settings, common.resume)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+            raise UserError(
+                "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
+                "--model.gradient-checkpointing; --resume goes on from the last checkpoint"
+            ) from error
+        raise
+    except OSError as error:
+        if error.errno in (13, 28, 30):  # no permission, disk full, read-only file system
+            raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
+        raise
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True).print(f"dph: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

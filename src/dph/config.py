@@ -1,0 +1,536 @@
+"""Settings of every stage: frozen dataclasses, filled from presets, then files, then command-line flags.
+
+Unknown keys are errors. The resolved settings are written into each run directory as TOML that can be fed back with
+`--config`.
+"""
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dph.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The policy's model."""
+
+    path: str = ""
+    """Hub name or local directory of a causal language model."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 runs matrix products in bfloat16 by autocast; weights and optimizer state stay in fp32."""
+    device: str = "auto"
+    """"auto" takes a GPU where there is one; otherwise any torch device name."""
+    attention: str = "sdpa"
+    """Attention implementation as transformers names it."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    lora_rank: int = 0
+    """Train low-rank adapters of this rank (needs the extra `peft`); 0 trains all weights."""
+    lora_alpha: int = 32
+    """Scale of the adapters."""
+    lora_targets: str = "all-linear"
+    """Module names for adapters, separated by commas, or "all-linear"."""
+    trust_remote_code: bool = False
+    """Allow a hub model to run code of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """Where problems come from."""
+
+    name: str = "minisql"
+    """Task name: minisql, records (your own JSONL/Parquet), spider, bird, …"""
+    split: str = "train"
+    """Split of the task; several for evaluation, separated by commas."""
+    limit: int = 0
+    """Use only the first so many problems of a split; 0 uses all."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierConfig:
+    """How responses are judged."""
+
+    comparator: str = "strict"
+    """Rule for comparing SQL results: strict, bird, spider or paper."""
+    reward: str = "binary"
+    """Reward scheme: binary (1/0), or arctic (1 correct, 0.1 executes, 0 otherwise)."""
+    workers: int = 1
+    """Worker processes that execute queries and grade mathematics."""
+    timeout: float = 5.0
+    """Seconds that one response may take to be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerConfig:
+    """How responses are generated."""
+
+    engine: str = "hf"
+    """hf (built in), or vllm (extra)."""
+    rows: int = 256
+    """Responses decoded together at most; lower it when memory runs out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig:
+    """What is generated for each step."""
+
+    prompts: int = 128
+    """Prompts per step, over all processes."""
+    n: int = 16
+    """Responses per prompt (the group)."""
+    temperature: float = 1.0
+    """Sampling temperature; log-probabilities of training are taken at the same temperature."""
+    top_p: float = 1.0
+    """Nucleus sampling: keep the smallest set of tokens with this much probability."""
+    max_tokens: int = 1024
+    """Longest response, in tokens."""
+    max_prompt_tokens: int = 4096
+    """Problems with a longer prompt are excluded, and counted."""
+    old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
+    """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
+    takes the sampler's where they are exact (the built-in sampler in fp32)."""
+    mask_truncated: bool = False
+    """Leave responses cut off at max_tokens out of the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlongConfig:
+    """DAPO's soft penalty for long responses."""
+
+    buffer: int = 0
+    """Length of the penalty zone before max_tokens; 0 switches it off."""
+    penalty: float = 1.0
+    """Penalty at and beyond max_tokens; it grows linearly from 0 over the zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSamplingConfig:
+    """DAPO's refill: groups that are all correct or all wrong are dropped and replaced."""
+
+    enabled: bool = False
+    """Drop constant groups and draw further prompts in their place."""
+    max_attempts: int = 4
+    """Rounds of drawing at most, the first included; after that the step goes on with what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossConfig:
+    """The objective (METHOD: eqs. 5–7, App. D and E)."""
+
+    clip_low: float = 0.2
+    """ε_low of PPO-clip."""
+    clip_high: float = 0.28
+    """ε_high of PPO-clip."""
+    dual_clip: float = 0.0
+    """Lower bound c > 1 on the objective for negative advantages (dual clip); 0 switches it off."""
+    aggregation: Literal["token", "sequence", "dr_grpo"] = "token"
+    """How exploration tokens are averaged: over all tokens; per sequence, then over sequences; or over a constant length."""
+    dr_grpo_length: int = 1024
+    """The constant length of dr_grpo aggregation, in tokens."""
+    divergence: str = "js"
+    """Rehearsal divergence: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that a plug-in registered."""
+    alpha: float = 0.5
+    """α of the alpha divergence, 0 < α < 1."""
+    eta: float = 0.2
+    """η, weight of the rehearsal term; 0 switches it off."""
+    reduction: Literal["pooled", "per_set"] = "pooled"
+    """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
+    estimator: Literal["generator", "definition"] = "generator"
+    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
+    official: bool = False
+    """Reproduce the authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
+    js_scale: float = 1.0
+    """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
+    kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"
+    """KL penalty on rollouts (baselines); needs a reference model."""
+    kl_coef: float = 0.0
+    """β of the KL penalty."""
+    entropy_coef: float = 0.0
+    """Weight of an entropy bonus on rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """The optimizer: AdamW."""
+
+    lr: float = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after warm-up."""
+    warmup_steps: int = 0
+    """Optimizer steps of linear warm-up."""
+    beta1: float = 0.9
+    """Decay of the first moment."""
+    beta2: float = 0.999
+    """Decay of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay."""
+    grad_clip: float = 1.0
+    """Largest gradient norm; 0 switches clipping off."""
+    minibatches: int = 2
+    """Optimizer steps per step's rollouts."""
+    tokens_per_microbatch: int = 16384
+    """Tokens, padding included, that pass through the model at once; lower it when memory runs out."""
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalConfig:
+    """The near-perfect set D_pef and the stored responses of the reference policy."""
+
+    path: str = ""
+    """Run directory of `dph presample`."""
+    rows: int = 0
+    """Stored responses per step, over all processes; 0 trains without rehearsal."""
+    check_rows: int = 4
+    """Stored rows whose log-probabilities are recomputed at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorConfig:
+    """Evaluation during training."""
+
+    every: int = 0
+    """Evaluate after every so many steps (and before the first); 0 never."""
+    split: str = "dev"
+    """Split of the training task that is evaluated."""
+    limit: int = 64
+    """Problems used, from the front of the split."""
+    n: int = 16
+    """Samples per problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """`dph train`: reinforcement learning from a presampled partition."""
+
+    out: str = ""
+    """Run directory to write."""
+    method: str = "custom"
+    """Name of the method, for tables."""
+    seed: int = 0
+    """Seed of everything."""
+    steps: int = 100
+    """Training steps; each takes `optim.minibatches` optimizer steps."""
+    prompts: Literal["all", "explore"] = "all"
+    """Which prompts are sampled: the whole training set (baselines) or the exploration set D_exp."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
+    overlong: OverlongConfig = field(default_factory=OverlongConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    checkpoint_every: int = 20
+    """Steps between checkpoints; the last step is always saved."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that are kept."""
+    tracker: Literal["none", "wandb", "trackio"] = "none"
+    """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresampleConfig:
+    """`dph presample`: split the prompts by what the reference policy masters, and store its correct responses."""
+
+    out: str = ""
+    """Run directory to write."""
+    seed: int = 0
+    """Seed of sampling."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: RolloutConfig = field(default_factory=lambda: RolloutConfig(n=8))
+    threshold: int = 6
+    """Correct responses of `rollout.n` from which a prompt counts as near-perfect."""
+    refine: Literal["move", "discard", "keep"] = "move"
+    """What happens to a near-perfect prompt whose further draw is wrong: it moves to the exploration set, is discarded,
+    or keeps one of its first correct responses."""
+    stored: int = 1
+    """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
+    drop_unsolved: bool = False
+    """Drop prompts without any correct response (the paper does so for mathematics)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalConfig:
+    """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
+
+    out: str = ""
+    """Run directory to write."""
+    label: str = ""
+    """Name in tables; taken from the run that made the model when empty."""
+    seed: int = 12345
+    """Seed of sampling."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: RolloutConfig = field(default_factory=lambda: RolloutConfig(n=32))
+    greedy: bool = True
+    """Also decode greedily."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewModelConfig:
+    """A small Llama-type model made from scratch (used when `model.path` is empty)."""
+
+    tokenizer: Literal["word", "bpe"] = "bpe"
+    """word: lossless word-level vocabulary of the training texts; bpe: byte-level BPE trained on them."""
+    vocab_size: int = 2048
+    """Size of a BPE vocabulary."""
+    hidden: int = 160
+    """Width."""
+    layers: int = 3
+    """Number of layers."""
+    heads: int = 5
+    """Attention heads."""
+    kv_heads: int = 0
+    """Key/value heads; 0 takes as many as attention heads."""
+    intermediate: int = 448
+    """Width of the feed-forward layers."""
+    context: int = 512
+    """Longest sequence, in tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class SftConfig:
+    """`dph sft`: supervised training on prompt/response rows."""
+
+    out: str = ""
+    """Run directory to write; the model is in its folder `model`."""
+    data: str = ""
+    """JSONL or Parquet file with columns prompt and response; empty takes the task's own demonstrations."""
+    seed: int = 0
+    """Seed of weights and order."""
+    steps: int = 450
+    """Optimizer steps."""
+    batch: int = 48
+    """Rows per step, over all processes."""
+    checkpoint_every: int = 200
+    """Steps between checkpoints."""
+    demonstrations: int = 20000
+    """Rows drawn when the task makes its own demonstrations."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    new: NewModelConfig = field(default_factory=NewModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(
+            lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, minibatches=1, tokens_per_microbatch=65536
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConfig:
+    """`dph report`: one table, figures and a page from one or more runs."""
+
+    runs: tuple[str, ...] = ()
+    """Run directories of `dph eval` (and, for curves, of `dph train`)."""
+    out: str = ""
+    """Directory to write."""
+    base: str = "base"
+    """Label of the reference policy's evaluation, for keep and exploration rates."""
+    title: str = "DPH-RL report"
+    """Heading of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoConfig:
+    """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
+
+    out: str = "runs/demo"
+    """Directory for all runs of the demo."""
+    seed: int = 0
+    """Seed of everything but the world."""
+    methods: tuple[str, ...] = ("grpo", "dph_js")
+    """Method presets that are trained and compared."""
+    smoke: bool = False
+    """A few steps only, to see that everything works; its numbers mean nothing."""
+    jobs: int = 2
+    """Runs side by side, one thread each."""
+
+
+def _is_config(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as nested plain dictionaries."""
+    return dataclasses.asdict(config)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def to_toml(config: Any) -> str:
+    """A config as TOML text that `--config` reads back."""
+    lines: list[str] = []
+
+    def table(tree: Mapping[str, Any], path: str) -> None:
+        if path:
+            lines.extend(["", f"[{path}]"])
+        plain = {key: value for key, value in tree.items() if not isinstance(value, Mapping)}
+        lines.extend(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items())
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                table(value, f"{path}.{_toml_key(key)}" if path else _toml_key(key))
+
+    table(to_dict(config), "")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)
+
+
+def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    folder = resources.files("dph") / "presets"
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as dictionaries; UserError when it is missing or not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the settings file {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a valid TOML file: {error}") from error
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in preset_names():
+        raise UserError(f"no preset is named {name!r}; known are: {', '.join(preset_names())}")
+    return tomllib.loads((resources.files("dph") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+STAGES: dict[str, type[Any]] = {
+    "sft": SftConfig,
+    "presample": PresampleConfig,
+    "train": TrainConfig,
+    "eval": EvalConfig,
+    "report": ReportConfig,
+    "demo": DemoConfig,
+}
+"""Settings class of each stage."""
+
+
+def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
+    """Settings of one stage from presets in the order given, then files.
+
+    One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage that knows
+    the key; a table named like a stage holds for that stage and goes before. Inside, a table `for.<method>` applies
+    when that method was chosen, so that a world or model may set, say, η per method.
+    """
+    shared: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    layers = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
+    layers += [(str(path), read_toml(path)) for path in files]
+    fields = {name: {item.name for item in dataclasses.fields(cls)} for name, cls in STAGES.items()}
+    everywhere = set().union(*fields.values())
+    for where, layer in layers:
+        for key in layer:
+            if key not in everywhere and key not in STAGES and key != "for":
+                raise UserError(f"{where} has an unknown key {key!r}; known are: {', '.join(sorted(everywhere))}")
+        _merge(shared, {key: value for key, value in layer.items() if key in fields[stage] or key == "for"})
+        table = layer.get(stage, {})
+        if not isinstance(table, Mapping):
+            raise UserError(f"{where}: {stage!r} must be a table, not {table!r}")
+        _merge(own, table)
+    _merge(shared, own)
+    by_method = shared.pop("for", {})
+    _merge(shared, by_method.get(shared.get("method"), {}))
+    return shared
+
+
+def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = "the settings", default: T | None = None) -> T:
+    """Build a config from nested dictionaries over a default. UserError for unknown keys and wrong types."""
+    default = cls() if default is None else default
+    hints = typing.get_type_hints(cls)
+    known = {item.name for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in known:
+            raise UserError(f"{where} have an unknown key {key!r}; known here are: {', '.join(sorted(known))}")
+        current = getattr(default, key)
+        if _is_config(current):
+            if not isinstance(value, Mapping):
+                raise UserError(f"{where}: {key!r} must be a table, not {value!r}")
+            values[key] = from_dict(type(current), value, f"{where} under {key!r}", current)
+        else:
+            values[key] = _checked(hints[key], value, f"{where}: {key!r}")
+    return dataclasses.replace(default, **values)  # type: ignore[type-var]
+
+
+def _checked(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in arguments:
+            raise UserError(f"{where} must be one of {', '.join(map(repr, arguments))}, not {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{where} must be a list, not {value!r}")
+        return tuple(_checked(arguments[0], item, where) for item in value)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table, not {value!r}")
+        return {str(key): str(item) for key, item in value.items()}
+    if origin in (typing.Union, types.UnionType):
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+    return value
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Dotted keys whose values differ, as "key: old → new" lines."""
+    before, after = flatten(old), flatten(new)
+    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    return [f"{key}: {before.get(key)!r} → {after.get(key)!r}" for key in keys]

@@ -1,0 +1,80 @@
+"""Data parallelism on several processes (torchrun): every process holds the whole policy, sums are reduced globally."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process among all that train together."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls) -> "World":
+        """Join the process group that torchrun describes in the environment; a single process otherwise."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return cls()
+        if not dist.is_initialized():
+            if torch.cuda.is_available():
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def leads(self) -> bool:
+        """True in the one process that writes files and talks to the user."""
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """Which of `count` numbered pieces of work belong to this process."""
+        return range(self.rank, count, self.size)
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Replace every gradient by its sum over processes (in one flat message)."""
+        if self.size == 1:
+            return
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+    def sum_values(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Sums over processes of named numbers; every process must pass the same names."""
+        if self.size == 1:
+            return dict(values)
+        names = sorted(values)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        numbers: Tensor = torch.tensor([values[name] for name in names], dtype=torch.float64, device=device)
+        dist.all_reduce(numbers)
+        return dict(zip(names, numbers.tolist(), strict=True))
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, by rank."""
+        if self.size == 1:
+            return [value]
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, value)
+        return gathered
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def leave(self) -> None:
+        """Leave the process group."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()

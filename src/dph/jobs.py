@@ -1,0 +1,88 @@
+"""Runs of `dph` side by side: a small scheduler for commands that depend on each other."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dph.errors import UserError
+from dph.progress import progress
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One `dph` command."""
+
+    name: str
+    arguments: tuple[str, ...]
+    """Words after `dph`."""
+    needs: tuple[str, ...] = ()
+    """Names of jobs that must have finished before."""
+    threads: int = 1
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+
+def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str) -> None:
+    """Run all jobs, at most `slots` threads at a time, in the order given as far as their needs allow.
+
+    Each job's output goes to `logs/<name>.log`. When one fails, the others are stopped and UserError names it, with its
+    last words. Interrupting stops all.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    waiting, finished = list(jobs), set[str]()
+    running: list[_Running] = []
+    try:
+        with progress(label, len(jobs)) as shown:
+            while waiting or running:
+                free = slots - sum(min(slots, item.job.threads) for item in running)
+                ready = [job for job in waiting if finished.issuperset(job.needs) and min(slots, job.threads) <= free]
+                if ready:
+                    waiting.remove(ready[0])
+                    running.append(_start(ready[0], logs))
+                    shown.advance(0, ", ".join(item.job.name for item in running))
+                    continue
+                if not running:
+                    raise ValueError(f"jobs wait for each other: {', '.join(job.name for job in waiting)}")
+                time.sleep(_POLL_SECONDS)
+                for item in [item for item in running if item.process.poll() is not None]:
+                    running.remove(item)
+                    if item.process.returncode != 0:
+                        raise UserError(f"{item.job.name} failed: {_last_words(item.log)} (whole log: {item.log})")
+                    finished.add(item.job.name)
+                    shown.advance(1, ", ".join(left.job.name for left in running))
+    finally:
+        for item in running:
+            item.process.terminate()
+        for item in running:
+            item.process.wait()
+
+
+def _start(job: Job, logs: Path) -> _Running:
+    log = logs / f"{job.name}.log"
+    threads = str(job.threads)
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dph.cli", *job.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+    return _Running(job, process, log)
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,1 @@
+"""Policies: models with their tokenizers, and the batches they read."""

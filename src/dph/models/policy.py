@@ -1,0 +1,266 @@
+"""A policy: a causal language model with its tokenizer, and the log-probabilities that training needs of it."""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from dph.config import ModelConfig
+from dph.errors import UserError
+from dph.models.batch import Batch
+from dph.types import Message
+
+Entropy = Literal["none", "value", "gradient"]
+
+_LOGIT_ELEMENTS_AT_ONCE = 1 << 25
+"""Logits held at once; more response tokens than fit are taken in chunks that are recomputed in the backward pass."""
+
+_LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Settings of models that change logits after the output embedding; such models take the plain full-logits path."""
+
+
+class Policy:
+    """A causal language model and its tokenizer on one device."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32") -> None:
+        """
+        Args:
+            model: a transformers causal language model, possibly wrapped by peft.
+            tokenizer: its tokenizer; it must have an EOS token.
+            precision: "fp32", or "bf16" for autocast.
+        """
+        if tokenizer.eos_token_id is None:
+            raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
+        self.model, self.tokenizer, self.precision = model, tokenizer, precision
+        eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+        ids = eos if isinstance(eos, (list, tuple)) else [eos]
+        self.eos_ids = frozenset([int(i) for i in ids if i is not None] + [int(tokenizer.eos_token_id)])
+
+    @classmethod
+    def load(cls, config: ModelConfig) -> "Policy":
+        """Load a model by hub name or from a directory. Raises UserError with the reason when that fails."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        if not config.path:
+            raise UserError("no model was named; add --model.path with a directory or a hub name")
+        device = choose_device(config.device)
+        common = {"trust_remote_code": config.trust_remote_code}
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(config.path, **common)
+            model = AutoModelForCausalLM.from_pretrained(
+                config.path, dtype=torch.float32, attn_implementation=config.attention, **common
+            )
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise UserError(_load_failure(config.path, error)) from error
+        model.to(device)  # type: ignore[arg-type]
+        if config.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        if config.lora_rank:
+            model = _add_adapters(model, config)
+        return cls(model, tokenizer, precision=config.precision)
+
+    # Text ------------------------------------------------------------------------------------------------------
+
+    def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
+        """Token ids of a prompt, through the tokenizer's chat template where it has one."""
+        if getattr(self.tokenizer, "chat_template", None):
+            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        text = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+        return self.tokenizer(text)["input_ids"]
+
+    def encode_response(self, text: str) -> list[int]:
+        """Token ids of a response, closed by EOS."""
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], int(self.tokenizer.eos_token_id)]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of a response without special tokens."""
+        return self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    # Model -----------------------------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def context_length(self) -> int:
+        """Longest sequence that the model takes, in tokens."""
+        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+
+    def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
+        """Names and parameters that the optimizer changes, in a fixed order."""
+        return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+    def logprobs(
+        self, batch: Batch, temperature: float = 1.0, *, entropy: Entropy = "none"
+    ) -> tuple[Tensor, Tensor | None]:
+        """Log-probability of every response token, log π_θ(y_t | x, y_<t) at a temperature.
+
+        Rows are padded on the right, where a causal model's tokens never look, so no attention mask is needed.
+
+        Args:
+            batch: B rows with up to T response tokens.
+            temperature: logits are divided by it, as in sampling.
+            entropy: also return the entropy of each token's distribution, in nats: as a "value" without gradient, or
+                with "gradient".
+        Returns:
+            float32 [B, T], and the same for entropies or None; 0 where a row has no token.
+        """
+        with self.autocast():
+            rows, steps = batch.present.nonzero(as_tuple=True)
+            positions = batch.prompt_lengths[rows] - 1 + steps
+            targets = batch.response_ids[rows, steps]
+            head = self._plain_head()
+            if head is None:
+                logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
+                flat, flat_entropy = _token_logprobs(logits[rows, positions], targets, temperature, entropy)
+            else:
+                decoder = self._causal_lm().get_decoder()
+                output = decoder(input_ids=batch.input_ids, use_cache=False)
+                hidden = output.last_hidden_state[rows, positions]
+                flat, flat_entropy = _chunked_logprobs(head, hidden, targets, temperature, entropy)
+        logprobs = flat.new_zeros(batch.present.shape).index_put((rows, steps), flat)
+        if flat_entropy is None:
+            return logprobs, None
+        return logprobs, flat.new_zeros(batch.present.shape).index_put((rows, steps), flat_entropy)
+
+    def reference(self) -> AbstractContextManager[Any]:
+        """Context in which an adapter-trained policy is its own reference: the adapters are switched off."""
+        if not hasattr(self.model, "disable_adapter"):
+            raise RuntimeError("only a policy with adapters holds its own reference")
+        return self.model.disable_adapter()
+
+    def _causal_lm(self) -> Any:
+        return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+
+    def _plain_head(self) -> Any:
+        """The output embedding, or None where the model transforms logits after it."""
+        config = self.model.config
+        if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
+            return None
+        return self._causal_lm().get_output_embeddings()
+
+    # Storage ---------------------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write model (adapters merged) and tokenizer so that AutoModelForCausalLM and vLLM load them as they are."""
+        model = self._causal_lm()
+        if model is self.model:
+            model.save_pretrained(path)
+        else:
+            model.save_pretrained(path, state_dict=_merged_state(model))
+        self.tokenizer.save_pretrained(path)
+
+    def weight_hash(self) -> str:
+        """Hash of all weights, by name and content."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, parameter in sorted(self._causal_lm().named_parameters()):
+            if "lora_" in name:
+                continue
+            digest.update(name.replace(".base_layer", "").encode())
+            digest.update(parameter.detach().to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def tokenizer_hash(self) -> str:
+        """Hash of everything that decides how text becomes tokens."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        state = backend.to_str() if backend is not None else repr(sorted(self.tokenizer.get_vocab().items()))
+        template = getattr(self.tokenizer, "chat_template", None)
+        return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
+
+
+def choose_device(name: str) -> torch.device:
+    """The device by name; "auto" takes CUDA where it is there, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"the device {name!r} cannot be used here ({error}); try --model.device cpu") from error
+    return device
+
+
+def _chunked_logprobs(
+    head: Any, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities of targets [N] from hidden states [N, H], with at most a chunk of logits alive at once."""
+    size = max(1, _LOGIT_ELEMENTS_AT_ONCE // head.weight.shape[0])
+    if hidden.shape[0] <= size:
+        return _token_logprobs(head(hidden), targets, temperature, entropy)
+
+    def piece(part: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return _token_logprobs(head(part), target, temperature, entropy)
+
+    pieces = [
+        checkpoint(piece, part, target, use_reentrant=False)
+        for part, target in zip(hidden.split(size), targets.split(size), strict=True)
+    ]
+    flat = torch.cat([logprobs for logprobs, _ in pieces])
+    return flat, torch.cat([value for _, value in pieces]) if entropy != "none" else None
+
+
+def _token_logprobs(
+    logits: Tensor, targets: Tensor, temperature: float, entropy: Entropy
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities of targets [N] and entropies [N] under logits [N, V], in fp32."""
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    log_norm = logits.logsumexp(-1)
+    logprobs = logits.gather(-1, targets[:, None]).squeeze(-1) - log_norm
+    if entropy == "none":
+        return logprobs, None
+    if entropy == "value":
+        logits, log_norm = logits.detach(), log_norm.detach()
+    probs = (logits - log_norm[:, None]).exp()
+    return logprobs, log_norm - (probs * logits).sum(-1)
+
+
+def _load_failure(path: str, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if Path(path).exists():
+        return f"cannot load a model from {path}: {reason}"
+    return (
+        f"cannot load the model {path!r}: there is no such directory, and a model hub did not deliver it "
+        f"({reason}); give a local path, or check the name and the network"
+    )
+
+
+def _add_adapters(model: Any, config: ModelConfig) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UserError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
+    targets = config.lora_targets
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=0.0,
+        target_modules=targets if targets == "all-linear" else targets.split(","),
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, lora)
+
+
+def _merged_state(model: Any) -> dict[str, Tensor]:
+    """State of a model with its adapters added to the weights; the live weights are not touched, because adding and
+    subtracting again would not restore them exactly."""
+    state = {name: value for name, value in model.state_dict().items() if "lora_" not in name}
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
+            key = f"{name}.base_layer.weight"
+            state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
+    return {name.replace(".base_layer", ""): value for name, value in state.items()}

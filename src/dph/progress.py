@@ -1,0 +1,54 @@
+"""Progress with time left: a live bar on a terminal, a line now and then in a log."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+console = Console(stderr=True)
+
+_SECONDS_BETWEEN_LINES = 15.0
+
+
+class Tracker:
+    """Counts finished units of a piece of work and shows them."""
+
+    def __init__(self, label: str, total: int, done: int, bar: Progress | None) -> None:
+        self._label, self._total, self._first, self._done = label, total, done, done
+        self._bar = bar
+        self._task = bar.add_task(label, total=total, completed=done) if bar else None
+        self._start = self._last_line = time.monotonic()
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Count units as done; `note` is a short text beside the bar."""
+        self._done += count
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
+            return
+        now = time.monotonic()
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES or self._done >= self._total:
+            self._last_line = now
+            rate = (now - self._start) / max(1, self._done - self._first)
+            left = rate * (self._total - self._done)
+            console.print(f"{self._label} {self._done}/{self._total} {note} ({left:.0f} s left)", highlight=False)
+
+
+@contextmanager
+def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
+    """Show the progress of a piece of work of `total` units, of which `done` are done already."""
+    if quiet or not console.is_terminal:
+        tracker = Tracker(label, total, done, None)
+        if quiet:
+            tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
+        yield tracker
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+        yield Tracker(label, total, done, bar)
+
+
+def say(text: str) -> None:
+    """One line to the user, on standard error."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,165 @@
+"""Run directories: one per stage, holding the resolved settings, a manifest, metrics, and whatever the stage writes.
+
+    config.toml     resolved settings; `--config` reads it back
+    manifest.json   stage, status, versions, and facts that later stages check
+    metrics.jsonl   one line per step; depends only on settings and seed
+    timings.jsonl   seconds and machine facts, kept apart so that metrics can be compared byte by byte
+"""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from dph.config import differences, flatten, read_toml, to_dict, to_toml
+from dph.errors import UserError
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+@contextmanager
+def directory_written_atomically(path: Path) -> Iterator[Path]:
+    """A temporary directory that takes the name `path` when the block ends without an error, and vanishes otherwise."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as handle:
+                    os.fsync(handle.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def package_versions() -> dict[str, str]:
+    """Versions that a result may depend on."""
+    found = {"python": platform.python_version()}
+    for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class RunDir:
+    """An open run directory."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def start(cls, out: str, stage: str, config: Any, *, resume: bool = False) -> "RunDir":
+        """Create the directory, or open it again with `resume`.
+
+        Raises UserError when no directory is named, when it cannot be written, when it already holds a run and
+        `resume` is not set, or when the settings differ from those it was started with.
+        """
+        if not out:
+            raise UserError("no run directory was named; add --out DIRECTORY")
+        path = Path(out)
+        if (path / "manifest.json").exists():
+            if not resume:
+                raise UserError(f"{path} already holds a run; add --resume to go on with it, or name another --out")
+            run = cls.open(path, stage)
+            changed = differences(_comparable(read_toml(path / "config.toml")), _comparable(to_dict(config)))
+            if changed:
+                raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); name another --out")
+            return run
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / "config.toml", to_toml(config))
+        except OSError as error:
+            raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
+        run = cls(path, {"stage": stage, "status": "running", "versions": package_versions()})
+        run.update()
+        return run
+
+    @classmethod
+    def open(cls, path: Path, stage: str) -> "RunDir":
+        """Open an existing run of a stage. Raises UserError when there is none."""
+        try:
+            manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{path} is not a run directory of `dph {stage}`: it has no manifest.json") from error
+        except ValueError as error:
+            raise UserError(f"{path / 'manifest.json'} is damaged ({error}); run `dph {stage}` again") from error
+        if not isinstance(manifest, dict) or manifest.get("stage") != stage:
+            found = manifest.get("stage") if isinstance(manifest, dict) else manifest
+            raise UserError(f"{path} holds a run of `dph {found}`, not of `dph {stage}`")
+        return cls(path, manifest)
+
+    @property
+    def complete(self) -> bool:
+        return self.manifest.get("status") == "complete"
+
+    def update(self, **facts: Any) -> None:
+        """Add facts to the manifest and write it."""
+        self.manifest.update(facts)
+        write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
+
+    def finish(self, **facts: Any) -> None:
+        """Mark the run complete."""
+        self.update(status="complete", **facts)
+
+    def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:
+        """Append one line to metrics.jsonl, and one to timings.jsonl."""
+        _append(self.path / "metrics.jsonl", {"step": step, **metrics})
+        if timings:
+            _append(self.path / "timings.jsonl", {"step": step, **timings})
+
+    def rewind(self, step: int) -> None:
+        """Drop logged lines after a step: what was logged between the last checkpoint and an interruption."""
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            path = self.path / name
+            if path.exists():
+                kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
+                write_atomically(path, "".join(line + "\n" for line in kept))
+
+
+def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    """The logged lines of a run, oldest first; empty when there are none."""
+    file = path / name
+    return [json.loads(line) for line in _valid_lines(file)] if file.exists() else []
+
+
+def _valid_lines(path: Path) -> list[str]:
+    """Whole lines; a last line that an interruption cut short is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            json.loads(line)
+        except ValueError:
+            break
+        lines.append(line)
+    return lines
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they compare on resume: where the directory lies is no setting; lists and tuples are alike."""
+    flat = {key: list(value) if isinstance(value, tuple) else value for key, value in flatten(settings).items()}
+    flat.pop("out", None)
+    return flat

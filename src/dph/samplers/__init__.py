@@ -1,0 +1,1 @@
+"""Samplers: what turns prompts into responses with log-probabilities."""

@@ -1,0 +1,1 @@
+"""Stages: each reads run directories and writes one."""

@@ -1,0 +1,103 @@
+"""`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure."""
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+from dph.config import DemoConfig, preset_names, to_toml
+from dph.errors import UserError
+from dph.jobs import Job, run_jobs
+from dph.progress import say
+from dph.stages.report import report
+
+WORLD = "minisql"
+
+LABELS = {
+    "grpo": "GRPO",
+    "dapo": "DAPO",
+    "grpo_kl": "GRPO+KL",
+    "rkl": "RKL",
+    "rkl_true": "RKL (true)",
+    "exp_only": "D_exp only",
+    "dph_f": "DPH-F",
+    "dph_js": "DPH-JS",
+    "dph_js_def": "DPH-JS (def.)",
+    "alpha": "alpha",
+}
+"""Names of the method presets in tables."""
+
+_SMOKE = {
+    "sft": ("--steps", "6", "--batch", "8", "--demonstrations", "400"),
+    "presample": ("--task.limit", "24", "--rollout.n", "4", "--threshold", "1", "--rollout.max-tokens", "24"),
+    "train": (
+        *("--steps", "2", "--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "24"),
+        *("--rollout.max-tokens", "24", "--monitor.limit", "2", "--monitor.n", "2"),
+    ),
+    "eval": ("--task.limit", "6", "--rollout.n", "4", "--rollout.max-tokens", "24"),
+}
+
+
+def cache_folder() -> Path:
+    """Where worlds and base models are kept between runs: $DPH_CACHE, or dph in the user's cache folder."""
+    named = os.environ.get("DPH_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dph"
+
+
+def jobs(config: DemoConfig, base: Path) -> list[Job]:
+    """The demo's commands. `base` is the run directory of the supervised base model."""
+    out, seed = Path(config.out), str(config.seed)
+    model, sampled = str(base / "model"), str(out / "presample")
+
+    def words(stage: str, *more: str) -> tuple[str, ...]:
+        return (stage, "--preset", WORLD, *more, *(_SMOKE[stage] if config.smoke else ()), "--resume")
+
+    planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs)]
+    shared = ("--model.path", model, "--seed", seed)
+    planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
+    for method in config.methods:
+        arguments = ("--preset", method, *shared, "--rehearsal.path", sampled, "--out", str(out / method))
+        monitor = ("--monitor.every", "1" if config.smoke else "20")
+        planned.append(Job(method, words("train", *arguments, *monitor), ("presample",)))
+    planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
+    for method in config.methods:
+        planned.append(_evaluation(words, method, LABELS[method], str(out / method / "model"), out, (method,)))
+    return planned
+
+
+def _evaluation(words, name: str, label: str, model: str, out: Path, needs: tuple[str, ...]) -> Job:  # type: ignore[no-untyped-def]
+    arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
+    return Job(f"eval-{name}", words("eval", *arguments), needs)
+
+
+def demo(config: DemoConfig) -> Path:
+    """Run the demo (again, where it was interrupted) and return the report's page."""
+    unknown = [method for method in config.methods if method not in LABELS or method not in preset_names()]
+    if unknown:
+        raise UserError(f"no method preset is named {unknown[0]!r}; known are: {', '.join(LABELS)}")
+    started = time.monotonic()
+    out = Path(config.out)
+    base = out / "base" if config.smoke else cache_folder() / "base" / _fingerprint()
+    run_jobs(jobs(config, base), out / "logs", config.jobs, "demo")
+    evaluations = [out / "eval" / name for name in ("base", *config.methods)]
+    trained = [out / method for method in config.methods]
+    page = report([*evaluations, *trained], out / "report", base="base", title="DPH-RL in the embedded world")
+    say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
+    return page
+
+
+def _fingerprint() -> str:
+    """Content hash of everything the base model depends on: settings, world, code of the stage, versions."""
+    from importlib.metadata import version
+
+    import dph
+    from dph.config import SftConfig, from_dict, merge_settings
+
+    settings = from_dict(SftConfig, merge_settings("sft", [WORLD], []))
+    digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
+    root = Path(dph.__file__).parent
+    sources = [root / "stages" / "sft.py", root / "seeding.py", root / "optim.py", *sorted((root / "models").glob("*.py"))]
+    for source in [*sources, root / "styles.py", *sorted((root / "tasks" / WORLD).glob("*.py"))]:
+        digest.update(source.read_bytes())
+    digest.update(f"{version('torch')} {version('transformers')}".encode())
+    return digest.hexdigest()

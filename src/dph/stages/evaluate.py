@@ -1,0 +1,248 @@
+"""Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (METHOD §5)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dph.bootstrap import bootstrap_interval
+from dph.build import make_sampler, make_task, make_verifiers, select
+from dph.config import EvalConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.passk import pass_at_k
+from dph.progress import progress, say
+from dph.rollouts import encode_problems, greedy, sample_groups, usable_problems
+from dph.runs import RunDir, write_atomically
+from dph.samplers.protocol import Sampler
+from dph.tasks import Task
+from dph.types import Group, Problem, SamplingParams
+from dph.verifiers import Verifiers
+
+
+STYLE_SAMPLES = 32
+"""Styles are counted in the first so many samples of a problem (paper App. B)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One problem's results."""
+
+    problem: Problem
+    samples: int
+    """Samples that could be judged."""
+    correct: int
+    greedy: bool | None
+    """Whether the greedy response is correct; None where none was made or judged."""
+    styles: Counter[str]
+    """The first STYLE_SAMPLES samples by style; empty where the task knows no styles."""
+    styles_correct: Counter[str]
+    """The correct ones of them by style."""
+
+
+def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
+    """Results of one problem from its samples and its greedy response."""
+    scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
+    styles, correct_styles = Counter[str](), Counter[str]()
+    for rollout in scored[:STYLE_SAMPLES]:
+        style = task.style(rollout.text)
+        if style is not None:
+            styles[style] += 1
+            correct_styles[style] += rollout.verdict.correct
+    first = greedy_group.rollouts[0].verdict if greedy_group else None
+    return Scored(
+        group.problem,
+        len(scored),
+        sum(rollout.verdict.correct for rollout in scored),
+        first.correct if first is not None and first.scored else None,
+        styles,
+        +correct_styles,
+    )
+
+
+def powers_of_two(limit: int) -> list[int]:
+    """1, 2, 4 … up to limit."""
+    return [1 << i for i in range(limit.bit_length()) if 1 << i <= limit]
+
+
+def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
+    """Metrics of a split with 95 % intervals by bootstrap over problems (layout: see docs/runs.md).
+
+    Problems with fewer than n judged samples enter pass@k only for those k that they reach.
+    """
+    counts = np.array([(item.samples, item.correct) for item in scored if item.samples > 0])
+    metrics: dict[str, Any] = {}
+    known_greedy = [float(item.greedy) for item in scored if item.greedy is not None]
+    if known_greedy:
+        metrics["greedy"] = _interval(known_greedy)
+    curve: dict[str, Any] = {}
+    if len(counts):
+        metrics[f"mean@{n}"] = _interval(counts[:, 1] / counts[:, 0])
+        for k in powers_of_two(n):
+            enough = counts[counts[:, 0] >= k]
+            if len(enough):
+                curve[str(k)] = _interval(pass_at_k(enough[:, 0], enough[:, 1], k))
+        metrics.update({f"pass@{k}": value for k, value in curve.items()})
+    shares: dict[str, float] = {}
+    if any(item.styles for item in scored):
+        metrics["styles"] = _interval([len(item.styles) for item in scored])
+        metrics["styles_correct"] = _interval([len(set(item.styles_correct) - {"other"}) for item in scored])
+        total = sum((item.styles for item in scored), Counter[str]())
+        shares = {name: count / total.total() for name, count in sorted(total.items())}
+    return {
+        "problems": len(scored),
+        "samples": n,
+        "metrics": metrics,
+        "pass_curve": curve,
+        "style_shares": shares,
+        "by_kind": _by_kind(scored),
+    }
+
+
+def _interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
+    array = np.asarray(values, dtype=float)
+    interval = bootstrap_interval(array)
+    return {"mean": float(array.mean()), "low": interval.low, "high": interval.high}
+
+
+def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    kinds: dict[str, list[Scored]] = {}
+    for item in scored:
+        kinds.setdefault(str(item.problem.meta.get("kind", "")), []).append(item)
+    if set(kinds) == {""}:
+        return {}
+    return {
+        kind: {
+            "problems": len(items),
+            "greedy": float(np.mean([bool(item.greedy) for item in items])),
+            "pass@1": float(np.mean([item.correct / max(1, item.samples) for item in items])),
+        }
+        for kind, items in sorted(kinds.items())
+    }
+
+
+def evaluate_split(
+    policy: Policy,
+    sampler: Sampler,
+    verifiers: Verifiers,
+    task: Task,
+    problems: Sequence[Problem],
+    params: SamplingParams,
+    seed: int,
+    *,
+    max_prompt_tokens: int,
+    with_greedy: bool,
+    label: str,
+    quiet: bool = False,
+) -> tuple[list[Scored], list[tuple[Group, Group | None]]]:
+    """Sample and judge every problem of a split; returns the scores and the groups behind them."""
+    items = encode_problems(policy, problems, max_prompt_tokens, params.max_tokens)
+    scored: list[Scored] = []
+    groups: list[tuple[Group, Group | None]] = []
+    at_once = max(16, 1024 // params.n)
+    with progress(label, len(items), quiet=quiet) as shown:
+        for start in range(0, len(items), at_once):
+            part = items[start : start + at_once]
+            sampled = sample_groups(policy, sampler, verifiers, part, params, seed, "eval")
+            best = (
+                sample_groups(policy, sampler, verifiers, part, greedy(params), seed, "greedy") if with_greedy else None
+            )
+            for index, group in enumerate(sampled):
+                pair = (group, best[index] if best else None)
+                groups.append(pair)
+                scored.append(score_group(task, *pair))
+            shown.advance(len(part))
+    return scored, groups
+
+
+def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
+    """Run the stage on every split named in the settings; returns its run directory."""
+    run = RunDir.start(config.out, "eval", config, resume=resume)
+    if run.complete:
+        say(f"{run.path} is complete already")
+        return run.path
+    policy = Policy.load(config.model)
+    sampler = make_sampler(config.sampler, policy)
+    task = make_task(config.task)
+    rollout = config.rollout
+    params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+    splits: dict[str, Any] = {}
+    problem_rows: list[dict[str, Any]] = []
+    completion_rows: list[dict[str, Any]] = []
+    with make_verifiers(config.verifier) as verifiers:
+        for split in _split_names(config.task.split):
+            problems = usable_problems(verifiers, select(task, split, config.task.limit))
+            scored, groups = evaluate_split(
+                policy,
+                sampler,
+                verifiers,
+                task,
+                problems,
+                params,
+                config.seed,
+                max_prompt_tokens=rollout.max_prompt_tokens,
+                with_greedy=config.greedy,
+                label=f"evaluating {split}",
+            )
+            splits[split] = summarise(scored, rollout.n)
+            problem_rows += [_problem_row(split, item) for item in scored]
+            completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
+    pq.write_table(pa.Table.from_pylist(problem_rows), run.path / "problems.parquet")
+    pq.write_table(pa.Table.from_pylist(completion_rows), run.path / "completions.parquet")
+    label = config.label or Path(config.model.path).parent.name or config.model.path
+    scores = {"label": label, "model": config.model.path, "splits": splits}
+    write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
+    run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), label=label)
+    for split, summary in splits.items():
+        shown = {name: f"{value['mean']:.3f}" for name, value in summary["metrics"].items()}
+        say(f"{split}: {summary['problems']} problems, " + ", ".join(f"{k} {v}" for k, v in shown.items()))
+    return run.path
+
+
+def _split_names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UserError("no split was named; add --task.split")
+    return names
+
+
+def _problem_row(split: str, item: Scored) -> dict[str, Any]:
+    return {
+        "split": split,
+        "id": item.problem.id,
+        "kind": str(item.problem.meta.get("kind", "")),
+        "samples": item.samples,
+        "correct": item.correct,
+        "greedy": item.greedy,
+        "styles": len(item.styles),
+        "styles_correct": len(set(item.styles_correct) - {"other"}),
+    }
+
+
+def _completion_rows(split: str, task: Task, group: Group, best: Group | None) -> list[dict[str, Any]]:
+    numbered = list(enumerate(group.rollouts)) + ([(-1, best.rollouts[0])] if best else [])
+    return [
+        {
+            "split": split,
+            "id": group.problem.id,
+            "sample": number,
+            "text": rollout.text,
+            "outcome": str(rollout.verdict.outcome),
+            "reward": rollout.reward,
+            "style": task.style(rollout.text) or "",
+            "tokens": len(rollout.completion.token_ids),
+            "finish_reason": rollout.completion.finish_reason,
+        }
+        for number, rollout in numbered
+    ]
+
+
+def metric_means(summary: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """The means of a summary's metrics under a prefix, for metrics.jsonl."""
+    return {f"{prefix}{name}": value["mean"] for name, value in summary["metrics"].items()}

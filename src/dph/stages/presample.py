@@ -1,0 +1,172 @@
+"""Pre-sampling (paper §4.1, App. F): split the prompts by what π_ref masters and store its correct responses.
+
+    n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
+                                        └──no──► D_exp ◄──── move (or discard) ───no──┘
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dph.build import load_problems, make_sampler, make_verifiers
+from dph.config import PresampleConfig, TaskConfig
+from dph.errors import UserError
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.progress import progress, say
+from dph.rehearsal import Rehearsal, reference_logprobs, write_rehearsal
+from dph.rollouts import Prompted, encode_problems, sample_groups, usable_problems
+from dph.runs import RunDir
+from dph.types import Group, Rollout, SamplingParams
+
+Set = Literal["explore", "perfect", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where one prompt went."""
+
+    problem_id: str
+    set: Set
+    correct: int
+    """Correct responses among the first `samples` draws."""
+    samples: int
+    """Draws that could be judged."""
+    refined: str
+    """Result of the further draw: "", "kept", "moved" or "discarded"."""
+
+
+def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
+    """Whether correct of samples draws reach threshold of n; draws whose judging failed shorten the count."""
+    return samples > 0 and correct * n >= threshold * samples
+
+
+def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
+    """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet.
+
+    Raises UserError for bad settings and when no problem can be used.
+    """
+    n = config.rollout.n
+    if not 0 < config.threshold <= n:
+        raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {n}")
+    run = RunDir.start(config.out, "presample", config, resume=resume)
+    if run.complete:
+        say(f"{run.path} is complete already")
+        return run.path
+    policy = Policy.load(config.model)
+    with make_verifiers(config.verifier) as verifiers:
+        _, problems = load_problems(config.task)
+        problems = usable_problems(verifiers, problems)
+        items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
+        sampler = make_sampler(config.sampler, policy)
+        params = SamplingParams(n, config.rollout.temperature, config.rollout.top_p, config.rollout.max_tokens)
+
+        def draw(chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
+            groups: list[Group] = []
+            at_once = max(1, 4 * config.sampler.rows // count)
+            with progress(label, len(chosen)) as shown:
+                for start in range(0, len(chosen), at_once):
+                    part = chosen[start : start + at_once]
+                    wanted = replace(params, n=count)
+                    groups += sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
+                    shown.advance(len(part))
+            return groups
+
+        first = draw(items, n, "presample", "sampling the reference policy")
+        counts = [_count(group) for group in first]
+        perfect = [is_near_perfect(c, s, config.threshold, n) for c, s in counts]
+        masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
+        further = draw(masters, 1, "refine", "refining the near-perfect set") if masters else []
+    again = {group.problem.id: group.rollouts[0] for group in further}
+    placed, stored = [], []
+    for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
+        extra = again.get(group.problem.id)
+        place = _place(config, group, correct, samples, extra if yes else None)
+        placed.append(place)
+        if place.set == "perfect":
+            assert extra is not None
+            stored += [(group, rollout) for rollout in _responses(group, extra, config.stored)]
+    rows = _rehearsals(policy, stored, config)
+    facts = _write(run, policy, config, placed, rows)
+    say(
+        f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
+        f"{facts['dropped']} dropped"
+    )
+    return run.path
+
+
+def _count(group: Group) -> tuple[int, int]:
+    scored = [rollout.verdict for rollout in group.rollouts if rollout.verdict.scored]
+    return sum(verdict.correct for verdict in scored), len(scored)
+
+
+def _place(config: PresampleConfig, group: Group, correct: int, samples: int, extra: Rollout | None) -> Placed:
+    def place(where: Set, refined: str = "") -> Placed:
+        return Placed(group.problem.id, where, correct, samples, refined)
+
+    if samples == 0:
+        return place("dropped")
+    if extra is None:
+        return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
+    if extra.verdict.correct:
+        return place("perfect", "kept")
+    if config.refine == "keep":
+        return place("perfect")
+    return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
+
+
+def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
+    """Up to count distinct correct, finished responses, the refinement draw first."""
+    chosen: dict[tuple[int, ...], Rollout] = {}
+    for rollout in [extra, *group.rollouts]:
+        if rollout.verdict.correct and rollout.completion.finish_reason == "stop" and len(chosen) < count:
+            chosen.setdefault(tuple(rollout.completion.token_ids), rollout)
+    return list(chosen.values())
+
+
+def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
+    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature."""
+    rows = [Row(group.prompt_ids, r.completion.token_ids, r.completion.logprobs) for group, r in stored]
+    budget = 16384
+    logprobs = reference_logprobs(policy, rows, config.rollout.temperature, budget) if rows else []
+    return [
+        Rehearsal(group.problem.id, list(group.prompt_ids), list(rollout.completion.token_ids), values, rollout.text)
+        for (group, rollout), values in zip(stored, logprobs, strict=True)
+    ]
+
+
+def _write(
+    run: RunDir, policy: Policy, config: PresampleConfig, placed: Sequence[Placed], rows: Sequence[Rehearsal]
+) -> dict[str, int]:
+    pq.write_table(pa.Table.from_pylist([asdict(place) for place in placed]), run.path / "partition.parquet")
+    write_rehearsal(run.path / "rehearsal.parquet", rows)
+    sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
+    run.finish(
+        sizes=sizes,
+        stored_responses=len(rows),
+        model=config.model.path,
+        weight_hash=policy.weight_hash(),
+        tokenizer_hash=policy.tokenizer_hash(),
+        temperature=config.rollout.temperature,
+        top_p=config.rollout.top_p,
+        threshold=[config.threshold, config.rollout.n],
+        seed=config.seed,
+        task=asdict(config.task),
+    )
+    return sizes
+
+
+def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
+    """Set of every problem id in a presample run. Raises UserError when the run is missing, unfinished or of another
+    task."""
+    run = RunDir.open(path, "presample")
+    if not run.complete:
+        raise UserError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
+    if run.manifest.get("task") != asdict(task):
+        raise UserError(f"the presample run {path} was made for another task: {run.manifest.get('task')}, not {task}")
+    table = pq.read_table(run.path / "partition.parquet", columns=["problem_id", "set"])
+    return {row["problem_id"]: row["set"] for row in table.to_pylist()}

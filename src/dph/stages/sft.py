@@ -1,0 +1,117 @@
+"""Supervised training on prompt/response rows: makes the base policy of small worlds, or warms up a given model."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dph import checkpoints
+from dph.build import make_task
+from dph.checkpoints import TrainState
+from dph.config import SftConfig
+from dph.distributed import World
+from dph.errors import UserError
+from dph.models.batch import Row, collate, microbatches
+from dph.models.policy import Policy
+from dph.optim import Optimizer
+from dph.progress import progress, say
+from dph.runs import RunDir
+from dph.seeding import EpochOrder
+from dph.tables import read_rows
+
+
+def sft(config: SftConfig, *, resume: bool = False) -> Path:
+    """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
+
+    Raises UserError when the data cannot be read or no row fits into the model's context.
+    """
+    world = World.join()
+    run = RunDir.start(config.out, "sft", config, resume=resume or not world.leads)
+    if run.complete:
+        say(f"{run.path} is complete already")
+        return run.path
+    texts = _texts(config)
+    saved = checkpoints.newest(run.path)
+    policy = _policy(config, texts, saved)
+    rows = _rows(policy, texts)
+    optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
+    state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
+    if world.leads:
+        run.rewind(state.step)
+    order = EpochOrder(len(rows), config.seed, "sft")
+    with progress("supervised training", config.steps, state.step, quiet=not world.leads) as shown:
+        while state.step < config.steps:
+            started = time.perf_counter()
+            chosen = [rows[i] for i in order.take(state.explore_cursor, config.batch)]
+            loss, norm = _step(policy, optimizer, chosen, config.optim.tokens_per_microbatch, world)
+            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, optimizer.steps_taken)
+            if world.leads:
+                metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
+                run.log(state.step, metrics, {"seconds": time.perf_counter() - started})
+                if state.step < config.steps and state.step % config.checkpoint_every == 0:
+                    checkpoints.save(run.path, policy, optimizer, state, keep=1)
+            shown.advance(1, f"loss {loss:.3f}")
+    if world.leads:
+        policy.save(run.path / "model")
+        run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), rows=len(rows))
+    world.wait()
+    return run.path
+
+
+def _texts(config: SftConfig) -> list[tuple[Any, str]]:
+    """(prompt, response) pairs from the data file, or the task's own demonstrations."""
+    if config.data:
+        rows = read_rows(Path(config.data), required=("prompt", "response"))
+        return [(row["prompt"], row["response"]) for row in rows]
+    task = make_task(config.task)
+    if not hasattr(task, "demonstrations"):
+        raise UserError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
+    return [(row["prompt"], row["response"]) for row in task.demonstrations(config.demonstrations, config.seed)]
+
+
+def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
+    if saved is not None and not config.model.lora_rank:
+        return Policy.load(replace(config.model, path=str(saved / "model")))
+    if config.model.path:
+        return Policy.load(config.model)
+    from dph.models.scratch import new_policy
+
+    joined = [text for pair in texts for text in pair]
+    if not all(isinstance(text, str) for text in joined):
+        raise UserError("a model made from scratch has no chat template; give prompts as plain text")
+    return new_policy(config.new, joined, config.seed)
+
+
+def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Row]:
+    rows = []
+    for prompt, response in texts:
+        response_ids = policy.encode_response(response)
+        rows.append(Row(policy.encode_prompt(prompt), response_ids, old_logprobs=()))
+    fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
+    if len(fitting) < len(rows):
+        say(f"{len(rows) - len(fitting)} of {len(rows)} rows are left out: empty, or over {policy.context_length} tokens")
+    if not fitting:
+        raise UserError(f"no row fits into the model's context of {policy.context_length} tokens")
+    return fitting
+
+
+def _step(
+    policy: Policy, optimizer: Optimizer, rows: Sequence[Row], token_budget: int, world: World
+) -> tuple[float, float]:
+    """One optimizer step on the mean negative log-likelihood per response token; returns loss and gradient norm."""
+    tokens = sum(len(row.response_ids) for row in rows)
+    total = 0.0
+    own = [rows[i] for i in world.share(len(rows))]
+    for part in microbatches(own, token_budget):
+        batch = collate(part, policy.device)
+        logprobs, _ = policy.logprobs(batch)
+        loss = -(logprobs * batch.response_mask).sum() / tokens
+        loss.backward()
+        total += float(loss.detach())
+    world.sum_gradients(optimizer.parameters)
+    with torch.no_grad():
+        norm = optimizer.step()
+    return world.sum_values({"loss": total})["loss"], norm

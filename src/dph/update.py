@@ -1,0 +1,132 @@
+"""One step's optimizer updates on mixed mini-batches (eq. 7), and what they report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dph.config import TrainConfig
+from dph.distributed import World
+from dph.losses import LossCounts, hybrid_loss, mean_metrics, needs_rollout_ref, rehearsal_divergence, rehearsal_diagnostics
+from dph.models.batch import Row, collate, microbatches
+from dph.models.policy import Policy
+from dph.optim import Optimizer
+from dph.rehearsal import reference_logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """This process's rows of one optimizer step, both sets together."""
+
+    rows: list[Row]
+
+
+def count_rows(rows: Sequence[Row]) -> LossCounts:
+    """Denominators of rows; see LossCounts."""
+    counted = [row for row in rows if row.weight > 0 and len(row.response_ids) > 0]
+    exp = [len(row.response_ids) for row in counted if not row.is_rehearsal]
+    pef = [len(row.response_ids) for row in counted if row.is_rehearsal]
+    return LossCounts(sum(exp), sum(pef), len(exp), len(pef))
+
+
+class Updater:
+    """Applies the objective to mini-batches of rows."""
+
+    def __init__(
+        self, policy: Policy, reference: Policy | None, optimizer: Optimizer, config: TrainConfig, world: World
+    ) -> None:
+        """
+        Args:
+            reference: π_ref, where the objective needs it on rollouts; a policy with adapters is its own.
+        """
+        self._policy, self._reference, self._optimizer = policy, reference, optimizer
+        self._config, self._world = config, world
+        self._temperature = config.rollout.temperature
+
+    def update(self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool) -> dict[str, float]:
+        """One optimizer step for each mini-batch, in order.
+
+        Args:
+            minibatches: this process's rows of each.
+            recompute_old: take log π_old from the policy as it is now instead of from the sampler.
+        Returns:
+            Metrics over all mini-batches and processes.
+        """
+        prepared = [self._with_reference(self._with_old(rows) if recompute_old else rows) for rows in minibatches]
+        totals: dict[str, float] = {}
+        norms, skipped = [], 0
+        seen: list[tuple[Tensor, Tensor, Tensor]] = []
+        loss = 0.0
+        for rows in prepared:
+            sums, norm = self._step(rows, seen)
+            loss += sums.pop("loss", 0.0)
+            for name, value in sums.items():
+                totals[name] = totals.get(name, 0.0) + value
+            norms.append(norm)
+            skipped += not _finite(norm)
+        metrics = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
+        metrics = {name: value for name, value in metrics.items()}
+        metrics["loss"] = loss / max(1, len(norms))
+        metrics["grad_norm"] = sum(norms) / max(1, len(norms))
+        metrics["skipped_updates"] = skipped
+        metrics.update(self._diagnose(seen))
+        return metrics
+
+    def _step(self, rows: Sequence[Row], seen: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[dict[str, float], float]:
+        config = self._config
+        own = count_rows(rows)
+        fields = {name: float(getattr(own, name)) for name in LossCounts.__dataclass_fields__}
+        counts = LossCounts(**self._world.sum_values(fields))
+        sums: dict[str, Tensor] = {}
+        entropy_mode = "gradient" if config.loss.entropy_coef else "value"
+        for part in microbatches(rows, config.optim.tokens_per_microbatch):
+            batch = collate(part, self._policy.device)
+            logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
+            loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
+            loss.backward()
+            for name, value in parts.items():
+                sums[name] = sums[name] + value if name in sums else value
+            if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
+                mask = batch.response_mask * batch.is_rehearsal[:, None]
+                seen.append((logprobs.detach(), batch.ref_logprobs, mask))
+        self._world.sum_gradients(self._optimizer.parameters)
+        norm = self._optimizer.step()
+        names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
+        reduced = self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names})
+        return reduced, norm
+
+    def _with_old(self, rows: Sequence[Row]) -> list[Row]:
+        fresh = [row for row in rows if not row.is_rehearsal]
+        values = iter(reference_logprobs(self._policy, fresh, self._temperature, self._budget)) if fresh else iter(())
+        return [row if row.is_rehearsal else replace(row, old_logprobs=next(values)) for row in rows]
+
+    def _with_reference(self, rows: Sequence[Row]) -> list[Row]:
+        if not needs_rollout_ref(self._config.loss):
+            return list(rows)
+        fresh = [row for row in rows if not row.is_rehearsal]
+        if self._reference is not None:
+            values = iter(reference_logprobs(self._reference, fresh, self._temperature, self._budget))
+        else:
+            with self._policy.reference():
+                values = iter(reference_logprobs(self._policy, fresh, self._temperature, self._budget))
+        return [row if row.is_rehearsal else replace(row, ref_logprobs=next(values)) for row in rows]
+
+    @property
+    def _budget(self) -> int:
+        return self._config.optim.tokens_per_microbatch
+
+    def _diagnose(self, seen: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[str, float]:
+        """Quantiles of log u on D_pef over the step and all processes."""
+        if self._config.rehearsal.rows == 0:
+            return {}
+        own = torch.cat([(new - ref)[mask.bool()] for new, ref, mask in seen]).cpu() if seen else torch.empty(0)
+        every = torch.cat([torch.as_tensor(values) for values in self._world.gather(own)])
+        divergence = rehearsal_divergence(self._config.loss)
+        line = every[None]
+        found = rehearsal_diagnostics(line, torch.zeros_like(line), torch.ones_like(line), divergence)
+        return {f"pef/{name}": value for name, value in found.items()}
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")
