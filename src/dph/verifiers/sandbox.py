@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
+from dph.types import Outcome
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and all it loads.
 _BOOTSTRAP = """
@@ -35,6 +37,11 @@ importlib.import_module(settings["module"]).main(**settings["options"])
 """
 _TICK = 0.05  # seconds between two looks at the deadlines
 _START_LIMIT = 60.0  # seconds until a fresh worker must be ready
+_LOST = {
+    "timeout": (Outcome.TIMEOUT, "the worker was stopped at the time limit"),
+    "crash": (Outcome.ERROR, "the worker process crashed twice on this"),
+    "lost": (Outcome.INFRA_ERROR, "the worker process was lost twice"),
+}
 _CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 
 
@@ -56,6 +63,13 @@ class Reply:
 
     status: Literal["ok", "timeout", "crash", "lost"]
     value: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_reply(reply: Reply) -> tuple[Outcome, str]:
+    """Outcome and detail of a verifier worker's reply, or of its absence."""
+    if reply.status != "ok":
+        return _LOST[reply.status]
+    return Outcome(reply.value["outcome"]), reply.value["detail"]
 
 
 class _Worker:

@@ -9,7 +9,7 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import register_verifier
-from dph.verifiers.sandbox import Reply, Request, WorkerPool
+from dph.verifiers.sandbox import Request, WorkerPool, read_reply
 from dph.verifiers.sql_extract import extract_sql
 from dph.verifiers.sql_rules import get_rule
 
@@ -22,11 +22,6 @@ _REWARDS: dict[str, dict[Outcome, float]] = {
     "arctic": {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.1},
 }
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
-_LOST = {
-    "timeout": (Outcome.TIMEOUT, "the worker was stopped at the time limit"),
-    "crash": (Outcome.ERROR, "the query crashed its worker process twice"),
-    "lost": (Outcome.INFRA_ERROR, "the worker process was lost twice"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +118,7 @@ class SqlVerifier:
             requests.append([self._request(uri, stamp, str(problem.answer))])
         failures = {}
         for problem, [reply] in zip(problems, self._pool.run(requests), strict=True):
-            outcome, detail = _read(reply)
+            outcome, detail = read_reply(reply)
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
@@ -150,7 +145,7 @@ class SqlVerifier:
             open_chain[key].append(query)
         replies = self._pool.run([[self._request(q.uri, q.stamp, q.gold, q.predicted) for q in c] for c in chains])
         return [
-            (query, self._verdict(*_read(reply)))
+            (query, self._verdict(*read_reply(reply)))
             for chain, answers in zip(chains, replies, strict=True)
             for query, reply in zip(chain, answers, strict=True)
         ]
@@ -174,12 +169,6 @@ class SqlVerifier:
 
     def _verdict(self, outcome: Outcome, detail: str) -> Verdict:
         return Verdict(outcome, self._rewards.get(outcome, 0.0), detail)
-
-
-def _read(reply: Reply) -> tuple[Outcome, str]:
-    if reply.status != "ok":
-        return _LOST[reply.status]
-    return Outcome(reply.value["outcome"]), reply.value["detail"]
 
 
 class _Files:
