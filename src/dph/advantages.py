@@ -23,7 +23,7 @@ def group_advantages(
     lowest = rewards.masked_fill(~valid, torch.inf).amin(-1, keepdim=True)
     shifted = (rewards - lowest).masked_fill(~valid, 0.0)
     mean = shifted.sum(-1, keepdim=True) / count.clamp(min=1)
-    centred = (shifted - mean).masked_fill(~valid | (count < 2), 0.0)
+    centred = (shifted - mean).masked_fill(~valid, 0.0)
     if not normalize_std:
         return centred
     variance = centred.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)

@@ -37,8 +37,8 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
         )
     all_wrong = np.ones(samples.shape)
     for i in range(k):
-        # Zero from the step on at which the wrong samples are used up, so never negative.
-        all_wrong *= np.maximum(samples - correct - i, 0) / (samples - i)
+        # Passes through exactly 0 once the wrong samples are used up, and stays there.
+        all_wrong *= (samples - correct - i) / (samples - i)
     return 1.0 - all_wrong
 
 
