@@ -1,0 +1,251 @@
+"""Figures: plain data in, a matplotlib Figure out. Nothing global is touched and no display is needed.
+
+Colours are Okabe and Ito's, which colour-blind readers can tell apart; each series also has a marker of its own, so
+that a figure survives print in grey. The reference policy ("base") is always grey and dashed.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+_SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_BASE = "#6B6B6B"
+_INK, _FAINT = "#222222", "#DDDDDD"
+_STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
+_OTHER = "#C4C4C4"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One labelled line, with an interval around it where low and high are given."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a label is drawn, the same in every panel."""
+
+    color: str
+    marker: str
+    linestyle: str
+
+
+def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
+    """A look for every label, in the order given; the label `base` is grey and dashed."""
+    found: dict[str, Look] = {}
+    for label in labels:
+        if label == base:
+            found[label] = Look(_BASE, "p", "--")
+        elif label not in found:
+            i = len(found) - (base in found)
+            style = "-" if i < len(_SERIES) else "-."
+            found[label] = Look(_SERIES[i % len(_SERIES)], _MARKERS[i % len(_MARKERS)], style)
+    return found
+
+
+def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, title: str = "") -> Figure:
+    """Pass@k (fractions in y) against k (in x, logarithmic), one line a label with its confidence band."""
+    figure, (axes,) = _figure(1, width=5.2)
+    _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
+    _legend(axes, len(curves))
+    return figure
+
+
+def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None, title: str = "") -> Figure:
+    """One metric against training steps, one line a label; with low and high where runs were repeated."""
+    figure, (axes,) = _figure(1, width=5.2)
+    _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, title)
+    _legend(axes, len(curves))
+    return figure
+
+
+def style_figure(shares: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
+    """Stacked bars of solution styles: shares[label][style] are fractions of the samples that sum to 1."""
+    figure, (axes,) = _figure(1, width=5.2, height=1.5 + 0.36 * len(shares))
+    _draw_styles(axes, shares, title)
+    return figure
+
+
+def overview_figure(
+    pass_curves: Sequence[Series],
+    training: Sequence[Series],
+    shares: Mapping[str, Mapping[str, float]],
+    *,
+    base: str | None = None,
+    training_label: str = "pass@8",
+) -> Figure:
+    """The story in one row: pass@k against k, a metric through training, solution styles; empty panels are left out."""
+    panels = 1 + bool(training) + bool(shares)
+    figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
+    look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
+    _draw_pass_curves(left, pass_curves, look, "pass@k")
+    _legend(left, len(pass_curves))
+    if training:
+        _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
+    if shares:
+        _draw_styles(more.pop(0), shares, "Solution styles of the samples")
+    return figure
+
+
+def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3) -> Figure:
+    """Training curves: one small panel for each metric, metrics[name] holding a line for each label."""
+    columns = min(columns, len(metrics))
+    rows = -(-len(metrics) // columns)
+    figure = _canvas(3.5 * columns, 2.4 * rows + 0.4)
+    look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
+    handles: dict[str, Artist] = {}
+    for index, (name, curves) in enumerate(metrics.items()):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        _draw_training(axes, curves, look, "", name, markers=False)
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(
+        list(handles.values()), list(handles), loc="outside upper center", ncols=4, frameon=False, fontsize="small"
+    )
+    return figure
+
+
+def to_png(figure: Figure, dpi: int = 160) -> bytes:
+    """The figure as PNG; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _canvas(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    figure = _canvas(width, height)
+    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
+    return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
+
+
+def _tidy(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color("#888888")
+    axes.tick_params(colors=_INK, labelsize=9, length=3, color="#888888")
+    axes.set_axisbelow(True)
+
+
+def _percent(axes: Axes) -> None:
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
+
+
+def _draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
+    # A marker on every point of a long line hides the line.
+    every = max(1, len(curve.x) // 10)
+    axes.plot(
+        curve.x,
+        curve.y,
+        label=curve.label,
+        color=look.color,
+        linestyle=look.linestyle,
+        marker=look.marker if markers else "",
+        markevery=every,
+        markersize=5,
+        linewidth=1.8,
+        zorder=3,
+    )
+    if len(curve.low) and len(curve.high):
+        axes.fill_between(curve.x, curve.low, curve.high, color=look.color, alpha=0.15, linewidth=0, zorder=2)
+
+
+def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], title: str) -> None:
+    _tidy(axes, title)
+    for curve in curves:
+        _draw_line(axes, curve, look[curve.label])
+    ks = sorted({k for curve in curves for k in curve.x})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ks, [f"{k:g}" for k in ks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("k", fontsize=10)
+    axes.set_ylabel("pass@k (%)", fontsize=10)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    _percent(axes)
+
+
+def _draw_training(
+    axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str, *, markers: bool = True
+) -> None:
+    _tidy(axes, title)
+    for curve in curves:
+        _draw_line(axes, curve, look[curve.label], markers)
+    axes.set_xlabel("training step", fontsize=10 if markers else 9)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    if ylabel.startswith(("pass@", "mean@", "greedy")):
+        axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
+        _percent(axes)
+    else:
+        axes.set_ylabel(ylabel, fontsize=10)
+
+
+def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
+    _tidy(axes, title)
+    styles = sorted({style for row in shares.values() for style in row}, key=lambda style: (style == "other", style))
+    named = [style for style in styles if style != "other"]
+    colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)} | {"other": _OTHER}
+    labels = list(shares)
+    left = [0.0] * len(labels)
+    for style in styles:
+        widths = [100 * shares[label].get(style, 0.0) for label in labels]
+        axes.barh(
+            range(len(labels)),
+            widths,
+            left=left,
+            height=0.66,
+            color=colors[style],
+            label=style,
+            edgecolor="white",
+            linewidth=0.8,
+        )
+        for row, (start, width) in enumerate(zip(left, widths, strict=True)):
+            if width >= 7:  # narrower parts have no room for their number
+                ink = _on(colors[style])
+                axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of samples (%)", fontsize=10)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    _legend(axes, len(styles), handlelength=1, handleheight=1)
+
+
+def _on(color: str) -> str:
+    """Ink that can be read on a colour, by its relative luminance."""
+    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK
+
+
+def _legend(axes: Axes, count: int, **options: float) -> None:
+    """Below the axes, where it hides no data however many labels there are."""
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2),
+        ncols=min(3, count),
+        frameon=False,
+        fontsize=9,
+        columnspacing=1.2,
+        **options,
+    )
