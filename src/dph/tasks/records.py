@@ -1,0 +1,131 @@
+"""Users' own problems: JSONL or Parquet files, also rows as verl has them (those of the paper's authors)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError
+from dph.tables import read_rows
+from dph.tasks.protocol import register_task
+from dph.tasks.sqldata import json_meta
+from dph.types import Message, Problem
+
+_KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+_TAKEN = {"id", "prompt", "messages", "answer", "task", "reward_model", "db"}
+_VERL_ANSWER = "reward_model.ground_truth"
+
+
+@register_task("records")
+class Records:
+    """Problems from files.
+
+    | column    | what it holds                                                                                     |
+    |-----------|---------------------------------------------------------------------------------------------------|
+    | `id`      | unique, stable; optional: else the file's name and the row's number                               |
+    | `prompt`  | text, or a list of messages {role, content}; `messages` may stand in for it                       |
+    | `answer`  | what the verifier compares with: gold SQL, a number, a list of accepted answers                   |
+    | `task`    | the verifier's name; optional where the option `task` gives it                                    |
+    | `db`      | for SQL: path of the SQLite file, absolute, or relative to `db_root` or to the data file; or      |
+    |           | `db_id`, for db_root/<db_id>/<db_id>.sqlite                                                       |
+
+    In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
+    to the problem's meta.
+    """
+
+    def __init__(self, *, path: str, db_root: str = "", task: str = "") -> None:
+        """path: a file, which serves every split, or a folder with one file a split; db_root: folder of the SQLite
+        databases; task: the verifier of rows that name none. Raises UserError when there is nothing at the path."""
+        self._path = Path(path)
+        if not self._path.exists():
+            raise UserError(f"records: there is no file or folder {path}")
+        self._db_root = Path(db_root) if db_root else None
+        self._task = task
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split. Raises UserError, naming file and row, for whatever is wrong with them."""
+        path = self._file(split)
+        problems = []
+        seen: dict[str, int] = {}
+        for number, row in enumerate(read_rows(path), 1):
+            where = f"{path}, row {number}"
+            problem = self._problem(row, where, f"{_stem(path)}-{number}", path.parent)
+            if problem.id in seen:
+                raise UserError(
+                    f"{where}: the id {problem.id!r} was taken by row {seen[problem.id]}; ids must be unique"
+                )
+            seen[problem.id] = number
+            problems.append(problem)
+        return problems
+
+    def style(self, response: str) -> str | None:
+        """Nothing is known of styles."""
+        return None
+
+    def _file(self, split: str) -> Path:
+        if self._path.is_file():
+            return self._path
+        found = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
+        if split not in found:
+            raise UserError(f"{self._path} has no file for the split {split!r}; it has: {', '.join(found) or 'none'}")
+        return found[split]
+
+    def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:
+        prompt = _prompt(row, where)
+        answer, extra = _answer(row, where)
+        task = row.get("task") or self._task or ("sql" if "gold_sql" in extra else "")
+        if not task:
+            raise UserError(
+                f"{where}: no column 'task'; add it or set the option task to the verifier's name (sql, math, exact); "
+                f"the row has: {', '.join(row)}"
+            )
+        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+        if task == "sql":
+            meta["db"] = self._database(row.get("db") or meta.get("db_id"), where, folder)
+        id = row.get("id")
+        return Problem(default_id if id is None else str(id), prompt, answer, task, meta)
+
+    def _database(self, name: Any, where: str, folder: Path) -> str:
+        if not isinstance(name, str):
+            raise UserError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
+        roots = [root for root in (self._db_root, folder) if root is not None]
+        tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
+        for path in tried:
+            if path.is_file():
+                return str(path.absolute())
+        raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
+
+
+def _stem(path: Path) -> str:
+    return path.name.split(".")[0]
+
+
+def _prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
+    prompt = row.get("prompt")
+    if prompt is None:
+        prompt = row.get("messages")
+    if prompt is None:
+        raise UserError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
+    if isinstance(prompt, str):
+        return prompt
+    if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
+        return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
+    raise UserError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
+
+
+def _answer(row: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+    """The answer, and what else verl's ground truth holds."""
+    if row.get("answer") is not None:
+        return row["answer"], {}
+    model = row.get("reward_model")
+    truth = model.get("ground_truth") if isinstance(model, dict) else None
+    if truth is None:
+        raise UserError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
+    if isinstance(truth, dict):
+        if not isinstance(truth.get("gold_sql"), str):
+            raise UserError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
+        return truth["gold_sql"], truth
+    return truth, {}
