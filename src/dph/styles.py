@@ -1,0 +1,91 @@
+"""Five solution styles for SQL answers, told apart by prefix and form (paper, Appendix B).
+
+| style      | prefix                                 | form of the SQL                                   |
+|------------|----------------------------------------|---------------------------------------------------|
+| `direct`   | `query:`                               | one plain query                                   |
+| `plan`     | `plan: tables A and B , output c`      | one plain query, after tables and outputs         |
+| `cte`      | `define:`                              | opens with WITH                                   |
+| `nested`   | `nest:`                                | a subquery in FROM                                |
+| `stepwise` | `steps: read A and B , then select c`  | one plain query, after the order of the work      |
+
+A response is `PREFIX ```sql QUERY ``` `. Whatever mixes prefixes, or whose SQL has another style's form, counts as
+"other", which the paper counts as one more style.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+Style = Literal["direct", "plan", "cte", "nested", "stepwise"]
+Form = Literal["plain", "with", "from_subquery"]
+
+STYLES: tuple[Style, ...] = get_args(Style)
+OTHER = "other"
+
+_WORDS: dict[Style, str] = {"direct": "query", "plan": "plan", "cte": "define", "nested": "nest", "stepwise": "steps"}
+_FORMS: dict[Style, Form] = {
+    "direct": "plain",
+    "plan": "plain",
+    "cte": "with",
+    "nested": "from_subquery",
+    "stepwise": "plain",
+}
+_NOTES: dict[Style, re.Pattern[str]] = {
+    "direct": re.compile(r""),
+    "plan": re.compile(r"tables .+ , output .+"),
+    "cte": re.compile(r""),
+    "nested": re.compile(r""),
+    "stepwise": re.compile(r"read .+ , then select .+"),
+}
+_STYLE_OF_WORD: dict[str, Style] = {word: style for style, word in _WORDS.items()}
+_UNTIL_FENCE = r"(?:(?!```).)*?"
+_RESPONSE = re.compile(
+    rf"\s*(?P<word>[a-z]+):(?P<notes>{_UNTIL_FENCE})```[sS][qQ][lL]\s+(?P<sql>{_UNTIL_FENCE})\s*```\s*", re.DOTALL
+)
+_ANY_PREFIX = re.compile(rf"\b(?:{'|'.join(_WORDS.values())})\s*:")
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`")
+_OPENS_WITH = re.compile(r"\s*with\b", re.IGNORECASE)
+_FROM_SUBQUERY = re.compile(r"\b(?:from|join)\s*\(\s*(?:select|with|values)\b", re.IGNORECASE)
+
+
+def form_of(sql: str) -> Form:
+    """The form of a query: "with" if it opens with WITH, else "from_subquery" if a FROM or JOIN anywhere in it reads
+    a subquery, else "plain". Text inside quotes does not count."""
+    bare = _QUOTED.sub("''", sql)
+    if _OPENS_WITH.match(bare):
+        return "with"
+    return "from_subquery" if _FROM_SUBQUERY.search(bare) else "plain"
+
+
+def required_form(style: Style) -> Form:
+    """The form that the SQL of a style must have."""
+    return _FORMS[style]
+
+
+def prefix(style: Style, tables: Sequence[str], outputs: Sequence[str]) -> str:
+    """The text before the fence: `plan` and `stepwise` name the tables that are read and the expressions returned."""
+    word, read, returned = _WORDS[style], " and ".join(tables), " and ".join(outputs)
+    if style == "plan":
+        return f"{word}: tables {read} , output {returned}"
+    if style == "stepwise":
+        return f"{word}: read {read} , then select {returned}"
+    return f"{word}:"
+
+
+def respond(style: Style, sql: str, tables: Sequence[str], outputs: Sequence[str]) -> str:
+    """A full response in a style: its prefix, then the query in a fenced block. The query must have the style's form
+    (`required_form`), which is for the caller to rewrite and check by execution."""
+    return f"{prefix(style, tables, outputs)} ```sql {sql} ```"
+
+
+def style_of(response: str) -> str:
+    """The style of a response, one of STYLES, or "other": unless exactly one prefix stands at its beginning, that
+    style's notes and one fenced query of that style's form follow, and nothing comes after."""
+    match = _RESPONSE.fullmatch(response)
+    if match is None or match["word"] not in _STYLE_OF_WORD:
+        return OTHER
+    style = _STYLE_OF_WORD[match["word"]]
+    notes = match["notes"].strip()
+    if _ANY_PREFIX.search(notes) or not _NOTES[style].fullmatch(notes):
+        return OTHER
+    return style if form_of(match["sql"]) == _FORMS[style] else OTHER

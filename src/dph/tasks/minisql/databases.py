@@ -1,0 +1,186 @@
+"""Schemas, rows and SQLite databases."""
+
+import os
+import random
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dph.tasks.minisql.lexicon import NUMBER_COLUMNS, TABLES, TEXT_COLUMNS, TEXT_VALUES
+from dph.tasks.minisql.queries import Query
+
+Value = str | int | None
+Rows = Mapping[str, list[tuple[Value, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with the primary key `id`; `columns` are the others, in order."""
+
+    name: str
+    columns: tuple[str, ...]
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        return tuple(c for c in self.columns if c in TEXT_COLUMNS)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        return tuple(c for c in self.columns if c in NUMBER_COLUMNS)
+
+    def __str__(self) -> str:
+        return f"{self.name} ( {' '.join(('id', *self.columns))} )"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Two tables; each row of `child` points to a row of `parent`. No column but `id` stands in both."""
+
+    child: Table
+    parent: Table
+    child_first: bool
+    """Which table the prompt names first."""
+
+    @property
+    def key(self) -> str:
+        """The child's foreign key."""
+        return TABLES[self.parent.name]
+
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        return (self.child, self.parent) if self.child_first else (self.parent, self.child)
+
+    @property
+    def joined(self) -> str:
+        """FROM clause of the child's rows with their parents."""
+        return f"{self.child.name} join {self.parent.name} on {self.key} = {self.parent.name}.id"
+
+    def __str__(self) -> str:
+        return " ; ".join(str(table) for table in self.tables)
+
+
+def random_schema(rng: random.Random, child: str, parent: str) -> Schema:
+    """Two text and two number columns in each table, in random order, and the foreign key last in the child."""
+    text, numbers = rng.sample(TEXT_COLUMNS, 4), rng.sample(NUMBER_COLUMNS, 4)
+
+    def columns(part: slice) -> tuple[str, ...]:
+        mixed = text[part] + numbers[part]
+        rng.shuffle(mixed)
+        return tuple(mixed)
+
+    return Schema(
+        Table(child, (*columns(slice(0, 2)), TABLES[parent])),
+        Table(parent, columns(slice(2, 4))),
+        rng.random() < 0.5,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a question asks of the rows that are drawn for it."""
+
+    nullable: tuple[str, ...] = ()
+    """Columns that may hold NULL."""
+    unique: tuple[str, ...] = ()
+    """Number columns that hold each value once, NULL included."""
+    frequent: tuple[tuple[str, str], ...] = ()
+    """Text columns with a value that fills about half of each."""
+
+
+def random_rows(rng: random.Random, schema: Schema, needs: Needs) -> Rows:
+    """Rows for both tables, 5 to 11 in the child and 3 to 9 in the parent.
+
+    How many values a column uses, and whether a nullable column has NULLs at all, is drawn too, so that duplicates,
+    ties, NULLs and parents without children are sometimes there and sometimes not.
+    """
+    counts = {schema.child.name: rng.randint(5, 11), schema.parent.name: rng.randint(3, 9)}
+    return {
+        table.name: list(
+            zip(
+                range(1, counts[table.name] + 1),
+                *(
+                    _column(rng, column, counts[table.name], counts[schema.parent.name], needs)
+                    for column in table.columns
+                ),
+                strict=True,
+            )
+        )
+        for table in (schema.parent, schema.child)
+    }
+
+
+def _column(rng: random.Random, column: str, count: int, parents: int, needs: Needs) -> list[Value]:
+    pool: list[Value]
+    if column in TEXT_COLUMNS:
+        pool = list(rng.sample(TEXT_VALUES, rng.randint(3, len(TEXT_VALUES))))
+        pool += [value for name, value in needs.frequent if name == column] * len(pool)
+    elif column in NUMBER_COLUMNS:
+        width = rng.choice((11, 15))
+        low = rng.randint(1, 16 - width)
+        pool = [5 * n for n in range(low, low + width)]
+    else:
+        pool = list(range(1, parents + 1))
+    with_nulls = column in needs.nullable and rng.random() < 0.5
+    if column in needs.unique:
+        once = rng.sample(pool, count)
+        if with_nulls:
+            once[rng.randrange(count)] = None
+        return once
+    share = 0.3 if with_nulls else 0.0
+    return [None if share and rng.random() < share else rng.choice(pool) for _ in range(count)]
+
+
+class Database:
+    """One in-memory database whose rows can be replaced."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._tables = (schema.parent, schema.child)
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        _create(self._connection, schema)
+
+    def fill(self, rows: Rows) -> None:
+        """Replace all rows."""
+        for table in reversed(self._tables):
+            self._connection.execute(f"delete from {table.name}")
+        _insert(self._connection, self._tables, rows)
+
+    def result(self, query: Query | str, *, ordered: bool = False) -> list[tuple[Value, ...]]:
+        """Result rows; sorted into one canonical order, unless the query's own order counts."""
+        if isinstance(query, Query):
+            query, ordered = query.sql(), query.ordered
+        rows = self._connection.execute(query).fetchall()
+        return rows if ordered else sorted(rows, key=repr)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def write_database(path: Path, schema: Schema, rows: Rows) -> None:
+    """Write a new SQLite file. Journal and syncing are off: the caller publishes the file only once it is complete."""
+    connection = sqlite3.connect(os.fspath(path), isolation_level=None)
+    try:
+        connection.executescript("pragma page_size = 512; pragma journal_mode = off; pragma synchronous = off; begin;")
+        _create(connection, schema)
+        _insert(connection, (schema.parent, schema.child), rows)
+        connection.execute("commit")
+    finally:
+        connection.close()
+
+
+def _create(connection: sqlite3.Connection, schema: Schema) -> None:
+    for table in (schema.parent, schema.child):
+        types = ", ".join(f"{column} {_type(column, schema)}" for column in table.columns)
+        connection.execute(f"create table {table.name} (id integer primary key, {types})")
+
+
+def _type(column: str, schema: Schema) -> str:
+    if column == schema.key:
+        return f"integer references {schema.parent.name} (id)"
+    return "text" if column in TEXT_COLUMNS else "integer"
+
+
+def _insert(connection: sqlite3.Connection, tables: Iterable[Table], rows: Rows) -> None:
+    for table in tables:
+        marks = ",".join("?" * (1 + len(table.columns)))
+        connection.executemany(f"insert into {table.name} values ({marks})", rows[table.name])

@@ -1,0 +1,111 @@
+"""Problem sets on disk: a folder of SQLite files and one index, made once and reused while intact."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError
+from dph.tasks.minisql.databases import write_database
+from dph.tasks.minisql.world import Sample
+from dph.types import Problem
+
+_INDEX = "problems.json"
+
+
+def default_cache() -> Path:
+    """The environment's DPH_CACHE, or ~/.cache/dph."""
+    return Path(os.environ.get("DPH_CACHE") or Path.home() / ".cache" / "dph") / "minisql"
+
+
+def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> list[Problem]:
+    """The problem set in `folder`; it is built first where it is missing or damaged.
+
+    A set is written under a temporary name and then renamed, so that no process ever sees half of one.
+    Raises UserError where the folder cannot be written.
+    """
+    folder = folder.absolute()
+    problems = _load(folder)
+    if problems is not None:
+        return problems
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _write(draft, split, build())
+            _publish(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the databases of minisql under {folder.parent} ({error.strerror or error}); "
+            "name a writable folder with cache_dir or the variable DPH_CACHE"
+        ) from error
+    problems = _load(folder)
+    assert problems is not None, f"{folder} changed while it was read"
+    return problems
+
+
+def _write(folder: Path, split: str, samples: Iterable[Sample]) -> None:
+    entries: list[dict[str, Any]] = []
+    for number, sample in enumerate(samples):
+        database = folder / f"{number:04d}.sqlite"
+        write_database(database, sample.asked.schema, sample.rows)
+        meta = {
+            "db": database.name,
+            "kind": sample.asked.kind.name,
+            "convention": sample.asked.kind.convention,
+            "ambiguous": sample.ambiguous,
+            "reading": "second" if sample.second else "first",
+            "phrasing": sample.asked.phrasing,
+        }
+        entries.append(
+            {
+                "id": f"minisql/{split}/{number:04d}",
+                "prompt": sample.asked.prompt,
+                "answer": sample.gold.sql(),
+                "meta": meta,
+                "sha256": _digest(database),
+            }
+        )
+    (folder / _INDEX).write_text(json.dumps(entries, indent=1), encoding="utf-8")
+
+
+def _load(folder: Path) -> list[Problem] | None:
+    """The problems of a folder; None unless every file is there as it was written."""
+    try:
+        entries = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+        if any(_digest(folder / entry["meta"]["db"]) != entry["sha256"] for entry in entries):
+            return None
+    except (OSError, ValueError):
+        return None
+    return [
+        Problem(
+            id=entry["id"],
+            prompt=entry["prompt"],
+            answer=entry["answer"],
+            task="sql",
+            meta={**entry["meta"], "db": str(folder / entry["meta"]["db"])},
+        )
+        for entry in entries
+    ]
+
+
+def _publish(draft: Path, folder: Path) -> None:
+    """Give the draft its final name, unless another process was quicker. A damaged set makes way."""
+    if _load(folder) is not None:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.rename(draft, folder)
+    except OSError:
+        if _load(folder) is None:
+            raise
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

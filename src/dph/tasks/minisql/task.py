@@ -1,0 +1,102 @@
+"""The task `minisql`: splits, demonstrations and styles."""
+
+import random
+from pathlib import Path
+
+from dph.errors import UserError
+from dph.styles import style_of
+from dph.tasks.minisql import arithmetic
+from dph.tasks.minisql.demonstrations import demonstrate
+from dph.tasks.minisql.store import default_cache, stored
+from dph.tasks.minisql.world import samples
+from dph.tasks.protocol import register_task
+from dph.types import Problem
+
+GENERATOR_VERSION = 1
+"""Part of the cache's key. Raise it with any change to what a seed generates."""
+
+SPLITS = ("train", "dev", "test", "cross", "ood")
+_MOST_OOD = 150
+"""The other 165 sums are for demonstrations."""
+
+
+@register_task("minisql")
+class MiniSql:
+    """A generated text-to-SQL world over real SQLite databases, with an arithmetic task outside it.
+
+    | split   | what it holds                                                                                |
+    |---------|----------------------------------------------------------------------------------------------|
+    | `train` | problems for pre-sampling and reinforcement learning                                         |
+    | `dev`   | the same distribution, to choose settings by                                                 |
+    | `test`  | in-domain: the same distribution, unseen databases                                           |
+    | `cross` | cross-domain: only kind-table combinations and phrasings that neither another split nor a    |
+    |         | demonstration holds                                                                          |
+    | `ood`   | out-of-domain: arithmetic; the demonstrations teach the task, but none of these sums         |
+
+    Each SQL problem has a database of its own. `meta` holds "db" (absolute path of the SQLite file), "kind",
+    "convention", "ambiguous" (the two readings differ in result), "reading" (which one the gold SQL follows) and
+    "phrasing".
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        train_problems: int = 420,
+        test_problems: int = 200,
+        cross_problems: int = 100,
+        ood_problems: int = 150,
+        dev_problems: int = 120,
+        cache_dir: str = "",
+    ) -> None:
+        """Nothing is generated yet: each split is when it is first asked for.
+
+        Args:
+            seed: of the whole world; equal seeds and sizes give equal problems everywhere.
+            train_problems, test_problems, cross_problems, ood_problems, dev_problems: size of each split.
+            cache_dir: folder for the databases; by default $DPH_CACHE/minisql or ~/.cache/dph/minisql.
+
+        Raises:
+            UserError: for a size below one, or more sums than are held out.
+        """
+        self._seed = seed
+        self._cache = Path(cache_dir) if cache_dir else default_cache()
+        self._sizes = {
+            "train": train_problems,
+            "dev": dev_problems,
+            "test": test_problems,
+            "cross": cross_problems,
+            "ood": ood_problems,
+        }
+        for split, size in self._sizes.items():
+            if size < 1:
+                raise UserError(f"minisql: {split}_problems is {size}; give at least 1")
+        if ood_problems > _MOST_OOD:
+            raise UserError(f"minisql: ood_problems is {ood_problems}; at most {_MOST_OOD} sums are held out")
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split. Raises UserError for an unknown split or a cache that cannot be written."""
+        if split not in SPLITS:
+            raise UserError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
+        size = self._sizes[split]
+        if split == "ood":
+            return [
+                Problem(id=f"minisql/ood/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
+                for i, drawn in enumerate(self._sums()[0][:size])
+            ]
+        folder = self._cache / f"v{GENERATOR_VERSION}-seed{self._seed}-{split}-{size}"
+        return stored(folder, split, lambda: samples(split, size, self._seed))
+
+    def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
+        """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are
+        drawn apart from every split's, and from none of the combinations, phrasings and sums that are held out."""
+        rng = random.Random(f"minisql/{self._seed}/demonstrations/{seed}")
+        sums = self._sums()[1]
+        return [demonstrate(rng, sums) for _ in range(count)]
+
+    def style(self, response: str) -> str:
+        """One of the five styles, or "other"."""
+        return style_of(response)
+
+    def _sums(self) -> tuple[list[arithmetic.Sum], list[arithmetic.Sum]]:
+        return arithmetic.divide(self._seed, _MOST_OOD)

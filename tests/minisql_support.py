@@ -1,0 +1,44 @@
+"""What the tests of minisql share: a database file read without the package's own code, and the tokenizer's pieces."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+PIECE = re.compile(r" ?[A-Za-z_]+| ?\d|[^\S ]| ?[^\sA-Za-z_\d]+|\s")
+"""The word tokenizer's pieces."""
+
+SLOTS = {
+    "v": r"\d+",
+    "u": r"\d+",
+    "above": "above|below",
+    "highest": "highest|lowest",
+    "with": r"[a-z]+ (?:(?:above|below) \d+|'[a-z]+')",
+    "is": r"[a-z]+ is (?:(?:above|below) \d+|'[a-z]+')",
+    "range": r"from \d+ up|up to \d+",
+}
+
+
+def execute(path, sql):
+    """Rows of a query on a database file: as they come if the outermost query is ordered, else sorted."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        rows = connection.execute(sql).fetchall()
+    ordered = bool(re.search(r"order by (?!.*\))", sql))
+    return rows if ordered else sorted(rows, key=repr)
+
+
+def contents(path):
+    """All rows of a database file as dictionaries, by table."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        names = [row[0] for row in connection.execute("select name from sqlite_master where type = 'table'")]
+        return {name: [dict(row) for row in connection.execute(f"select * from {name} order by id")] for name in names}
+
+
+def pattern(phrasing):
+    """A regular expression that matches a phrasing with any words in its slots, each in a group of its name."""
+    return re.compile(re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{SLOTS.get(m[1], '[a-z]+')})", phrasing))
+
+
+def words_of(prompt):
+    """The question of a prompt, without the schema."""
+    return prompt.split(" | ")[2].removesuffix(" |")
