@@ -405,7 +405,7 @@ def to_toml(config: Any) -> str:
 
 
 def _toml_key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _toml_value(key)
 
 
 def _toml_value(value: object) -> str:
@@ -464,27 +464,45 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
 
     One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage that knows
     the key; a table named like a stage holds for that stage and goes before. Inside, a table `for.<method>` applies
-    when that method was chosen, so that a world or model may set, say, η per method.
+    when that method was chosen, so that a world or model may set, say, η per method. All of this is settled among
+    presets first; whatever files say goes before whatever presets say.
     """
+    from_presets = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
+    from_files = [(str(path), read_toml(path)) for path in files]
+    parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
+    methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
+    merged: dict[str, Any] = {}
+    for plain, by_method in parts:
+        _merge(merged, plain)
+        _merge(merged, by_method.get(methods[-1], {}) if methods else {})
+    return merged
+
+
+def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Joined settings of one stage from presets alone or files alone, and its tables `for.<method>`."""
     shared: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    layers = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
-    layers += [(str(path), read_toml(path)) for path in files]
     fields = {name: {item.name for item in dataclasses.fields(cls)} for name, cls in STAGES.items()}
     everywhere = set().union(*fields.values())
     for where, layer in layers:
         for key in layer:
             if key not in everywhere and key not in STAGES and key != "for":
                 raise UserError(f"{where} has an unknown key {key!r}; known are: {', '.join(sorted(everywhere))}")
+        table = _table(layer, stage, where)
+        for part in (layer, table):
+            for name in _table(part, "for", where):
+                _table(part["for"], name, where, "for.")
         _merge(shared, {key: value for key, value in layer.items() if key in fields[stage] or key == "for"})
-        table = layer.get(stage, {})
-        if not isinstance(table, Mapping):
-            raise UserError(f"{where}: {stage!r} must be a table, not {table!r}")
         _merge(own, table)
     _merge(shared, own)
-    by_method = shared.pop("for", {})
-    _merge(shared, by_method.get(shared.get("method"), {}))
-    return shared
+    return shared, shared.pop("for", {})
+
+
+def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> Mapping[str, Any]:
+    value = tree.get(key, {})
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: {prefix + key!r} must be a table, not {value!r}")
+    return value
 
 
 def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = "the settings", default: T | None = None) -> T:
