@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def read_rows(path: Path, required: Sequence[str] = ()) -> list[dict[str, Any]]:
         raise UserError(f"there is no file {path}")
     try:
         rows = _read(path)
-    except (OSError, UnicodeDecodeError, EOFError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, pa.ArrowException) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not rows:
         raise UserError(f"{path} holds no rows")
