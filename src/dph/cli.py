@@ -12,6 +12,7 @@ from rich.console import Console
 import dph
 from dph.config import STAGES, from_dict, merge_settings, preset_names
 from dph.errors import UserError
+from dph.ranges import check_ranges
 
 
 def _sft(config: Any, resume: bool) -> object:
@@ -105,13 +106,14 @@ def split_common(arguments: Sequence[str]) -> CommonFlags:
 
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
-    """The settings of a stage from a command line: preset < file < flags."""
+    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     common = split_common(arguments)
     default = from_dict(STAGES[stage], merge_settings(stage, common.presets, common.files))
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     settings = tyro.cli(
         STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest
     )
+    check_ranges(settings)
     return settings, common
 
 

@@ -1,0 +1,190 @@
+"""Small builders that the tests of the core share: tiny policies, a toy task, and a base model that half masters it."""
+
+import atexit
+import functools
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from dph.config import (
+    STAGES,
+    LossConfig,
+    ModelConfig,
+    NewModelConfig,
+    OptimConfig,
+    PresampleConfig,
+    RolloutConfig,
+    SftConfig,
+    TaskConfig,
+    TrainConfig,
+    from_dict,
+)
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.models.scratch import new_policy
+from dph.tasks.protocol import register_task
+from dph.types import Problem
+
+TEXTS = ("easy 0 1 2 3 4 5 6 7 8 9", "hard yes no maybe")
+TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
+METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
+
+
+class ToyTask:
+    """Prompts "easy i" (the answer is yes) and "hard i" (the answer is yes for odd i, else no)."""
+
+    def __init__(self, *, problems: int = 12) -> None:
+        self._count = problems
+
+    def problems(self, split: str) -> list[Problem]:
+        numbers = range(self._count)
+        if split == "long":
+            return [Problem("long/0", "easy 1 2 3 4 5 6 7 8 9", "yes", "exact")]
+        return [
+            Problem(f"{split}/{i}", f"easy {i % 10}", "yes", "exact", {"kind": "easy"})
+            if i % 2
+            else Problem(f"{split}/{i}", f"hard {i % 10}", "yes" if i % 4 else "no", "exact", {"kind": "hard"})
+            for i in numbers
+        ]
+
+    def style(self, response: str) -> str | None:
+        return response.strip() if response.strip() in ("yes", "no") else "other"
+
+
+register_task("toy")(ToyTask)
+
+
+def tiny_policy(seed: int = 0, spread: float = 8.0) -> Policy:
+    """A random policy of 2 layers; `spread` multiplies its weights' standard deviation of 0.02, so that its
+    distributions are far from uniform."""
+    policy = new_policy(TINY, TEXTS, seed)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "norm" not in name:
+                parameter.mul_(spread)
+    return policy
+
+
+def random_rows(policy: Policy, count: int, seed: int = 0, *, rehearsal_every: int = 0) -> list[Row]:
+    """Rows of random tokens with ragged lengths; every so many belongs to the rehearsal set."""
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = policy.model.config.get_text_config().vocab_size
+
+    def whole(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=generator))
+
+    def noise(length: int, scale: float) -> list[float]:
+        return (-1.5 + scale * torch.randn(length, generator=generator)).tolist()
+
+    rows = []
+    for index in range(count):
+        prompt, response = ([whole(0, vocabulary) for _ in range(whole(1, high))] for high in (9, 7))
+        stored = rehearsal_every > 0 and index % rehearsal_every == 0
+        rows.append(
+            Row(
+                prompt,
+                response,
+                old_logprobs=noise(len(response), 0.5),
+                ref_logprobs=noise(len(response), 0.5) if stored else None,
+                advantage=0.0 if stored else float(torch.randn((), generator=generator)),
+                is_rehearsal=stored,
+            )
+        )
+    return rows
+
+
+def gradient(policy: Policy) -> torch.Tensor:
+    """All gradients of a policy as one float64 vector; missing ones are zeros."""
+    return torch.cat(
+        [(torch.zeros_like(p) if p.grad is None else p.grad).detach().double().flatten() for _, p in policy.trainable()]
+    )
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    """The saved weights of a model directory."""
+    from safetensors.torch import load_file
+
+    return load_file(path / "model.safetensors")
+
+
+def folder() -> Path:
+    """A new folder that vanishes when the tests end."""
+    directory = tempfile.TemporaryDirectory(prefix="dph-tests-")
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
+
+
+@functools.cache
+def base_run() -> Path:
+    """Run directory of `dph sft`: a model that answers "easy" prompts with yes and "hard" ones with yes or no evenly."""
+    here = folder()
+    rows = [{"prompt": f"easy {i}", "response": " yes"} for i in range(10) for _ in range(2)]
+    rows += [{"prompt": f"hard {i}", "response": f" {answer}"} for i in range(10) for answer in ("yes", "no")]
+    (here / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    from dph.stages.sft import sft
+
+    return sft(
+        SftConfig(
+            out=str(here / "sft"),
+            data=str(here / "data.jsonl"),
+            steps=60,
+            batch=40,
+            new=TINY,
+            optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1),
+        )
+    )
+
+
+def rollout(**changes: object) -> RolloutConfig:
+    return replace(RolloutConfig(prompts=4, n=4, max_tokens=4, max_prompt_tokens=8), **changes)  # type: ignore[arg-type]
+
+
+def presample_config(out: Path, **changes: object) -> PresampleConfig:
+    """Settings that split the toy task with the base model."""
+    config = PresampleConfig(
+        out=str(out),
+        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
+        task=TaskConfig(name="toy"),
+        rollout=rollout(n=8),
+        threshold=7,
+    )
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+@functools.cache
+def presampled() -> Path:
+    """Run directory of `dph presample` of the base model on the toy task."""
+    from dph.stages.presample import presample
+
+    return presample(presample_config(folder() / "presample"))
+
+
+def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):
+    """Settings of a short training run of a method preset on the toy task, from the presampled partition."""
+    from dph.config import merge_settings
+
+    small = {
+        "out": str(out),
+        "steps": 2,
+        "checkpoint_every": 2,
+        "model": {"path": str(base_run() / "model"), "device": "cpu"},
+        "task": {"name": "toy"},
+        "rollout": {"prompts": 4, "n": 4, "max_tokens": 4, "max_prompt_tokens": 8},
+        "optim": {"lr": 1e-3, "minibatches": 2, "warmup_steps": 0},
+        "overlong": {"buffer": 0},
+        "rehearsal": {"path": str(presampled())},
+    }
+    merged = merge_settings("train", [method], [])
+    if merged["rehearsal"]["rows"]:
+        small["rehearsal"] = {"path": str(presampled()), "rows": 6}
+    config: TrainConfig = from_dict(STAGES["train"], small, default=from_dict(TrainConfig, merged))
+    config = from_dict(TrainConfig, settings or {}, default=config)
+    return replace(config, **changes)  # type: ignore[arg-type]
+
+
+def loss_config(**changes: object) -> LossConfig:
+    return replace(LossConfig(), **changes)  # type: ignore[arg-type]
