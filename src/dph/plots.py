@@ -147,6 +147,8 @@ def _tidy(axes: Axes, title: str) -> None:
 
 
 def _percent(axes: Axes) -> None:
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # what no fraction can be needs no room
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 

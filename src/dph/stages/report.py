@@ -22,8 +22,9 @@ _BROWSED = 20
 _ANSWERS = 6
 _CURVES = (
     *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
-    *("eval/styles_correct", "entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
+    *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
 )
+_PANELS = frozenset({"pass_at_k", "training", "styles"})  # files of their own; the page has them in the overview
 _PAGE, _MARKDOWN = "index.html", "report.md"
 
 
@@ -59,7 +60,7 @@ def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> 
         links = [f"![{description}](figures/{name}.png)" for name, (_, description) in figures.items()]
         text = "\n\n".join([f"# {title}", *links[:1], *map(to_markdown, tables), *links[1:]])
         write_atomically(out / _MARKDOWN, text.rstrip() + "\n")
-        shown = [html.figure(images[name], description) for name, (_, description) in figures.items()]
+        shown = [html.figure(images[name], text) for name, (_, text) in figures.items() if name not in _PANELS]
         sections = [*shown[:1], *map(_table_html, tables), *shown[1:], *_browser(main, labels)]
         write_atomically(out / _PAGE, html.page(title, sections))
     except OSError as error:
