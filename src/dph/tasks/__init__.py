@@ -1,8 +1,17 @@
 """Tasks: sources of problems, by name."""
 
-from dph.tasks import bird, mathsets, minisql, records, spider
+from dph.tasks import bird, mathsets, minisql, records, spider, spider_small
 from dph.tasks.protocol import Task, known_tasks, load_task, register_task
 
 __all__ = [
-    "Task", "bird", "known_tasks", "load_task", "mathsets", "minisql", "records", "register_task", "spider"
-]  # fmt: skip
+    "Task",
+    "bird",
+    "known_tasks",
+    "load_task",
+    "mathsets",
+    "minisql",
+    "records",
+    "register_task",
+    "spider",
+    "spider_small",
+]
