@@ -33,7 +33,8 @@ def limit_cpu(seconds: float) -> None:
         return
     usage = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(usage.ru_utime + usage.ru_stime + seconds) + 2
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]  # may be given from outside; it can only be lowered
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def send(message: Message) -> None:
