@@ -207,7 +207,7 @@ def _invert(probs: Tensor, numbers: Tensor) -> Tensor:
 
 def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
     """As _invert, over the smallest set of most likely tokens whose probability reaches top_p."""
-    ordered, tokens = probs.sort(-1, descending=True, stable=True)
+    ordered, tokens = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     kept = torch.where(before < top_p, ordered, torch.zeros_like(ordered))
     return tokens.gather(1, _invert(kept, numbers)[:, None]).squeeze(1)
