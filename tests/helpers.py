@@ -58,15 +58,19 @@ class ToyTask:
 register_task("toy")(ToyTask)
 
 
-def tiny_policy(seed: int = 0, spread: float = 8.0) -> Policy:
-    """A random policy of 2 layers; `spread` multiplies its weights' standard deviation of 0.02, so that its
-    distributions are far from uniform."""
+def tiny_policy(seed: int = 0) -> Policy:
+    """A random policy of 2 layers whose next-token distributions are far from uniform."""
     policy = new_policy(TINY, TEXTS, seed)
-    with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            if "norm" not in name:
-                parameter.mul_(spread)
+    randomise(policy.model, seed)
     return policy
+
+
+def randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
+    """Normal weights of a standard deviation that makes the logits of a tiny model differ by a few nats."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
 
 
 def random_rows(policy: Policy, count: int, seed: int = 0, *, rehearsal_every: int = 0) -> list[Row]:
@@ -120,7 +124,7 @@ def folder() -> Path:
 
 @functools.cache
 def base_run() -> Path:
-    """Run directory of `dph sft`: a model that answers "easy" prompts with yes and "hard" ones with yes or no evenly."""
+    """Run directory of `dph sft`: the model answers "easy" prompts with yes, and "hard" ones evenly with yes or no."""
     here = folder()
     rows = [{"prompt": f"easy {i}", "response": " yes"} for i in range(10) for _ in range(2)]
     rows += [{"prompt": f"hard {i}", "response": f" {answer}"} for i in range(10) for answer in ("yes", "no")]

@@ -1,12 +1,13 @@
 """A policy: a causal language model with its tokenizer, and the log-probabilities that training needs of it."""
 
 import hashlib
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -20,7 +21,10 @@ Entropy = Literal["none", "value", "gradient"]
 _LOGIT_ELEMENTS_AT_ONCE = 1 << 25
 """Logits held at once; more response tokens than fit are taken in chunks that are recomputed in the backward pass."""
 
-_LOGIT_TRANSFORMS = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+_LOGIT_TRANSFORMS = (
+    *("final_logit_softcapping", "logits_scaling", "logit_scale"),
+    *("lm_head_multiplier", "output_multiplier"),
+)
 """Settings of models that change logits after the output embedding; such models take the plain full-logits path."""
 
 
@@ -42,8 +46,11 @@ class Policy:
         self.eos_ids = frozenset([int(i) for i in ids if i is not None] + [int(tokenizer.eos_token_id)])
 
     @classmethod
-    def load(cls, config: ModelConfig) -> "Policy":
-        """Load a model by hub name or from a directory. Raises UserError with the reason when that fails."""
+    def load(cls, config: ModelConfig, seed: int = 0) -> "Policy":
+        """Load a model by hub name or from a directory. Raises UserError with the reason when that fails.
+
+        seed: of the adapters' initial weights, which are then the same in every process and on every device.
+        """
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
@@ -57,13 +64,15 @@ class Policy:
             model = AutoModelForCausalLM.from_pretrained(
                 config.path, dtype=torch.float32, attn_implementation=config.attention, **common
             )
-        except (OSError, ValueError, KeyError, ImportError) as error:
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
             raise UserError(_load_failure(config.path, error)) from error
-        model.to(device)  # type: ignore[arg-type]
         if config.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
+            # Named anew in transformers 5.2x, which warns about the old name
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
         if config.lora_rank:
-            model = _add_adapters(model, config)
+            model = _add_adapters(model, config, seed)
+        model.to(device)  # type: ignore[arg-type]
         return cls(model, tokenizer, precision=config.precision)
 
     # Text ------------------------------------------------------------------------------------------------------
@@ -94,7 +103,7 @@ class Policy:
     @property
     def context_length(self) -> int:
         """Longest sequence that the model takes, in tokens."""
-        return int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
         """Names and parameters that the optimizer changes, in a fixed order."""
@@ -118,7 +127,7 @@ class Policy:
         Returns:
             float32 [B, T], and the same for entropies or None; 0 where a row has no token.
         """
-        with self.autocast():
+        with self.autocast(), self._recomputing():
             rows, steps = batch.present.nonzero(as_tuple=True)
             positions = batch.prompt_lengths[rows] - 1 + steps
             targets = batch.response_ids[rows, steps]
@@ -136,6 +145,19 @@ class Policy:
             return logprobs, None
         return logprobs, flat.new_zeros(batch.present.shape).index_put((rows, steps), flat_entropy)
 
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Layers that are to recompute their activations do so; transformers has them do it in training mode only.
+        Their parts stay in evaluation mode, that is, without dropout."""
+        layers = [part for part in self.model.modules() if getattr(part, "gradient_checkpointing", False)]
+        for layer in layers:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
     def reference(self) -> AbstractContextManager[Any]:
         """Context in which an adapter-trained policy is its own reference: the adapters are switched off."""
         if not hasattr(self.model, "disable_adapter"):
@@ -147,7 +169,7 @@ class Policy:
 
     def _plain_head(self) -> Any:
         """The output embedding, or None where the model transforms logits after it."""
-        config = self.model.config
+        config = self.model.config.get_text_config()
         if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
             return None
         return self._causal_lm().get_output_embeddings()
@@ -156,6 +178,9 @@ class Policy:
 
     def save(self, path: Path) -> None:
         """Write model (adapters merged) and tokenizer so that AutoModelForCausalLM and vLLM load them as they are."""
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
         model = self._causal_lm()
         if model is self.model:
             model.save_pretrained(path)
@@ -239,7 +264,7 @@ def _load_failure(path: str, error: Exception) -> str:
     )
 
 
-def _add_adapters(model: Any, config: ModelConfig) -> Any:
+def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
@@ -252,7 +277,9 @@ def _add_adapters(model: Any, config: ModelConfig) -> Any:
         target_modules=targets if targets == "all-linear" else targets.split(","),
         task_type="CAUSAL_LM",
     )
-    return get_peft_model(model, lora)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return get_peft_model(model, lora)
 
 
 def _merged_state(model: Any) -> dict[str, Tensor]:

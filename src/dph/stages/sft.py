@@ -76,7 +76,7 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
     if saved is not None and not config.model.lora_rank:
         return Policy.load(replace(config.model, path=str(saved / "model")))
     if config.model.path:
-        return Policy.load(config.model)
+        return Policy.load(config.model, config.seed)
     from dph.models.scratch import new_policy
 
     joined = [text for pair in texts for text in pair]

@@ -221,7 +221,7 @@ class Monitor:
 def _load_policy(config: TrainConfig, saved: Path | None) -> Policy:
     """The policy at the start, or as the newest checkpoint has it (adapters are restored into the given model)."""
     if saved is None or config.model.lora_rank:
-        return Policy.load(config.model)
+        return Policy.load(config.model, config.seed)
     return Policy.load(replace(config.model, path=str(saved / "model")))
 
 
