@@ -170,7 +170,8 @@ def test_demonstrations_are_correct_and_never_show_what_is_held_out(root: Path):
     assert rows == load_task("spider_small", root=str(root)).demonstrations(300, 7)  # type: ignore[attr-defined]
     assert rows != task.demonstrations(300, 8)  # type: ignore[attr-defined]
     assert {row["style"] for row in rows} == set(STYLES)
-    assert all(task.style(row["response"]) == row["style"] for row in rows)
+    problem = task.problems("train")[0]
+    assert all(task.style(problem, row["response"]) == row["style"] for row in rows)
     held = {p.prompt for split in SPLITS[1:] for p in task.problems(split)}
     assert not held & {row["prompt"] for row in rows}
     real = [row for row in rows if not row["problem_id"].startswith("template/")]

@@ -17,5 +17,5 @@ class Sorting:
         rows = [random.Random(seed + i).sample("123456789", 3) for i in range(count)]
         return [{"prompt": f"sort {' '.join(r)} :", "response": " " + " ".join(sorted(r))} for r in rows]
 
-    def style(self, response):
+    def style(self, problem, response):
         return None

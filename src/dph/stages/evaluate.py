@@ -51,7 +51,7 @@ def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     styles, correct_styles = Counter[str](), Counter[str]()
     for rollout in scored[:STYLE_SAMPLES]:
-        style = task.style(rollout.text)
+        style = task.style(group.problem, rollout.text)
         if style is not None:
             styles[style] += 1
             correct_styles[style] += rollout.verdict.correct
@@ -212,11 +212,19 @@ def _split_names(text: str) -> list[str]:
     return names
 
 
+def _readable(problem: Problem) -> str:
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    return "\n\n".join(message["content"] for message in problem.prompt)
+
+
 def _problem_row(split: str, item: Scored) -> dict[str, Any]:
     return {
         "split": split,
         "id": item.problem.id,
         "kind": str(item.problem.meta.get("kind", "")),
+        "prompt": _readable(item.problem),
+        "answer": str(item.problem.answer),
         "samples": item.samples,
         "correct": item.correct,
         "greedy": item.greedy,
@@ -235,7 +243,7 @@ def _completion_rows(split: str, task: Task, group: Group, best: Group | None) -
             "text": rollout.text,
             "outcome": str(rollout.verdict.outcome),
             "reward": rollout.reward,
-            "style": task.style(rollout.text) or "",
+            "style": task.style(group.problem, rollout.text) or "",
             "tokens": len(rollout.completion.token_ids),
             "finish_reason": rollout.completion.finish_reason,
         }

@@ -57,6 +57,6 @@ class Bird:
         databases = Databases(folder, tables[0] if tables else None)
         return make_problems(questions, databases, self._style, skip_missing=self._skip_missing)
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Free-form responses have no named styles."""
         return None

@@ -63,7 +63,7 @@ class MathSet:
             problems.append(Problem(id, self._prompt(question), answer, "math", {"set": self._name}))
         return problems
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Mathematical responses have no named styles."""
         return None
 
@@ -86,7 +86,7 @@ class MathSets:
             raise UserError(f"no math set is named {name!r}; known are: {', '.join(sorted(_SPLITS))}")
         return MathSet(name, **self._options).problems(part or "test")
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Mathematical responses have no named styles."""
         return None
 

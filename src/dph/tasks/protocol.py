@@ -14,7 +14,7 @@ class Task(Protocol):
         """The problems of a split, in a fixed order, with unique ids. Raises UserError for an unknown split."""
         ...
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Name of the solution style of a response, "other" for none of the known ones; None where the task has no
         notion of style."""
         ...

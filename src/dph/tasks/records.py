@@ -57,7 +57,7 @@ class Records:
             problems.append(problem)
         return problems
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Nothing is known of styles."""
         return None
 

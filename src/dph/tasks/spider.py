@@ -59,6 +59,6 @@ class Spider:
         databases = spider_databases(self._root, split)
         return make_problems(questions, databases, self._style, skip_missing=self._skip_missing)
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """Free-form responses have no named styles."""
         return None

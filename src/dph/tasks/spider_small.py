@@ -93,7 +93,7 @@ class SpiderSmall:
                 self._splits[name] = list(self._usable(name, part, self._databases[source]))
         return self._splits[split]
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         """One of the five styles, or "other"."""
         return style_of(response)
 

@@ -1,6 +1,8 @@
 """The task `minisql`: splits, demonstrations and styles."""
 
+import hashlib
 import random
+from functools import cache
 from pathlib import Path
 
 from dph.errors import UserError
@@ -12,12 +14,18 @@ from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
 from dph.types import Problem
 
-GENERATOR_VERSION = 1
-"""Part of the cache's key. Raise it with any change to what a seed generates."""
-
 SPLITS = ("train", "dev", "test", "cross", "ood")
 _MOST_OOD = 150
 """The other 165 sums are for demonstrations."""
+
+
+@cache
+def generator_hash() -> str:
+    """Hash of the world's code. Part of the cache's key, so that no set made by older code is taken for this one's."""
+    digest = hashlib.blake2b(digest_size=6)
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
 
 
 @register_task("minisql")
@@ -84,7 +92,7 @@ class MiniSql:
                 Problem(id=f"minisql/ood/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
                 for i, drawn in enumerate(self._sums()[0][:size])
             ]
-        folder = self._cache / f"v{GENERATOR_VERSION}-seed{self._seed}-{split}-{size}"
+        folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
         return stored(folder, split, lambda: samples(split, size, self._seed))
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
@@ -94,9 +102,9 @@ class MiniSql:
         sums = self._sums()[1]
         return [demonstrate(rng, sums) for _ in range(count)]
 
-    def style(self, response: str) -> str:
-        """One of the five styles, or "other"."""
-        return style_of(response)
+    def style(self, problem: Problem, response: str) -> str | None:
+        """One of the five styles, or "other"; None for sums, which have no style."""
+        return style_of(response) if problem.task == "sql" else None
 
     def _sums(self) -> tuple[list[arithmetic.Sum], list[arithmetic.Sum]]:
         return arithmetic.divide(self._seed, _MOST_OOD)
