@@ -39,17 +39,22 @@ class World:
         return range(self.rank, count, self.size)
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over processes (in one flat message)."""
+        """Replace every gradient by its sum over processes (in one flat message).
+
+        A parameter that has a gradient in no process keeps none, so that the optimizer leaves it alone as it would in
+        a single process.
+        """
         if self.size == 1:
             return
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        device = parameters[0].device
+        present = torch.tensor([float(p.grad is not None) for p in parameters], device=device)
+        flat = torch.cat(
+            [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters] + [present]
+        )
         dist.all_reduce(flat)
-        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(summed.view_as(gradient))
+        *sums, present = flat.split([*(p.numel() for p in parameters), len(parameters)])
+        for parameter, summed, count in zip(parameters, sums, present.tolist(), strict=True):
+            parameter.grad = summed.view_as(parameter).clone() if count else None
 
     def sum_values(self, values: Mapping[str, float]) -> dict[str, float]:
         """Sums over processes of named numbers; every process must pass the same names."""

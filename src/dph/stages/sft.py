@@ -21,6 +21,7 @@ from dph.progress import progress, say
 from dph.runs import RunDir
 from dph.seeding import EpochOrder
 from dph.tables import read_rows
+from dph.tasks import Demonstrates
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
@@ -29,7 +30,9 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     Raises UserError when the data cannot be read or no row fits into the model's context.
     """
     world = World.join()
-    run = RunDir.start(config.out, "sft", config, resume=resume or not world.leads)
+    run = RunDir.start(config.out, "sft", config, resume=resume) if world.leads else None
+    world.wait()
+    run = run or RunDir.open(Path(config.out), "sft")
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
@@ -67,7 +70,7 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         rows = read_rows(Path(config.data), required=("prompt", "response"))
         return [(row["prompt"], row["response"]) for row in rows]
     task = make_task(config.task)
-    if not hasattr(task, "demonstrations"):
+    if not isinstance(task, Demonstrates):
         raise UserError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
     return [(row["prompt"], row["response"]) for row in task.demonstrations(config.demonstrations, config.seed)]
 
@@ -92,7 +95,8 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Row]:
         rows.append(Row(policy.encode_prompt(prompt), response_ids, old_logprobs=()))
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
-        say(f"{len(rows) - len(fitting)} of {len(rows)} rows are left out: empty, or over {policy.context_length} tokens")
+        gone = len(rows) - len(fitting)
+        say(f"{gone} of {len(rows)} rows are left out: empty, or over {policy.context_length} tokens")
     if not fitting:
         raise UserError(f"no row fits into the model's context of {policy.context_length} tokens")
     return fitting

@@ -22,7 +22,7 @@ from dph.rollouts import Prompted, encode_problems, usable_problems
 from dph.runs import RunDir
 from dph.samplers.protocol import Sampler
 from dph.seeding import EpochOrder
-from dph.stages.evaluate import evaluate_split, metric_means, summarise
+from dph.stages.evaluate import Scored, evaluate_split, metric_means, summarise
 from dph.stages.presample import read_partition
 from dph.tasks import Task
 from dph.tracking import Metrics
@@ -106,8 +106,8 @@ def check_settings(config: TrainConfig) -> None:
     uses_rehearsal = config.rehearsal.rows > 0
     if uses_rehearsal != (config.loss.eta > 0):
         raise UserError(
-            f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to rehearse, "
-            "or both to 0"
+            f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to "
+            "rehearse, or both to 0"
         )
     if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
         raise UserError(
@@ -193,7 +193,9 @@ class Monitor:
     ) -> None:
         self._config, self._task, self._policy = config, task, policy
         self._sampler, self._verifiers, self._world = sampler, verifiers, world
-        self._problems: list[Problem] = select(task, config.monitor.split, config.monitor.limit) if config.monitor.every else []
+        self._problems: list[Problem] = (
+            select(task, config.monitor.split, config.monitor.limit) if config.monitor.every else []
+        )
 
     def measure(self) -> dict[str, float]:
         """Metrics named eval/…, from the same random keys each time."""
@@ -201,21 +203,24 @@ class Monitor:
         rollout = config.rollout
         params = SamplingParams(config.monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
         own = [self._problems[i] for i in world.share(len(self._problems))]
-        scored, _ = evaluate_split(
+        scored = self._score(own, params) if own else []
+        every = [item for part in world.gather(scored) for item in part]
+        return metric_means(summarise(every, config.monitor.n), "eval/")
+
+    def _score(self, problems: Sequence[Problem], params: SamplingParams) -> list[Scored]:
+        return evaluate_split(
             self._policy,
             self._sampler,
             self._verifiers,
             self._task,
-            own,
+            problems,
             params,
-            config.seed,
-            max_prompt_tokens=rollout.max_prompt_tokens,
+            self._config.seed,
+            max_prompt_tokens=self._config.rollout.max_prompt_tokens,
             with_greedy=True,
             label="monitor",
             quiet=True,
-        )
-        every = [item for part in world.gather(scored) for item in part]
-        return metric_means(summarise(every, config.monitor.n), "eval/")
+        )[0]
 
 
 def _load_policy(config: TrainConfig, saved: Path | None) -> Policy:
