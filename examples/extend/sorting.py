@@ -11,7 +11,10 @@ class Sorting:
     def problems(self, split):
         rng = random.Random(f"sorting {split}")
         rows = [rng.sample("123456789", 3) for _ in range(64)]
-        return [Problem(f"{split}/{i}", f"sort {' '.join(r)} :", " ".join(sorted(r)), "ends_with") for i, r in enumerate(rows)]
+        return [
+            Problem(f"{split}/{i}", f"sort {' '.join(r)} :", " ".join(sorted(r)), "ends_with")
+            for i, r in enumerate(rows)
+        ]
 
     def demonstrations(self, count, seed):
         rows = [random.Random(seed + i).sample("123456789", 3) for i in range(count)]

@@ -1,9 +1,9 @@
 """Checkpoints of training: written atomically, loaded without pickle, enough to go on with the same trajectory.
 
-    checkpoints/step-00000040/
-        model/                the policy, as AutoModelForCausalLM and vLLM load it
-        trainer.safetensors   optimizer moments, and adapter weights where there are any
-        state.json            step and cursors
+checkpoints/step-00000040/
+    model/                the policy, as AutoModelForCausalLM and vLLM load it
+    trainer.safetensors   optimizer moments, and adapter weights where there are any
+    state.json            step and cursors
 """
 
 import json
@@ -67,7 +67,9 @@ def read_state(checkpoint: Path) -> TrainState:
     try:
         return TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"the checkpoint {checkpoint} is damaged ({error}); delete it to go on from the one before") from error
+        raise UserError(
+            f"the checkpoint {checkpoint} is damaged ({error}); delete it to go on from the one before"
+        ) from error
 
 
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
@@ -76,7 +78,9 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     try:
         tensors = load_file(checkpoint / "trainer.safetensors")
     except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"the checkpoint {checkpoint} is damaged ({error}); delete it to go on from the one before") from error
+        raise UserError(
+            f"the checkpoint {checkpoint} is damaged ({error}); delete it to go on from the one before"
+        ) from error
     own = {name: parameter for name, parameter in policy.trainable()}
     for name, value in tensors.items():
         if name.startswith("weight/"):

@@ -110,9 +110,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
     common = split_common(arguments)
     default = from_dict(STAGES[stage], merge_settings(stage, common.presets, common.files))
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
-    settings = tyro.cli(
-        STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest
-    )
+    settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest)
     check_ranges(settings)
     return settings, common
 

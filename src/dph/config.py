@@ -136,7 +136,7 @@ class LossConfig:
     dual_clip: float = 0.0
     """Lower bound c > 1 on the objective for negative advantages (dual clip); 0 switches it off."""
     aggregation: Literal["token", "sequence", "dr_grpo"] = "token"
-    """How exploration tokens are averaged: over all tokens; per sequence, then over sequences; or over a constant length."""
+    """How tokens are averaged: over all; per sequence, then over sequences; or over a constant length."""
     dr_grpo_length: int = 1024
     """The constant length of dr_grpo aggregation, in tokens."""
     divergence: str = "js"
@@ -150,7 +150,7 @@ class LossConfig:
     estimator: Literal["generator", "definition"] = "generator"
     """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
     official: bool = False
-    """Reproduce the authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
+    """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
     js_scale: float = 1.0
     """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
     kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"

@@ -71,7 +71,11 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str) -> None:
 def _start(job: Job, logs: Path) -> _Running:
     log = logs / f"{job.name}.log"
     threads = str(job.threads)
-    environment = os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "dph.cli", *job.arguments],

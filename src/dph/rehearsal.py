@@ -69,7 +69,9 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     return [Rehearsal(**row) for row in table.select(_SCHEMA.names).to_pylist()]
 
 
-def check_fit(stored: Mapping[str, Any], policy: Policy, temperature: float, *, same_weights: bool, where: Path) -> None:
+def check_fit(
+    stored: Mapping[str, Any], policy: Policy, temperature: float, *, same_weights: bool, where: Path
+) -> None:
     """Refuse a rehearsal set that was made with another tokenizer, temperature or model.
 
     Args:
@@ -81,7 +83,9 @@ def check_fit(stored: Mapping[str, Any], policy: Policy, temperature: float, *, 
     facts = {"tokenizer_hash": policy.tokenizer_hash(), "temperature": temperature}
     if same_weights:
         facts["weight_hash"] = policy.weight_hash()
-    wrong = [f"{name} {stored.get(name)!r} there, {now!r} here" for name, now in facts.items() if stored.get(name) != now]
+    wrong = [
+        f"{name} {stored.get(name)!r} there, {now!r} here" for name, now in facts.items() if stored.get(name) != now
+    ]
     if wrong:
         raise UserError(
             f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "

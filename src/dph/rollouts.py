@@ -44,7 +44,8 @@ def encode_problems(
     encoded = [Prompted(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
-        say(f"{len(encoded) - len(fitting)} of {len(encoded)} problems are left out: prompt empty or over {limit} tokens")
+        gone = len(encoded) - len(fitting)
+        say(f"{gone} of {len(encoded)} problems are left out: prompt empty or over {limit} tokens")
     if not fitting:
         raise UserError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting

@@ -1,9 +1,9 @@
 """Run directories: one per stage, holding the resolved settings, a manifest, metrics, and whatever the stage writes.
 
-    config.toml     resolved settings; `--config` reads it back
-    manifest.json   stage, status, versions, and facts that later stages check
-    metrics.jsonl   one line per step; depends only on settings and seed
-    timings.jsonl   seconds and machine facts, kept apart so that metrics can be compared byte by byte
+config.toml     resolved settings; `--config` reads it back
+manifest.json   stage, status, versions, and facts that later stages check
+metrics.jsonl   one line per step; depends only on settings and seed
+timings.jsonl   seconds and machine facts, kept apart so that metrics can be compared byte by byte
 """
 
 import json

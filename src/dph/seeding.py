@@ -52,7 +52,7 @@ def uniforms(keys: Tensor, positions: Tensor) -> Tensor:
 
 
 class EpochOrder:
-    """An endless shuffled order over `size` items: position p is item p mod size of the permutation of epoch p div size.
+    """An endless shuffled order over `size` items: one seeded permutation after another.
 
     A pure function of (seed, position), so the cursor's integer is the whole state.
     """

@@ -1,4 +1,4 @@
-"""Where metrics go: metrics.jsonl and timings.jsonl of the run directory, TensorBoard, and a tracker if one is named."""
+"""Where metrics go: metrics.jsonl and timings.jsonl of the run directory, TensorBoard, a tracker if one is named."""
 
 import importlib
 from collections.abc import Mapping
@@ -24,7 +24,9 @@ class Metrics:
             try:
                 self._tracker = importlib.import_module(tracker)
             except ImportError as error:
-                raise UserError(f"tracker {tracker!r} is not installed; pip install {tracker}, or leave it out") from error
+                raise UserError(
+                    f"tracker {tracker!r} is not installed; pip install {tracker}, or leave it out"
+                ) from error
             self._tracker.init(project="dph-rl", name=run.path.name)
 
     def log(self, step: int, values: Mapping[str, float], timings: Mapping[str, float]) -> None:

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from dph.config import TrainConfig
 from dph.distributed import World
-from dph.losses import LossCounts, hybrid_loss, mean_metrics, needs_rollout_ref, rehearsal_divergence, rehearsal_diagnostics
+from dph.losses import (
+    LossCounts,
+    hybrid_loss,
+    mean_metrics,
+    needs_rollout_ref,
+    rehearsal_diagnostics,
+    rehearsal_divergence,
+)
 from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy
 from dph.optim import Optimizer

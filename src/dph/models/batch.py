@@ -1,7 +1,8 @@
 """From rollouts to tensors: ragged rows, cut into micro-batches by a token budget, padded and collated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,7 +101,12 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> Batch:
         advantages=torch.tensor([row.advantage for row in rows]),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
     )
-    if str(device) == "cpu":
-        return batch
-    moved = {name: getattr(batch, name) for name in Batch.__dataclass_fields__}
-    return Batch(**{name: None if value is None else value.to(device) for name, value in moved.items()})
+    return batch if str(device) == "cpu" else _moved(batch, device)
+
+
+def _moved(batch: Batch, device: torch.device | str) -> Batch:
+    moved: dict[str, Any] = {}
+    for item in fields(Batch):
+        value = getattr(batch, item.name)
+        moved[item.name] = None if value is None else value.to(device)
+    return Batch(**moved)

@@ -43,8 +43,8 @@ def bpe_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def _initial_scale(hidden: int) -> float:
-    """Standard deviation of initial weights: 1/√(3·width), as torch's linear layers have it. The usual 0.02 suits widths
-    of thousands; at 160 a model starts so close to linear that copying from the prompt is learnt much later."""
+    """Standard deviation of initial weights: 1/√(3·width), as torch's linear layers have it. The usual 0.02 suits
+    widths of thousands; at 160 a model starts so close to linear that copying from the prompt is learnt much later."""
     return (3 * hidden) ** -0.5
 
 

@@ -21,7 +21,9 @@ _GROW_TOKENS = 64
 class BufferedLayer(DynamicLayer):
     """A key/value cache layer that writes into a buffer with room to spare instead of copying itself at every token."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """Append states [B, heads, new, dim]; return all states so far as views of the buffers."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -32,8 +34,7 @@ class BufferedLayer(DynamicLayer):
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., self._used : end, :] = states
         self._used = end
-        self._show()
-        return self.keys, self.values
+        return self._show()
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self._buffers = [buffer.repeat_interleave(repeats, dim=0) for buffer in self._buffers]
@@ -49,8 +50,10 @@ class BufferedLayer(DynamicLayer):
         larger[..., : self._used, :] = buffer[..., : self._used, :]
         return larger
 
-    def _show(self) -> None:
-        self.keys, self.values = (buffer[..., : self._used, :] for buffer in self._buffers)
+    def _show(self) -> tuple[Tensor, Tensor]:
+        keys, values = (buffer[..., : self._used, :] for buffer in self._buffers)
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from dph.config import DemoConfig, preset_names, to_toml
@@ -28,13 +29,13 @@ LABELS = {
 """Names of the method presets in tables."""
 
 _SMOKE = {
-    "sft": ("--steps", "6", "--batch", "8", "--demonstrations", "400"),
-    "presample": ("--task.limit", "24", "--rollout.n", "4", "--threshold", "1", "--rollout.max-tokens", "24"),
+    "sft": ("--steps", "120", "--batch", "24", "--demonstrations", "3000"),
+    "presample": ("--task.limit", "48", "--rollout.n", "4", "--threshold", "1", "--refine", "keep"),
     "train": (
-        *("--steps", "2", "--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "24"),
-        *("--rollout.max-tokens", "24", "--monitor.limit", "2", "--monitor.n", "2"),
+        *("--steps", "2", "--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48"),
+        *("--monitor.limit", "2", "--monitor.n", "2"),
     ),
-    "eval": ("--task.limit", "6", "--rollout.n", "4", "--rollout.max-tokens", "24"),
+    "eval": ("--task.limit", "6", "--rollout.n", "4"),
 }
 
 
@@ -55,17 +56,19 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs)]
     shared = ("--model.path", model, "--seed", seed)
     planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
+    planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
     for method in config.methods:
         arguments = ("--preset", method, *shared, "--rehearsal.path", sampled, "--out", str(out / method))
         monitor = ("--monitor.every", "1" if config.smoke else "20")
         planned.append(Job(method, words("train", *arguments, *monitor), ("presample",)))
-    planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
     for method in config.methods:
         planned.append(_evaluation(words, method, LABELS[method], str(out / method / "model"), out, (method,)))
     return planned
 
 
-def _evaluation(words, name: str, label: str, model: str, out: Path, needs: tuple[str, ...]) -> Job:  # type: ignore[no-untyped-def]
+def _evaluation(
+    words: Callable[..., tuple[str, ...]], name: str, label: str, model: str, out: Path, needs: tuple[str, ...]
+) -> Job:
     arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
     return Job(f"eval-{name}", words("eval", *arguments), needs)
 
@@ -96,7 +99,12 @@ def _fingerprint() -> str:
     settings = from_dict(SftConfig, merge_settings("sft", [WORLD], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
     root = Path(dph.__file__).parent
-    sources = [root / "stages" / "sft.py", root / "seeding.py", root / "optim.py", *sorted((root / "models").glob("*.py"))]
+    sources = [
+        root / "stages" / "sft.py",
+        root / "seeding.py",
+        root / "optim.py",
+        *sorted((root / "models").glob("*.py")),
+    ]
     for source in [*sources, root / "styles.py", *sorted((root / "tasks" / WORLD).glob("*.py"))]:
         digest.update(source.read_bytes())
     digest.update(f"{version('torch')} {version('transformers')}".encode())

@@ -25,7 +25,6 @@ from dph.tasks import Task
 from dph.types import Group, Problem, SamplingParams
 from dph.verifiers import Verifiers
 
-
 STYLE_SAMPLES = 32
 """Styles are counted in the first so many samples of a problem (paper App. B)."""
 

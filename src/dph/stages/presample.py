@@ -1,7 +1,7 @@
 """Pre-sampling (paper §4.1, App. F): split the prompts by what π_ref masters and store its correct responses.
 
-    n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
-                                        └──no──► D_exp ◄──── move (or discard) ───no──┘
+n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
+                                    └──no──► D_exp ◄──── move (or discard) ───no──┘
 """
 
 from collections.abc import Sequence

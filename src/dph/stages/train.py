@@ -30,6 +30,9 @@ from dph.types import Problem, SamplingParams
 from dph.update import Updater
 from dph.verifiers import Verifiers
 
+_LARGEST_DEVIATION = 1.0
+"""Nats by which a stored log-probability may differ from the recomputed one: far more than rounding in bf16 makes."""
+
 
 def train(config: TrainConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
@@ -246,6 +249,11 @@ def _load_rehearsal(config: TrainConfig, policy: Policy, *, fresh: bool) -> list
     if fresh and config.rehearsal.check_rows:
         sample = stored[: config.rehearsal.check_rows]
         deviation = recheck(policy, sample, config.rollout.temperature, config.optim.tokens_per_microbatch)
+        if deviation > _LARGEST_DEVIATION:
+            raise UserError(
+                f"the stored log-probabilities of {path} differ from this model's by {deviation:.1f} nats, so they are "
+                "not its own; run `dph presample` again"
+            )
         say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows)")
     return stored
 

@@ -1,9 +1,10 @@
 """Tasks: sources of problems, by name."""
 
 from dph.tasks import bird, mathsets, minisql, records, spider, spider_small
-from dph.tasks.protocol import Task, known_tasks, load_task, register_task
+from dph.tasks.protocol import Demonstrates, Task, known_tasks, load_task, register_task
 
 __all__ = [
+    "Demonstrates",
     "Task",
     "bird",
     "known_tasks",

@@ -1,7 +1,7 @@
 """What a task is, and the table of tasks by name."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dph.errors import UserError
 from dph.types import Problem
@@ -17,6 +17,15 @@ class Task(Protocol):
     def style(self, problem: Problem, response: str) -> str | None:
         """Name of the solution style of a response, "other" for none of the known ones; None where the task has no
         notion of style."""
+        ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """A task that can make supervised rows of its own, for `dph sft`."""
+
+    def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
+        """`count` rows with `prompt` and `response`, the same for the same seed."""
         ...
 
 
