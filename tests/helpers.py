@@ -51,7 +51,7 @@ class ToyTask:
             for i in numbers
         ]
 
-    def style(self, response: str) -> str | None:
+    def style(self, problem: Problem, response: str) -> str | None:
         return response.strip() if response.strip() in ("yes", "no") else "other"
 
 
