@@ -13,7 +13,16 @@ from dph import html, plots
 from dph.errors import UserError
 from dph.runs import write_atomically
 from dph.stages.report_data import EvalRun, Split, TrainRun, aligned_rows, by_label, column, read_answers, read_runs
-from dph.stages.report_tables import KEEP_K, Table, kind_table, main_table, retention, summarise_label, to_markdown
+from dph.stages.report_tables import (
+    KEEP_K,
+    Table,
+    kind_table,
+    main_table,
+    retention,
+    summarise_label,
+    to_markdown,
+    transposed,
+)
 
 MAIN_SPLIT = "test"
 """The split that the table is about, where it was evaluated; otherwise the first one."""
@@ -87,7 +96,7 @@ def _tables(
     elsewhere: Mapping[str, Mapping[str, Split]],
     base: str | None,
 ) -> list[Table]:
-    notes = ["Percent, styles as counts per problem; in small print 95 % bootstrap intervals over problems."]
+    notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
         notes.append(f"Runs averaged: {seeds}; the intervals of repeated runs cover runs and problems together.")
@@ -220,9 +229,10 @@ def _drawn(count: int, greedy: bool) -> str:
 
 
 def _print(table: Table) -> None:
+    table = transposed(table)
     shown = TerminalTable(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
     for index, name in enumerate(table.columns):
         shown.add_column(Text(name), justify="left" if index == 0 else "right")
     for row in table.rows:
-        shown.add_row(*(Text.assemble(e.text, (f"\n{e.interval}" if e.interval else "", "dim")) for e in row))
+        shown.add_row(*(Text.assemble(e.text, (f" ({e.interval})" if e.interval else "", "dim")) for e in row))
     Console().print(shown)

@@ -189,6 +189,13 @@ def cell(name: str, value: Value | None) -> Cell:
     return Cell(f"{scale * value.mean:.{digits}f}", interval)
 
 
+def transposed(table: Table) -> Table:
+    """The table with rows and columns exchanged: a few labels side by side fit a terminal where many metrics do not."""
+    heads = [row[0].text for row in table.rows]
+    rows = [[Cell(name), *(row[index] for row in table.rows)] for index, name in enumerate(table.columns) if index > 0]
+    return Table(table.title, ["", *heads], rows, table.note)
+
+
 def to_markdown(table: Table) -> str:
     """The table in GitHub's Markdown, intervals in parentheses."""
 
