@@ -116,14 +116,16 @@ def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
         kinds.setdefault(str(item.problem.meta.get("kind", "")), []).append(item)
     if set(kinds) == {""}:
         return {}
-    return {
-        kind: {
-            "problems": len(items),
-            "greedy": float(np.mean([bool(item.greedy) for item in items])),
-            "pass@1": float(np.mean([item.correct / max(1, item.samples) for item in items])),
-        }
-        for kind, items in sorted(kinds.items())
+    return {kind: _kind_means(items) for kind, items in sorted(kinds.items())}
+
+
+def _kind_means(items: Sequence[Scored]) -> dict[str, float]:
+    """Means over the problems of one kind that could be judged; a metric without any is left out."""
+    values = {
+        "greedy": [float(item.greedy) for item in items if item.greedy is not None],
+        "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
     }
+    return {"problems": len(items)} | {name: float(np.mean(found)) for name, found in values.items() if found}
 
 
 def evaluate_split(
@@ -194,7 +196,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
     pq.write_table(pa.Table.from_pylist(problem_rows), run.path / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(completion_rows), run.path / "completions.parquet")
-    label = config.label or Path(config.model.path).parent.name or config.model.path
+    label = label_of(config)
     scores = {"label": label, "model": config.model.path, "splits": splits}
     write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
     run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), label=label)
@@ -202,6 +204,12 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
         shown = {name: f"{value['mean']:.3f}" for name, value in summary["metrics"].items()}
         say(f"{split}: {summary['problems']} problems, " + ", ".join(f"{k} {v}" for k, v in shown.items()))
     return run.path
+
+
+def label_of(config: EvalConfig) -> str:
+    """The name in tables: as given, or the run (or checkpoint) that holds the folder `model`, or the model's own."""
+    path = Path(config.model.path)
+    return config.label or (path.parent.name if path.name == "model" else path.name) or config.model.path
 
 
 def _split_names(text: str) -> list[str]:
