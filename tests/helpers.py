@@ -35,7 +35,7 @@ METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_
 
 
 class ToyTask:
-    """Prompts "easy i" (the answer is yes) and "hard i" (the answer is yes for odd i, else no)."""
+    """Prompts "easy i" (the answer is yes) and "hard i" (the answer is no where i is a multiple of 4, else yes)."""
 
     def __init__(self, *, problems: int = 12) -> None:
         self._count = problems
@@ -44,6 +44,8 @@ class ToyTask:
         numbers = range(self._count)
         if split == "long":
             return [Problem("long/0", "easy 1 2 3 4 5 6 7 8 9", "yes", "exact")]
+        if split == "easy":
+            return [Problem(f"easy/{i}", f"easy {i}", "yes", "exact") for i in range(4)]
         return [
             Problem(f"{split}/{i}", f"easy {i % 10}", "yes", "exact", {"kind": "easy"})
             if i % 2
