@@ -14,13 +14,24 @@ def start(path, resume=False, **changes):
     return RunDir.start(str(path), "eval", EvalConfig(out=str(path), **changes), resume=resume)
 
 
+def begun(path, **changes):
+    """A run that has got somewhere."""
+    run = start(path, **changes)
+    run.log(1, {"loss": 0.5})
+    return run
+
+
 def test_a_run_is_started_finished_and_opened_again(tmp_path):
     run = start(tmp_path / "a" / "b")
     assert not run.complete
     run.finish(weight_hash="abc", sizes={"ä": 1})
     again = RunDir.open(tmp_path / "a" / "b", "eval")
     assert again.complete and again.manifest == run.manifest
-    assert (again.manifest["stage"], again.manifest["weight_hash"], again.manifest["sizes"]) == ("eval", "abc", {"ä": 1})
+    assert (again.manifest["stage"], again.manifest["weight_hash"], again.manifest["sizes"]) == (
+        "eval",
+        "abc",
+        {"ä": 1},
+    )
 
 
 def test_versions_of_what_results_depend_on():
@@ -32,7 +43,7 @@ def test_versions_of_what_results_depend_on():
 
 
 def test_an_existing_run_needs_resume(tmp_path):
-    start(tmp_path)
+    begun(tmp_path)
     with pytest.raises(UserError, match="already holds a run; add --resume"):
         start(tmp_path)
     assert start(tmp_path, resume=True).manifest["stage"] == "eval"
@@ -42,9 +53,23 @@ def test_resume_starts_what_is_not_there(tmp_path):
     assert start(tmp_path / "new", resume=True).manifest["status"] == "running"
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_got_nowhere_is_started_anew_with_other_settings(tmp_path, resume):
+    (start(tmp_path, seed=1).path / "tensorboard").mkdir()
+    start(tmp_path, resume=resume, seed=2)
+    assert "seed = 2" in (tmp_path / "config.toml").read_text()
+    start(tmp_path, seed=3).finish()
+    with pytest.raises(UserError, match="already holds a run"):
+        start(tmp_path, seed=3)
+
+
 def test_resume_with_other_settings_names_the_difference(tmp_path):
-    start(tmp_path, seed=1, task=TaskConfig(options={"path": "a"}))
-    changed = {"seed": 2, "rollout": RolloutConfig(temperature=0.5), "task": TaskConfig(options={"path": "b", "x": "1"})}
+    begun(tmp_path, seed=1, task=TaskConfig(options={"path": "a"}))
+    changed = {
+        "seed": 2,
+        "rollout": RolloutConfig(temperature=0.5),
+        "task": TaskConfig(options={"path": "b", "x": "1"}),
+    }
     with pytest.raises(UserError) as caught:
         start(tmp_path, resume=True, **changed)
     message = str(caught.value)
@@ -60,7 +85,7 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
 
 
 def test_a_run_may_be_moved_before_it_is_resumed(tmp_path):
-    start(tmp_path / "old")
+    begun(tmp_path / "old")
     os.rename(tmp_path / "old", tmp_path / "new")
     assert start(tmp_path / "new", resume=True).path == tmp_path / "new"
 
@@ -90,7 +115,7 @@ def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
         start(tmp_path / "file")
     with pytest.raises(UserError, match="cannot write to the run directory"):
         start(tmp_path / "file" / "below")
-    start(tmp_path / "run")
+    begun(tmp_path / "run")
     (tmp_path / "run" / "config.toml").unlink()
     with pytest.raises(UserError, match=r"cannot read the settings file .*config\.toml"):
         start(tmp_path / "run", resume=True)

@@ -70,13 +70,15 @@ class RunDir:
     def start(cls, out: str, stage: str, config: Any, *, resume: bool = False) -> "RunDir":
         """Create the directory, or open it again with `resume`.
 
+        A directory whose run failed before it got anywhere, such as for a mistyped path, counts as new.
+
         Raises UserError when no directory is named, when it cannot be written, when it already holds a run and
         `resume` is not set, or when the settings differ from those it was started with.
         """
         if not out:
             raise UserError("no run directory was named; add --out DIRECTORY")
         path = Path(out)
-        if (path / "manifest.json").exists():
+        if (path / "manifest.json").exists() and not _got_nowhere(path):
             if not resume:
                 raise UserError(f"{path} already holds a run; add --resume to go on with it, or name another --out")
             run = cls.open(path, stage)
@@ -133,6 +135,13 @@ class RunDir:
             if path.exists():
                 kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
+
+
+def _got_nowhere(path: Path) -> bool:
+    """Whether a run directory holds nothing but what starting a run writes."""
+    if {entry.name for entry in path.iterdir()} - {"config.toml", "manifest.json", "tensorboard"}:
+        return False
+    return '"status": "running"' in (path / "manifest.json").read_text(encoding="utf-8", errors="replace")
 
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

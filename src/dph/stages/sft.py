@@ -80,6 +80,8 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
         return Policy.load(replace(config.model, path=str(saved / "model")))
     if config.model.path:
         return Policy.load(config.model, config.seed)
+    if config.model.lora_rank:
+        raise UserError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
     from dph.models.scratch import new_policy
 
     joined = [text for pair in texts for text in pair]
