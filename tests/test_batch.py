@@ -1,14 +1,16 @@
 """Collating rows and cutting mini-batches: nothing is lost, and every tensor holds what its docstring says."""
 
+import itertools
+
 import pytest
 import torch
-from helpers import TINY, random_rows, tiny_policy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.losses import LossCounts
 from dph.models.batch import Row, collate, microbatches
 from dph.update import count_rows
+from helpers import TINY, random_rows, tiny_policy
 
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 20)), min_size=1, max_size=25)
 
@@ -25,7 +27,7 @@ def test_microbatches_partition_the_rows_within_the_budget(lengths, budget):
     for part in parts:
         assert len(part) == 1 or len(part) * max(r.length for r in part) <= budget
     # no two neighbours could have been one: the longer part would not have taken the next row
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in itertools.pairwise(parts):
         assert (len(part) + 1) * part[0].length > budget and part[-1].length >= following[0].length
 
 

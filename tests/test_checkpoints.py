@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from helpers import gradient, random_rows, tiny_policy, weights
 
 from dph import checkpoints
 from dph.checkpoints import TrainState
@@ -13,6 +12,7 @@ from dph.errors import UserError
 from dph.models.batch import collate
 from dph.models.policy import Policy
 from dph.optim import Optimizer
+from helpers import gradient, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 CONFIG = OptimConfig(lr=1e-2)

@@ -5,7 +5,6 @@ import tomllib
 from dataclasses import replace
 
 import pytest
-from helpers import METHODS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from dph.config import (
 )
 from dph.errors import UserError
 from dph.ranges import check_ranges
+from helpers import METHODS
 
 
 def merged(stage, presets=(), **files):
@@ -91,7 +91,10 @@ def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("[loss]\neta = 0.7\n[rollout]\nn = 4\n", (0.7, 4)), ("[train.loss]\neta = 0.7\n[train.rollout]\nn = 4\n", (0.7, 4))],
+    [
+        ("[loss]\neta = 0.7\n[rollout]\nn = 4\n", (0.7, 4)),
+        ("[train.loss]\neta = 0.7\n[train.rollout]\nn = 4\n", (0.7, 4)),
+    ],
 )
 def test_a_file_goes_before_all_that_presets_say(tmp_path, text, expected):
     """Also where a preset says it for this stage or this method."""
@@ -150,7 +153,7 @@ def test_a_missing_file_an_unreadable_one_and_an_unknown_preset(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"label = '\xfc'")
     with pytest.raises(UserError, match="not a valid TOML file"):
         read_toml(tmp_path / "latin.toml")
-    with pytest.raises(UserError, match="no preset is named 'dph-js'; known are: .*dph_js"):
+    with pytest.raises(UserError, match=r"no preset is named 'dph-js'; known are: .*dph_js"):
         merge_settings("train", ["dph-js"], [])
 
 
@@ -272,5 +275,7 @@ def test_no_option_is_without_its_docstring():
             fields = [i for i, item in enumerate(node.body) if isinstance(item, ast.AnnAssign)]
             explained = [i for i in fields if i + 1 < len(node.body) and isinstance(node.body[i + 1], ast.Expr)]
             plain = {ast.unparse(node.body[i].target) for i in set(fields) - set(explained)}
-            nested = {item.name for item in dataclasses.fields(getattr(config, node.name)) if "Config" in str(item.type)}
+            nested = {
+                item.name for item in dataclasses.fields(getattr(config, node.name)) if "Config" in str(item.type)
+            }
             assert plain <= nested, f"{node.name}: {plain - nested}"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import base_run, folder, gradient, presampled, random_rows, tiny_policy, train_config, weights
 
 from dph.config import LossConfig, MonitorConfig, OptimConfig, RehearsalConfig, TrainConfig
 from dph.distributed import World
 from dph.optim import Optimizer
 from dph.runs import read_metrics
 from dph.update import Updater
+from helpers import base_run, folder, gradient, presampled, random_rows, tiny_policy, train_config, weights
 
 pytestmark = pytest.mark.slow
 TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
@@ -69,8 +69,9 @@ def together():
     here = Path(__file__).parent
     code = (
         f"import sys; sys.path[:0] = [{str(here)!r}]\n"
-        "import helpers, pathlib, torch, torch.distributed as dist, os\n"
-        f"dist.init_process_group('gloo', init_method='file://{out}/rendezvous', world_size=2, rank=int(os.environ['RANK']))\n"
+        "import helpers, pathlib, torch.distributed as dist, os\n"
+        f"meeting, rank = 'file://{out}/rendezvous', int(os.environ['RANK'])\n"
+        "dist.init_process_group('gloo', init_method=meeting, world_size=2, rank=rank)\n"
         f"helpers.base_run = lambda: pathlib.Path({str(base_run())!r})\n"
         f"helpers.presampled = lambda: pathlib.Path({str(presampled())!r})\n"
         f"import test_distributed as t\nt.work(pathlib.Path({str(out)!r}))\n"

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
-from helpers import ToyTask, base_run, folder
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
 from dph.stages import evaluate as module
 from dph.stages.evaluate import Scored, evaluate, metric_means, powers_of_two, score_group, summarise
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from helpers import ToyTask, base_run, folder
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -24,14 +24,23 @@ def group(*pairs, problem=None):
 
 
 def scored(samples, correct, greedy=None, styles=(), right=(), kind="k"):
-    return Scored(Problem("p", "", "", "exact", {"kind": kind}), samples, correct, greedy, Counter(styles), Counter(right))
+    return Scored(
+        Problem("p", "", "", "exact", {"kind": kind}), samples, correct, greedy, Counter(styles), Counter(right)
+    )
 
 
 # Scoring ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_group_is_scored_without_what_could_not_be_judged():
-    pairs = [("yes", GOOD), ("no", BAD), ("yes", LOST), ("what", GOOD), ("no", Outcome.GOLD_ERROR), ("", Outcome.TIMEOUT)]
+    pairs = [
+        ("yes", GOOD),
+        ("no", BAD),
+        ("yes", LOST),
+        ("what", GOOD),
+        ("no", Outcome.GOLD_ERROR),
+        ("", Outcome.TIMEOUT),
+    ]
     found = score_group(ToyTask(), group(*pairs), group(("yes", GOOD)))
     assert (found.samples, found.correct, found.greedy) == (4, 2, True)
     assert found.styles == Counter({"yes": 1, "no": 1, "other": 2})
@@ -155,7 +164,9 @@ def test_scores_follow_from_the_stored_completions(run):
         assert (summary["problems"], summary["samples"], set(summary["by_kind"])) == (6, 8, {"easy", "hard"})
         assert summary["by_kind"]["easy"]["greedy"] == 1  # the base model masters them
         styles = {name: {row["style"] for row in own if row["id"] == name and row["sample"] >= 0} for name in correct}
-        problems = {row["id"]: row for row in pq.read_table(run / "problems.parquet").to_pylist() if row["split"] == split}
+        problems = {
+            row["id"]: row for row in pq.read_table(run / "problems.parquet").to_pylist() if row["split"] == split
+        }
         for name, found in styles.items():
             assert problems[name]["styles"] == len(found) and problems[name]["correct"] == correct[name]
     for row in rows:
@@ -175,7 +186,9 @@ def test_a_problem_is_sampled_alike_whatever_else_is_evaluated(tmp_path, run):
     alone = evaluate(config(tmp_path, task=TaskConfig(name="toy", split="dev", limit=2), greedy=False))
     rows = pq.read_table(alone / "completions.parquet").to_pylist()
     before = pq.read_table(run / "completions.parquet").to_pylist()
-    assert rows == [row for row in before if row["split"] == "dev" and row["id"] in ("dev/0", "dev/1") and row["sample"] >= 0]
+    assert rows == [
+        row for row in before if row["split"] == "dev" and row["id"] in ("dev/0", "dev/1") and row["sample"] >= 0
+    ]
     assert "greedy" not in json.loads((alone / "scores.json").read_text())["splits"]["dev"]["metrics"]
 
 

@@ -65,7 +65,9 @@ def test_jobs_learn_their_number_of_threads(tmp_path, scripts):
 def test_a_failure_is_named_with_its_last_words_and_stops_the_others(tmp_path, scripts):
     pid = tmp_path / "pid"
     sleeper = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    failing = f"import os, sys, time\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.01)\nsys.exit('first\\nlast')"
+    failing = (
+        f"import os, sys, time\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.01)\nsys.exit('first\\nlast')"
+    )
     planned = [Job("sleeper", (sleeper,)), Job("bad", (failing,)), job(tmp_path, "never", ("bad",))]
     started = time.monotonic()
     with pytest.raises(UserError, match=r"bad failed: last \(whole log: .*bad\.log\)"):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import TEXTS, TINY, base_run, gradient, random_rows, randomise, tiny_policy, weights
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from dph.config import ModelConfig
@@ -15,6 +14,7 @@ from dph.models.batch import collate, microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.rehearsal import reference_logprobs
+from helpers import TEXTS, TINY, base_run, gradient, random_rows, randomise, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
@@ -200,9 +200,8 @@ def test_prompts_and_responses_as_tokens():
 
 def test_chat_templates_are_used_where_there_is_one():
     policy = tiny_policy()
-    policy.tokenizer.chat_template = (
-        "{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}no{% endif %}"
-    )
+    turn = "{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}"
+    policy.tokenizer.chat_template = turn + "{% if add_generation_prompt %}no{% endif %}"
     expected = policy.tokenizer("u easy 1\nno", add_special_tokens=False)["input_ids"]
     assert policy.encode_prompt("easy 1") == expected
     chat = ({"role": "system", "content": "yes"}, {"role": "user", "content": "easy 1"})

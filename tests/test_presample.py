@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from helpers import base_run, presample_config, presampled, tiny_policy, train_config
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from dph.stages import presample as module
 from dph.stages.presample import is_near_perfect, presample, read_partition
 from dph.stages.train import train
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from helpers import base_run, presample_config, presampled, tiny_policy, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -82,7 +82,8 @@ def run_scripted(monkeypatch, out, **changes):
 
 
 @pytest.mark.parametrize(
-    ("refine", "place", "label"), [("move", "explore", "moved"), ("discard", "dropped", "discarded"), ("keep", "perfect", "")]
+    ("refine", "place", "label"),
+    [("move", "explore", "moved"), ("discard", "dropped", "discarded"), ("keep", "perfect", "")],
 )
 def test_refinement_by_hand(tmp_path, monkeypatch, refine, place, label):
     _, partition, stored = run_scripted(monkeypatch, tmp_path, refine=refine)
@@ -126,7 +127,14 @@ def test_a_draw_is_stored_once_and_only_if_it_is_finished_and_correct():
         return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
 
     extra = rollout([1, 2])
-    others = [rollout([1, 2]), rollout([5], BAD), rollout([6], GOOD, "length"), rollout([7]), rollout([7]), rollout([8])]
+    others = [
+        rollout([1, 2]),
+        rollout([5], BAD),
+        rollout([6], GOOD, "length"),
+        rollout([7]),
+        rollout([7]),
+        rollout([8]),
+    ]
     group = Group(Problem("p", "", "", "exact"), [1], others)
     texts = [rollout.text for rollout in module._responses(group, extra, 9)]
     assert texts == ["[1, 2]", "[7]", "[8]"]
@@ -232,7 +240,9 @@ def test_a_partition_of_another_task(tmp_path):
 def test_a_set_is_refused_where_tokenizer_temperature_or_weights_differ():
     manifest, model = RunDir.open(presampled(), "presample").manifest, policy()
     check_fit(manifest, model, 1.0, same_weights=True, where=presampled())
-    with pytest.raises(UserError, match=r"does not fit this run \(temperature 1\.0 there, 0\.9 here\); run `dph presample`"):
+    with pytest.raises(
+        UserError, match=r"does not fit this run \(temperature 1\.0 there, 0\.9 here\); run `dph presample`"
+    ):
         check_fit(manifest, model, 0.9, same_weights=True, where=presampled())
     with pytest.raises(UserError, match=r"\(tokenizer_hash '"):
         check_fit({**manifest, "tokenizer_hash": "?"}, model, 1.0, same_weights=True, where=presampled())
@@ -246,7 +256,7 @@ def test_a_set_is_refused_where_tokenizer_temperature_or_weights_differ():
 def test_training_refuses_another_model_and_another_temperature(tmp_path):
     tiny_policy().save(tmp_path / "other")
     config = train_config(tmp_path / "run", "dph_js")
-    with pytest.raises(UserError, match="does not fit this run.*tokenizer_hash|weight_hash"):
+    with pytest.raises(UserError, match=r"does not fit this run.*weight_hash"):
         train(replace(config, model=replace(config.model, path=str(tmp_path / "other"))))
     other = replace(config, out=str(tmp_path / "run2"), rollout=replace(config.rollout, temperature=0.7))
     with pytest.raises(UserError, match=r"temperature 1\.0 there, 0\.7 here"):
@@ -294,7 +304,7 @@ def test_stored_responses_survive_the_file(tmp_path):
 
 def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
     path = tmp_path / "r.parquet"
-    with pytest.raises(UserError, match="there is no rehearsal set .*; run `dph presample` first"):
+    with pytest.raises(UserError, match=r"there is no rehearsal set .*; run `dph presample` first"):
         read_rehearsal(path)
     path.write_bytes(b"PAR1")
     with pytest.raises(UserError, match="cannot be read"):

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
-from test_policy import ARCHITECTURES, architecture
 
 from dph.config import ModelConfig
 from dph.models.batch import Row
@@ -19,6 +17,8 @@ from dph.samplers import hf as module
 from dph.samplers.hf import HFSampler, draw
 from dph.seeding import derive_key
 from dph.types import SamplingParams
+from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
+from test_policy import ARCHITECTURES, architecture
 
 PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
 KEYS = [derive_key(0, "test", i) for i in range(len(PROMPTS))]

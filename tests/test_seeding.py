@@ -1,4 +1,4 @@
-"""Oracles for keyed randomness: a reference SplitMix64 in Python integers, golden keys, bounds of known distributions."""
+"""Oracles for keyed randomness: SplitMix64 in Python integers, golden keys, bounds of known distributions."""
 
 import itertools
 import os

@@ -1,12 +1,12 @@
 """Training runs on the toy task: every method, the same run from the same seed, and resumption without a trace."""
 
+import json
 import math
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
-from helpers import METHODS, base_run, presampled, train_config, weights
 
 from dph.config import LossConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig, TrainConfig
 from dph.distributed import World
@@ -17,6 +17,7 @@ from dph.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import check_settings, recomputes_old, rollout_metrics, train
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from helpers import METHODS, TINY, base_run, presampled, train_config, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 
@@ -47,7 +48,13 @@ def test_the_first_step_starts_at_the_reference(tmp_path):
     """Before the first optimizer step π_θ = π_ref = π_old: u = 1, no divergence, no KL, ratio 1."""
     run = train(train_config(tmp_path, "dph_js_def", {"optim": {"minibatches": 1}, "steps": 1}))
     (line,) = read_metrics(run)
-    for name, value in {"exp/ratio": 1, "exp/old_kl": 0, "pef/divergence": 0, "pef/log_ratio": 0, "pef/forgotten": 0}.items():
+    for name, value in {
+        "exp/ratio": 1,
+        "exp/old_kl": 0,
+        "pef/divergence": 0,
+        "pef/log_ratio": 0,
+        "pef/forgotten": 0,
+    }.items():
         assert line[name] == pytest.approx(value, abs=1e-5), name  # the sampler's numbers against the trainer's
     # with u = 1: g = ½·log(π_θ/m) = 0, so that the term is its baseline's ρ·(0 − b) + b = 0
     assert line["exp/js_policy_term"] == pytest.approx(0, abs=1e-5)
@@ -55,7 +62,11 @@ def test_the_first_step_starts_at_the_reference(tmp_path):
 
 @pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, method):
-    settings = {"steps": 4, "optim": {"schedule": "cosine", "warmup_steps": 2}, "monitor": {"every": 2, "limit": 3, "n": 2}}
+    settings = {
+        "steps": 4,
+        "optim": {"schedule": "cosine", "warmup_steps": 2},
+        "monitor": {"every": 2, "limit": 3, "n": 2},
+    }
     whole = train(train_config(tmp_path / "whole", method, settings))
     config = train_config(tmp_path / "parts", method, settings)
     update, calls = module.Updater.update, []
@@ -92,7 +103,9 @@ def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, 
         train(train_config(tmp_path / "parts", method, lora))
     monkeypatch.undo()
     parts = train(train_config(tmp_path / "parts", method, lora), resume=True)
-    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes() and same_weights(whole, parts)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes() and same_weights(
+        whole, parts
+    )
 
 
 def _failing_at(update, call):
@@ -116,7 +129,11 @@ def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
 
 def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path):
     runs = [
-        train(train_config(tmp_path / str(rows), "dph_js", {"sampler": {"rows": rows}, "optim": {"tokens_per_microbatch": budget}}))
+        train(
+            train_config(
+                tmp_path / str(rows), "dph_js", {"sampler": {"rows": rows}, "optim": {"tokens_per_microbatch": budget}}
+            )
+        )
         for rows, budget in ((256, 16384), (3, 20))
     ]
     for one, two in zip(*map(read_metrics, runs), strict=True):
@@ -205,16 +222,25 @@ def test_metrics_of_rollouts_by_hand():
 
 
 CONTRADICTIONS = {
-    "eta without rows": ({"loss": LossConfig(eta=0.2)}, r"loss\.eta is 0\.2 but rehearsal\.rows is 0: set both above 0"),
+    "eta without rows": (
+        {"loss": LossConfig(eta=0.2)},
+        r"loss\.eta is 0\.2 but rehearsal\.rows is 0: set both above 0",
+    ),
     "rows without eta": (
         {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
         r"loss\.eta is 0\.0 but rehearsal\.rows is 4: set both",
     ),
-    "no partition": ({"prompts": "explore"}, r"needs a presampled partition; run `dph presample` and add --rehearsal\.path"),
+    "no partition": (
+        {"prompts": "explore"},
+        r"needs a presampled partition; run `dph presample` and add --rehearsal\.path",
+    ),
     "one response": ({"rollout": {"n": 1}}, r"rollout\.n is 1; advantages are relative"),
     "greedy": ({"rollout": {"temperature": 0.0}}, r"rollout\.temperature must be above 0"),
     "too few prompts": ({"rollout": {"prompts": 1}}, r"rollout\.prompts 1 cannot be split into 2 mini-batches"),
-    "kl without estimator": ({"loss": LossConfig(eta=0.0, kl_coef=0.1)}, r"loss\.kl_coef is 0\.1 but loss\.kl is 'none'"),
+    "kl without estimator": (
+        {"loss": LossConfig(eta=0.0, kl_coef=0.1)},
+        r"loss\.kl_coef is 0\.1 but loss\.kl is 'none'",
+    ),
     "divergence": ({"loss": LossConfig(eta=0.0, divergence="jss")}, "jss"),
 }
 
@@ -261,3 +287,69 @@ def test_no_round_of_drawing_finds_a_useful_group(tmp_path):
     lines = read_metrics(train(config))
     assert [line["groups"] for line in lines] == [0, 0] and [line["prompts_drawn"] for line in lines] == [16, 16]
     assert same_weights(tmp_path, base_run()) and all(math.isfinite(value) for line in lines for value in line.values())
+
+
+# Supervised training ------------------------------------------------------------------------------------------------
+
+
+def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch):
+    from dph.config import OptimConfig, SftConfig
+    from dph.stages import sft as stage
+
+    (tmp_path / "data.jsonl").write_text(
+        "".join(f'{{"prompt": "easy {i}", "response": " yes {i}"}}\n' for i in range(10)), encoding="utf-8"
+    )
+    config = SftConfig(
+        data=str(tmp_path / "data.jsonl"),
+        steps=6,
+        batch=7,
+        checkpoint_every=2,
+        seed=3,
+        new=TINY,
+        model=ModelConfig(device="cpu"),
+        optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
+    )
+    whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
+    step, calls = stage._step, []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(stage, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stage.sft(replace(config, out=str(tmp_path / "parts")))
+    monkeypatch.undo()
+    parts = stage.sft(replace(config, out=str(tmp_path / "parts")), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+
+
+def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
+    """The first loss equals transformers' own, whose labels leave the prompt out."""
+    from dph.config import OptimConfig, SftConfig
+    from dph.models.policy import Policy
+    from dph.stages.sft import sft
+
+    path = base_run() / "model"
+    pairs = [("easy 1", " no"), ("hard 2 3", " yes yes no"), ("easy", "")]
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
+    )
+    model = ModelConfig(path=str(path), device="cpu")
+    optim = OptimConfig(tokens_per_microbatch=8)
+    run = sft(
+        SftConfig(
+            out=str(tmp_path / "run"), data=str(tmp_path / "data.jsonl"), steps=1, batch=3, model=model, optim=optim
+        )
+    )
+    policy, total, count = Policy.load(model), 0.0, 0
+    for prompt, response in pairs:
+        context, answer = policy.encode_prompt(prompt), policy.encode_response(response)
+        labels = torch.tensor([[-100] * len(context) + answer])
+        with torch.no_grad():
+            total += float(policy.model(torch.tensor([context + answer]), labels=labels).loss) * len(answer)
+        count += len(answer)
+    assert read_metrics(run)[0]["loss"] == pytest.approx(total / count, rel=1e-5)  # fp32

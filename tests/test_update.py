@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import gradient, random_rows, tiny_policy
 
 from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig
 from dph.distributed import World
 from dph.optim import Optimizer, learning_rate
 from dph.rehearsal import reference_logprobs
 from dph.update import Updater
+from helpers import gradient, random_rows, tiny_policy
 
 CASES = {
     "grpo": LossConfig(eta=0.0, clip_high=0.2),
