@@ -205,7 +205,7 @@ def test_metrics_of_rollouts_by_hand():
         group((good, 1.0, 3, "stop"), (bad, 0.1, 5, "length"), (lost, 0.0, 4, "stop")),
         group((bad, 0.0, 2, "stop"), (bad, 0.1, 2, "stop"), (bad, 0.0, 2, "stop")),
     ]
-    found = rollout_metrics(Drawn(groups, [0, 1], 2, 7, 7), TrainConfig(), World())
+    found = rollout_metrics(Drawn(groups, [0, 1], 2, 7, 7), World())
     assert found == pytest.approx(
         {
             "reward": 1.2 / 5,  # five judged
@@ -353,3 +353,13 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
             total += float(policy.model(torch.tensor([context + answer]), labels=labels).loss) * len(answer)
         count += len(answer)
     assert read_metrics(run)[0]["loss"] == pytest.approx(total / count, rel=1e-5)  # fp32
+
+
+def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
+    from dph.config import SftConfig
+    from dph.stages.sft import _policy
+
+    config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
+    assert _policy(config, [("easy", " yes")], None).precision == "bf16"
+    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+        _policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)

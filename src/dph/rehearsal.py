@@ -15,6 +15,7 @@ import torch
 from dph.errors import UserError
 from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy
+from dph.seeding import EpochOrder
 
 _SCHEMA = pa.schema(
     [
@@ -47,6 +48,20 @@ class Rehearsal:
             ref_logprobs=self.ref_logprobs,
             is_rehearsal=True,
         )
+
+
+class RehearsalSet:
+    """Stored responses in an endless seeded order."""
+
+    def __init__(self, stored: Sequence[Rehearsal], seed: int) -> None:
+        self._stored = stored
+        self._order = EpochOrder(len(stored), seed, "rehearsal") if stored else None
+
+    def take(self, cursor: int, count: int) -> list[Row]:
+        """Rows at positions cursor … cursor+count−1 of the order; none from an empty set."""
+        if self._order is None:
+            return []
+        return [self._stored[index].row() for index in self._order.take(cursor, count)]
 
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:

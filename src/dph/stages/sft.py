@@ -15,7 +15,7 @@ from dph.config import SftConfig
 from dph.distributed import World
 from dph.errors import UserError
 from dph.models.batch import Row, collate, microbatches
-from dph.models.policy import Policy
+from dph.models.policy import Policy, choose_device
 from dph.optim import Optimizer
 from dph.progress import progress, say
 from dph.runs import RunDir
@@ -87,7 +87,9 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
     joined = [text for pair in texts for text in pair]
     if not all(isinstance(text, str) for text in joined):
         raise UserError("a model made from scratch has no chat template; give prompts as plain text")
-    return new_policy(config.new, joined, config.seed)
+    policy = new_policy(config.new, joined, config.seed)
+    policy.model.to(choose_device(config.model.device))
+    return Policy(policy.model, policy.tokenizer, precision=config.model.precision)
 
 
 def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Row]:

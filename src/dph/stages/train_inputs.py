@@ -1,0 +1,85 @@
+"""What training starts from: settings that fit together, the policy, its partition and its stored responses."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dph.config import TrainConfig
+from dph.errors import UserError
+from dph.losses import check_loss_config
+from dph.models.policy import Policy
+from dph.progress import say
+from dph.rehearsal import Rehearsal, check_fit, read_rehearsal, recheck
+from dph.runs import RunDir
+from dph.stages.presample import read_partition
+from dph.types import Problem
+
+_LARGEST_DEVIATION = 1.0
+"""Nats by which a stored log-probability may differ from the recomputed one: far more than rounding in bf16 makes."""
+
+
+def check_settings(config: TrainConfig) -> None:
+    """Raises UserError for settings that contradict each other, before anything is loaded."""
+    check_loss_config(config.loss)
+    uses_rehearsal = config.rehearsal.rows > 0
+    if uses_rehearsal != (config.loss.eta > 0):
+        raise UserError(
+            f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to "
+            "rehearse, or both to 0"
+        )
+    if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
+        raise UserError(
+            f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
+        )
+    if config.rollout.n < 2:
+        raise UserError(f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses")
+    if config.rollout.temperature <= 0:
+        raise UserError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    if config.rollout.prompts < config.optim.minibatches:
+        raise UserError(
+            f"rollout.prompts {config.rollout.prompts} cannot be split into {config.optim.minibatches} mini-batches"
+        )
+
+
+def load_policy(config: TrainConfig, saved: Path | None) -> Policy:
+    """The policy at the start, or as the newest checkpoint has it (adapters are restored into the given model)."""
+    if saved is None or config.model.lora_rank:
+        return Policy.load(config.model, config.seed)
+    return Policy.load(replace(config.model, path=str(saved / "model")))
+
+
+def load_rehearsal(config: TrainConfig, policy: Policy, *, fresh: bool) -> list[Rehearsal]:
+    """Stored responses, checked against the policy that training starts from."""
+    if config.rehearsal.rows == 0:
+        return []
+    path = Path(config.rehearsal.path)
+    manifest = RunDir.open(path, "presample").manifest
+    stored = read_rehearsal(path / "rehearsal.parquet")
+    if not stored:
+        raise UserError(
+            f"the presample run {path} found no near-perfect prompt, so method {config.method!r} has nothing to "
+            "rehearse; lower its threshold, use a stronger model, or train with a method without rehearsal"
+        )
+    check_fit(manifest, policy, config.rollout.temperature, same_weights=fresh, where=path)
+    if fresh and config.rehearsal.check_rows:
+        sample = stored[: config.rehearsal.check_rows]
+        deviation = recheck(policy, sample, config.rollout.temperature, config.optim.tokens_per_microbatch)
+        if deviation > _LARGEST_DEVIATION:
+            raise UserError(
+                f"the stored log-probabilities of {path} differ from this model's by {deviation:.1f} nats, so they are "
+                "not its own; run `dph presample` again"
+            )
+        say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows)")
+    return stored
+
+
+def training_problems(config: TrainConfig, problems: Sequence[Problem]) -> list[Problem]:
+    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems."""
+    if not config.rehearsal.path:
+        return list(problems)
+    partition = read_partition(Path(config.rehearsal.path), config.task)
+    wanted = {"explore"} if config.prompts == "explore" else {"explore", "perfect"}
+    chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
+    if not chosen:
+        raise UserError(f"the presample run {config.rehearsal.path} left no prompt to explore; train on --prompts all")
+    return chosen
