@@ -93,6 +93,18 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     assert (parts / "model" / "model.safetensors").stat().st_mtime_ns == before
 
 
+def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):
+    settings = {"steps": 2, "monitor": {"every": 1, "limit": 2, "n": 2}}
+    whole = train(train_config(tmp_path / "whole", "dph_js", settings))
+    monkeypatch.setattr(module.Updater, "update", _failing_at(module.Updater.update, 2))
+    with pytest.raises(KeyboardInterrupt):
+        train(train_config(tmp_path / "parts", "dph_js", settings))
+    monkeypatch.undo()
+    parts = train(train_config(tmp_path / "parts", "dph_js", settings), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+
+
 @pytest.mark.parametrize("method", ["grpo_kl", "dph_js"])
 def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, method):
     lora = {"model": {"lora_rank": 2}, "steps": 3, "checkpoint_every": 1}
