@@ -106,6 +106,13 @@ def test_refinement_by_hand(tmp_path, monkeypatch, refine, place, label):
     assert {row.problem_id: row.text for row in stored} == expected and len(stored) == len(expected)
 
 
+def test_a_refinement_draw_that_could_not_be_judged_says_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(FURTHER, "train/1", [LOST])
+    _, partition, stored = run_scripted(monkeypatch, tmp_path, refine="discard")
+    assert (partition["train/1"], partition["train/6"]) == ("perfect", "dropped")
+    assert {row.problem_id: row.text for row in stored}["train/1"] == "presample0"
+
+
 def test_unsolved_prompts_are_dropped_on_request(tmp_path, monkeypatch):
     _, partition, _ = run_scripted(monkeypatch, tmp_path, drop_unsolved=True)
     assert Counter(partition.values()) == {"perfect": 2, "explore": 3, "dropped": 2}

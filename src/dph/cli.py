@@ -16,9 +16,12 @@ from dph.ranges import check_ranges
 
 
 def _sft(config: Any, resume: bool) -> object:
+    from dph.distributed import World
     from dph.stages.sft import sft
 
-    return sft(config, resume=resume)
+    path = sft(config, resume=resume)
+    World.join().leave()
+    return path
 
 
 def _presample(config: Any, resume: bool) -> object:
@@ -28,9 +31,12 @@ def _presample(config: Any, resume: bool) -> object:
 
 
 def _train(config: Any, resume: bool) -> object:
+    from dph.distributed import World
     from dph.stages.train import train
 
-    return train(config, resume=resume)
+    path = train(config, resume=resume)
+    World.join().leave()
+    return path
 
 
 def _eval(config: Any, resume: bool) -> object:

@@ -114,7 +114,7 @@ def _place(config: PresampleConfig, group: Group, correct: int, samples: int, ex
         return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
     if extra.verdict.correct:
         return place("perfect", "kept")
-    if config.refine == "keep":
+    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
         return place("perfect")
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 

@@ -66,7 +66,11 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
             for style in sorted({style for part in every for style in part.style_shares})
         },
         by_kind={
-            kind: {name: Value(float(np.mean([part.by_kind[kind][name].mean for part in every]))) for name in values}
+            kind: {
+                name: Value(float(np.mean([part.by_kind[kind][name].mean for part in every])))
+                for name in values
+                if all(name in part.by_kind.get(kind, {}) for part in every)
+            }
             for kind, values in first.by_kind.items()
         },
     )
