@@ -22,17 +22,18 @@ class Tracker:
         self._start = self._last_line = time.monotonic()
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Count units as done; `note` is a short text beside the bar."""
+        """Count units as done; `note` is a short text beside the bar. A count of 0 shows the note at once."""
         self._done += count
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
             return
         now = time.monotonic()
-        if now - self._last_line >= _SECONDS_BETWEEN_LINES or self._done >= self._total:
+        if count == 0 or now - self._last_line >= _SECONDS_BETWEEN_LINES or self._done >= self._total:
             self._last_line = now
-            rate = (now - self._start) / max(1, self._done - self._first)
-            left = rate * (self._total - self._done)
-            console.print(f"{self._label} {self._done}/{self._total} {note} ({left:.0f} s left)", highlight=False)
+            finished = self._done - self._first
+            left = (now - self._start) / max(1, finished) * (self._total - self._done)
+            estimate = f" ({left:.0f} s left)" if finished else ""
+            console.print(f"{self._label} {self._done}/{self._total} {note}{estimate}", highlight=False)
 
 
 @contextmanager

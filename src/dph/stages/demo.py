@@ -57,11 +57,12 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     shared = ("--model.path", model, "--seed", seed)
     planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
     planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
-    for method in config.methods:
+    methods = config.methods[::-1]  # the longer runs are named last; begun first, they keep all slots busy to the end
+    for method in methods:
         arguments = ("--preset", method, *shared, "--rehearsal.path", sampled, "--out", str(out / method))
         monitor = ("--monitor.every", "1" if config.smoke else "20")
         planned.append(Job(method, words("train", *arguments, *monitor), ("presample",)))
-    for method in config.methods:
+    for method in methods:
         planned.append(_evaluation(words, method, LABELS[method], str(out / method / "model"), out, (method,)))
     return planned
 
