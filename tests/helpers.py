@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from dph.config import (
-    STAGES,
     LossConfig,
     ModelConfig,
     NewModelConfig,
@@ -21,11 +20,11 @@ from dph.config import (
     SftConfig,
     TaskConfig,
     TrainConfig,
-    from_dict,
 )
 from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
+from dph.settings import STAGES, from_dict
 from dph.tasks.protocol import register_task
 from dph.types import Problem
 
@@ -171,7 +170,7 @@ def presampled() -> Path:
 
 def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):
     """Settings of a short training run of a method preset on the toy task, from the presampled partition."""
-    from dph.config import merge_settings
+    from dph.settings import merge_settings
 
     small = {
         "out": str(out),

@@ -11,8 +11,8 @@ import pytest
 import dph
 from dph import cli
 from dph.cli import COMMANDS, main, split_common
-from dph.config import STAGES
 from dph.errors import UserError
+from dph.settings import STAGES
 from helpers import base_run, presampled, tiny_policy
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--rollout.prompts", "2"]

@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.cli import parse
-from dph.config import (
+from dph.config import EvalConfig, LossConfig, OptimConfig, ReportConfig, SftConfig, TaskConfig, TrainConfig
+from dph.errors import UserError
+from dph.ranges import check_ranges
+from dph.settings import (
     STAGES,
-    EvalConfig,
-    LossConfig,
-    OptimConfig,
-    ReportConfig,
-    SftConfig,
-    TaskConfig,
-    TrainConfig,
     differences,
     flatten,
     from_dict,
@@ -27,8 +23,6 @@ from dph.config import (
     to_dict,
     to_toml,
 )
-from dph.errors import UserError
-from dph.ranges import check_ranges
 from helpers import METHODS
 
 
@@ -45,7 +39,7 @@ def write(path, text):
 
 
 def test_preset_then_file_then_flags(tmp_path):
-    file = write(tmp_path / "a.toml", "[train.loss]\neta = 0.7\n[train.optim]\nlr = 0.5\n")
+    file = write(tmp_path / "a.toml", "[train.loss]\neta = 0.45\n[train.optim]\nlr = 0.5\n")
     assert merged("train", ["dph_js"]).loss.eta == 0.2  # Table 6
     assert merged("train", ["dph_js"], file=file).loss.eta == 0.7
     words = ["--preset", "dph_js", "--loss.eta", "0.9", "--config", str(file), "--out=x"]
@@ -85,15 +79,15 @@ def test_settings_for_a_method_apply_to_that_method_alone(tmp_path):
 @pytest.mark.parametrize("order", [["minisql", "dph_js"], ["dph_js", "minisql"]])
 def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
     config = merged("train", order)
-    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 1.0, 16, 16)
+    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.7, 16, 16)
     assert config.loss.reduction == "per_set"
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[loss]\neta = 0.7\n[rollout]\nn = 4\n", (0.7, 4)),
-        ("[train.loss]\neta = 0.7\n[train.rollout]\nn = 4\n", (0.7, 4)),
+        ("[loss]\neta = 0.45\n[rollout]\nn = 4\n", (0.45, 4)),
+        ("[train.loss]\neta = 0.45\n[train.rollout]\nn = 4\n", (0.45, 4)),
     ],
 )
 def test_a_file_goes_before_all_that_presets_say(tmp_path, text, expected):

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import dph
-from dph import config
+from dph import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,7 +33,7 @@ def test_the_order_of_dependence_holds() -> None:
 
 
 def test_presets_travel_with_the_package() -> None:
-    assert {"grpo", "dapo", "dph_f", "dph_js", "minisql"} <= set(config.preset_names())
+    assert {"grpo", "dapo", "dph_f", "dph_js", "minisql"} <= set(settings.preset_names())
 
 
 def test_every_dependency_of_the_tests_is_pinned_and_torch_too() -> None:

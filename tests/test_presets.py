@@ -2,7 +2,7 @@
 
 import pytest
 
-from dph.config import STAGES, from_dict, merge_settings, preset_names
+from dph.settings import STAGES, from_dict, merge_settings, preset_names
 from helpers import METHODS
 
 PAPER = ("llama_sql", "omnisql_32b", "llama_math", "qwen_math")

@@ -10,9 +10,9 @@ import tyro
 from rich.console import Console
 
 import dph
-from dph.config import STAGES, from_dict, merge_settings, preset_names
 from dph.errors import UserError
 from dph.ranges import check_ranges
+from dph.settings import STAGES, from_dict, merge_settings, preset_names
 
 
 def _sft(config: Any, resume: bool) -> object:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from dph.config import flatten, to_dict
 from dph.errors import UserError
+from dph.settings import flatten, to_dict
 
 _LARGEST = 1.7e308
 _SMALLEST = 5e-324

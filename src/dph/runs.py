@@ -16,8 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dph.config import differences, flatten, read_toml, to_dict, to_toml
 from dph.errors import UserError
+from dph.settings import differences, flatten, read_toml, to_dict, to_toml
 
 
 def write_atomically(path: Path, text: str) -> None:

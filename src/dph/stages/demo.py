@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dph.config import DemoConfig, preset_names, to_toml
+from dph.config import DemoConfig
 from dph.errors import UserError
 from dph.jobs import Job, run_jobs
 from dph.progress import say
+from dph.settings import preset_names, to_toml
 from dph.stages.report import report
 
 WORLD = "minisql"
@@ -95,7 +96,8 @@ def _fingerprint() -> str:
     from importlib.metadata import version
 
     import dph
-    from dph.config import SftConfig, from_dict, merge_settings
+    from dph.config import SftConfig
+    from dph.settings import from_dict, merge_settings
 
     settings = from_dict(SftConfig, merge_settings("sft", [WORLD], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import read_toml
 from dph.errors import UserError
 from dph.runs import RunDir, read_metrics
+from dph.settings import read_toml
 
 
 @dataclass(frozen=True, slots=True)
