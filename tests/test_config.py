@@ -41,7 +41,7 @@ def write(path, text):
 def test_preset_then_file_then_flags(tmp_path):
     file = write(tmp_path / "a.toml", "[train.loss]\neta = 0.45\n[train.optim]\nlr = 0.5\n")
     assert merged("train", ["dph_js"]).loss.eta == 0.2  # Table 6
-    assert merged("train", ["dph_js"], file=file).loss.eta == 0.7
+    assert merged("train", ["dph_js"], file=file).loss.eta == 0.45
     words = ["--preset", "dph_js", "--loss.eta", "0.9", "--config", str(file), "--out=x"]
     config, common = parse("train", words)
     assert (config.loss.eta, config.optim.lr, config.out) == (0.9, 0.5, "x")
