@@ -230,9 +230,16 @@ def _drawn(count: int, greedy: bool) -> str:
 
 def _print(table: Table) -> None:
     table = transposed(table)
+    console = Console()
+    # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
+    intervals = console.width >= 20 * len(table.columns)
     shown = TerminalTable(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
     for index, name in enumerate(table.columns):
         shown.add_column(Text(name), justify="left" if index == 0 else "right")
     for row in table.rows:
-        shown.add_row(*(Text.assemble(e.text, (f" ({e.interval})" if e.interval else "", "dim")) for e in row))
-    Console().print(shown)
+        shown.add_row(*(Text.assemble(e.text, (_bracketed(e.interval) if intervals else "", "dim")) for e in row))
+    console.print(shown)
+
+
+def _bracketed(interval: str) -> str:
+    return f" ({interval})" if interval else ""
