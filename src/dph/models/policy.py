@@ -41,7 +41,6 @@ class Policy:
         """
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
-        transformers_logging.disable_progress_bar()  # ours shows the whole of a stage
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = eos if isinstance(eos, (list, tuple)) else [eos]
@@ -54,6 +53,8 @@ class Policy:
         seed: of the adapters' initial weights, which are then the same in every process and on every device.
         """
         from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        transformers_logging.disable_progress_bar()  # ours shows the whole of a stage
 
         if not config.path:
             raise UserError("no model was named; add --model.path with a directory or a hub name")
@@ -178,6 +179,7 @@ class Policy:
 
     def save(self, path: Path) -> None:
         """Write model (adapters merged) and tokenizer so that AutoModelForCausalLM and vLLM load them as they are."""
+        transformers_logging.disable_progress_bar()
         model = self._causal_lm()
         if model is self.model:
             model.save_pretrained(path)
