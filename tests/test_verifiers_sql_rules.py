@@ -171,14 +171,14 @@ def _spider_sample(name: str, step: int) -> list[dict]:
 @pytest.mark.parametrize(("comparator", "label"), [("spider", "ex"), ("paper", "dphrl_acc"), ("bird", "bird_ex")])
 def test_agreement_with_official_labels(comparator: str, label: str):
     """Labels by the official evaluators on predictions of three systems, a fixed sample of each."""
+    samples = [row for name in ("din_sql_gpt4", "codes_1b_sft", "c3_chatgpt") for row in _spider_sample(name, 7)]
     gold = [json.loads(line) for line in (DATA / "spider" / "dev.jsonl").read_text().splitlines()]
     items, labels = [], []
-    for name in ("din_sql_gpt4", "codes_1b_sft", "c3_chatgpt"):
-        for row in _spider_sample(name, 7):
-            db = str(DATA / "spider" / "database" / row["db_id"] / f"{row['db_id']}.sqlite")
-            problem = Problem(str(row["i"]), "?", gold[row["i"]]["query"], "sql", {"db": db})
-            items.append((problem, f"```sql\n{row['pred']}\n```"))
-            labels.append(bool(row[label]))
+    for row in samples:
+        db = str(DATA / "spider" / "database" / row["db_id"] / f"{row['db_id']}.sqlite")
+        problem = Problem(str(row["i"]), "?", gold[row["i"]]["query"], "sql", {"db": db})
+        items.append((problem, f"```sql\n{row['pred']}\n```"))
+        labels.append(bool(row[label]))
     with SqlVerifier(comparator=comparator) as verifier:
         verdicts = verifier.verify(items)
     assert len(items) > 350
