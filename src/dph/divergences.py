@@ -87,10 +87,6 @@ def get_divergence(name: str, *, alpha: float = 0.5, official: bool = False) -> 
     return _FACTORIES[name](alpha=alpha, official=official)
 
 
-def known_divergences() -> list[str]:
-    return sorted(_FACTORIES)
-
-
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:
     """log π_θ − log m = log(2u/(u+1)) with m = (π_θ + π_ref)/2, from ℓ; at −ℓ it is log π_ref − log m.
 

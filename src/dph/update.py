@@ -1,7 +1,8 @@
 """One step's optimizer updates on mixed mini-batches (eq. 7), and what they report."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,13 +21,6 @@ from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy
 from dph.optim import Optimizer
 from dph.rehearsal import reference_logprobs
-
-
-@dataclass(frozen=True, slots=True)
-class Minibatch:
-    """This process's rows of one optimizer step, both sets together."""
-
-    rows: list[Row]
 
 
 def count_rows(rows: Sequence[Row]) -> LossCounts:
@@ -71,9 +65,8 @@ class Updater:
             for name, value in sums.items():
                 totals[name] = totals.get(name, 0.0) + value
             norms.append(norm)
-            skipped += not _finite(norm)
+            skipped += not math.isfinite(norm)
         metrics = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
-        metrics = {name: value for name, value in metrics.items()}
         metrics["loss"] = loss / max(1, len(norms))
         metrics["grad_norm"] = sum(norms) / max(1, len(norms))
         metrics["skipped_updates"] = skipped
@@ -133,7 +126,3 @@ class Updater:
         line = every[None]
         found = rehearsal_diagnostics(line, torch.zeros_like(line), torch.ones_like(line), divergence)
         return {f"pef/{name}": value for name, value in found.items()}
-
-
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")

@@ -1,11 +1,11 @@
 """`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure."""
 
 import hashlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dph.cache import cache_folder
 from dph.config import DemoConfig
 from dph.errors import UserError
 from dph.jobs import Job, run_jobs
@@ -38,12 +38,6 @@ _SMOKE = {
     ),
     "eval": ("--task.limit", "6", "--rollout.n", "4"),
 }
-
-
-def cache_folder() -> Path:
-    """Where worlds and base models are kept between runs: $DPH_CACHE, or dph in the user's cache folder."""
-    named = os.environ.get("DPH_CACHE")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dph"
 
 
 def jobs(config: DemoConfig, base: Path) -> list[Job]:

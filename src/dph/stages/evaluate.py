@@ -16,7 +16,7 @@ from dph.build import make_sampler, make_task, make_verifiers, select
 from dph.config import EvalConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.passk import pass_at_k
+from dph.passk import mean_at_k, pass_at_k
 from dph.progress import progress, say
 from dph.rollouts import encode_problems, greedy, sample_groups, usable_problems
 from dph.runs import RunDir, write_atomically
@@ -82,7 +82,7 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
         metrics["greedy"] = _interval(known_greedy)
     curve: dict[str, Any] = {}
     if len(counts):
-        metrics[f"mean@{n}"] = _interval(counts[:, 1] / counts[:, 0])
+        metrics[f"mean@{n}"] = _interval(mean_at_k(counts[:, 0], counts[:, 1]))
         for k in powers_of_two(n):
             enough = counts[counts[:, 0] >= k]
             if len(enough):

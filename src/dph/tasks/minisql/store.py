@@ -17,11 +17,6 @@ from dph.types import Problem
 _INDEX = "problems.json"
 
 
-def default_cache() -> Path:
-    """The environment's DPH_CACHE, or ~/.cache/dph."""
-    return Path(os.environ.get("DPH_CACHE") or Path.home() / ".cache" / "dph") / "minisql"
-
-
 def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> list[Problem]:
     """The problem set in `folder`; it is built first where it is missing or damaged.
 

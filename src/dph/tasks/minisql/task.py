@@ -5,11 +5,12 @@ import random
 from functools import cache
 from pathlib import Path
 
+from dph.cache import cache_folder
 from dph.errors import UserError
 from dph.styles import style_of
 from dph.tasks.minisql import arithmetic
 from dph.tasks.minisql.demonstrations import demonstrate
-from dph.tasks.minisql.store import default_cache, stored
+from dph.tasks.minisql.store import stored
 from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
 from dph.types import Problem
@@ -68,7 +69,7 @@ class MiniSql:
             UserError: for a size below one, or more sums than are held out.
         """
         self._seed = seed
-        self._cache = Path(cache_dir) if cache_dir else default_cache()
+        self._cache = Path(cache_dir) if cache_dir else cache_folder() / "minisql"
         self._sizes = {
             "train": train_problems,
             "dev": dev_problems,
