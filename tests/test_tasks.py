@@ -11,8 +11,6 @@ import pytest
 
 from dph.errors import UserError
 from dph.tasks import load_task
-from dph.tasks.schema import schema_of_entry, schema_of_file
-from dph.tasks.sqlprompt import compact_schema, make_prompt
 from dph.types import Problem
 from dph.verifiers import Verifiers
 
@@ -137,63 +135,6 @@ def test_mistakes_about_record_files(tmp_path: Path):
         task.problems("dev")
     with pytest.raises(UserError, match="does not take these options"):
         load_task("records", file="x")
-
-
-# --- prompts ---------------------------------------------------------------------------------------------------------
-
-
-def test_prompts_from_a_database_file(tmp_path: Path):
-    db = make_db(tmp_path / "clubs.sqlite")
-    schema = schema_of_file(db)
-    assert compact_schema(schema) == "club ( club_id , home town , year ) ; member ( id , club_id , note )"
-    prompt = make_prompt("compact", schema, db, "How many\n clubs?", "a hint")
-    assert prompt.endswith("note ) | a hint How many clubs? |")
-    shown = make_prompt("omnisql", schema, db, "How many clubs?", "a hint")
-    expected = """Database Schema:
-CREATE TABLE Club (
-    Club_ID integer, -- example: [1, 2]
-    `Home Town` text, -- example: ['Bern', 'Oslo']
-    `Year` int, -- example: [1900, 1901]
-    PRIMARY KEY (Club_ID)
-);
-
-CREATE TABLE member (
-    id int, -- example: [7, 8]
-    club_id int, -- example: [1, 3]
-    note text, -- example: ['a rather long note of more than forty ch']
-    PRIMARY KEY (id, club_id),
-    CONSTRAINT fk_member_club_id FOREIGN KEY (club_id) REFERENCES Club (Club_ID)
-);
-This schema"""
-    assert expected in shown
-    assert "\nQuestion:\na hint\nHow many clubs?\n" in shown
-
-
-def test_a_tables_json_entry_says_the_same_as_the_file(tmp_path: Path):
-    db = make_db(tmp_path / "clubs.sqlite")
-    entry = {
-        "table_names_original": ["Club", "member"],
-        "column_names_original": [[-1, "*"], [0, "Club_ID"], [0, "Home Town"], [0, "Year"], [1, "id"], [1, "club_id"],
-                                  [1, "note"]],
-        "column_names": [[-1, "*"], [0, "club id"], [0, "home town"], [0, "year"], [1, "id"], [1, "club id"],
-                         [1, "note"]],
-        "column_types": ["text", "integer", "text", "int", "int", "int", "text"],
-        "primary_keys": [1, [4, 5]],
-        "foreign_keys": [[5, 1]],
-    }  # fmt: skip
-    assert schema_of_entry(entry) == schema_of_file(db)
-
-
-@needs_data
-def test_most_prompts_equal_the_published_ones_byte_for_byte():
-    """Those that differ show values that match the question, which only the published ones do (309 of 972)."""
-    published = [json.loads(line) for line in (DATA / "spider" / "spider_dev_dphrl.jsonl").read_text().splitlines()]
-    problems = load_task("spider", root=str(DATA / "spider"), skip_missing=True).problems("dev")
-    by_id = {f"spider/dev/{row['id']:04d}": row for row in published}
-    assert len(problems) == 972
-    equal = sum(by_id[p.id]["prompt"][0]["content"] == p.prompt for p in problems)
-    assert equal >= 663
-    assert all(by_id[p.id]["reward_model"]["ground_truth"]["gold_sql"] == p.answer for p in problems)
 
 
 # --- Spider and BIRD -------------------------------------------------------------------------------------------------

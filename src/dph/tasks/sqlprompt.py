@@ -1,18 +1,24 @@
 """Prompts for SQL: a compact one for small models, and the one of OmniSQL, which the paper uses."""
 
+import re
 import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from dph.errors import UserError
-from dph.tasks.schema import Column, Schema, Table, connect, quoted
+from dph.tasks.reserved import RESERVED
+from dph.tasks.schema import Column, ForeignKey, Schema, Table, connect, quoted
+from dph.tasks.value_search import value_index
 
 PromptStyle = Literal["omnisql", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = ("omnisql", "compact")
 
-_EXAMPLES = 2
+_FIRST = 2  # values of a column that are always shown
+_EXAMPLES = 6  # values of a column at most, with those that the question mentions
 _EXAMPLE_LENGTH = 40  # characters of a text value
-_RESERVED = {"date", "language", "year"}  # written in backticks in the published prompts
+_PLAIN = re.compile(r"[a-zA-Z0-9_]*")
 
 _OMNISQL = """Task Overview:
 You are a data science expert. Below, you are provided with a database schema and a natural language question. Your \
@@ -51,9 +57,10 @@ def make_prompt(style: PromptStyle, schema: Schema, db: Path, question: str, evi
 
     Raises UserError for an unknown style.
     """
-    asked = f"{evidence.strip()}\n{question}" if evidence.strip() else question
+    asked = f"{evidence}\n{question}" if evidence.strip() else question
     if style == "omnisql":
-        return _OMNISQL.format(schema=omnisql_schema(schema, db), question=asked)
+        mentioned = value_index(db).mentioned(asked)
+        return _OMNISQL.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
     if style == "compact":
         return f"{compact_schema(schema)} | {' '.join(asked.split())} |"
     raise UserError(f"no SQL prompt style is named {style!r}; known are: {', '.join(PROMPT_STYLES)}")
@@ -66,61 +73,77 @@ def compact_schema(schema: Schema) -> str:
     ).lower()
 
 
-def omnisql_schema(schema: Schema, db: Path) -> str:
-    """CREATE TABLE statements with example values, keys and constraints, as in the paper's prompts.
+def omnisql_schema(schema: Schema, db: Path, mentioned: Mapping[tuple[str, str], Sequence[str]] | None = None) -> str:
+    """CREATE TABLE statements with example values, keys and constraints, as in OmniSQL's prompts.
 
-    The published prompts also show values that match the question; these show the first two of each column only.
+    mentioned: values that the question mentions, by (table, column) in lower case; they stand before the first two of
+    the column, at most six together.
     """
+    values = _first_values(db)
+    tables = []
+    for table in schema.tables:
+        examples = []
+        for column in table.columns:
+            key = (table.name.lower(), column.name.lower())
+            both = dict.fromkeys([*(mentioned or {}).get(key, ()), *values.get(key, ())])
+            examples.append(list(both)[:_EXAMPLES])
+        tables.append(_create_table(schema, table, examples))
+    return "\n\n".join(tables)
+
+
+def _create_table(schema: Schema, table: Table, examples: Sequence[Sequence[object]]) -> str:
+    lines = [_column_line(column, values) for column, values in zip(table.columns, examples, strict=True)]
+    names = [column.name for column in table.columns]
+    primary = [name for name in dict.fromkeys(names) if name in table.primary_key]
+    if primary:
+        lines.append(f"PRIMARY KEY ({', '.join(map(_name, primary))}),")
+    keys = [key for key in schema.foreign_keys if key.table == table.name]
+    lines += dict.fromkeys(map(_constraint, sorted(keys, key=lambda key: names.index(key.column))))
+    # The comma after the last line goes, unless a comment follows it.
+    body = "\n".join(f"    {line}" for line in lines).removesuffix(",")
+    return f"CREATE TABLE {_name(table.name)} (\n{body}\n);"
+
+
+def _constraint(key: ForeignKey) -> str:
+    name = f"fk_{key.table}_{key.column}".lower().replace(" ", "_")
+    reference = f"REFERENCES {_name(key.to_table)} ({_name(key.to_column)})"
+    return f"CONSTRAINT {name} FOREIGN KEY ({_name(key.column)}) {reference},"
+
+
+def _column_line(column: Column, examples: Sequence[object]) -> str:
+    """The declaration of a column with its comment, if it has any."""
+    title = column.title.lower()
+    says_nothing = not title.strip() or column.name.lower() in (title, title.replace(" ", "_"), title.replace(" ", ""))
+    notes = [] if says_nothing else [column.title]
+    if examples:
+        notes.append(f"example: {list(examples)}")
+    return f"{_name(column.name)} {column.type}," + (f" -- {', '.join(notes)}" if notes else "")
+
+
+@lru_cache(maxsize=64)
+def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
+    """The first two distinct values of every column, in the order in which SQLite finds them, by names in lower case;
+    long texts are cut."""
     connection = connect(db)
     try:
-        return "\n\n".join(_create_table(connection, schema, table) for table in schema.tables)
+        found: dict[tuple[str, str], list[object]] = {}
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
+                name = quoted(row[1])
+                sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL AND {name} != ''"
+                try:
+                    values = connection.execute(f"{sql} LIMIT {_FIRST}").fetchall()
+                except sqlite3.Error:  # a table of a kind that this SQLite cannot read
+                    continue
+                shown: list[object] = [
+                    value[:_EXAMPLE_LENGTH] if isinstance(value, str) else value for (value,) in values
+                ]
+                found[table.lower(), row[1].lower()] = shown
+        return found
     finally:
         connection.close()
 
 
-def _create_table(connection: sqlite3.Connection, schema: Schema, table: Table) -> str:
-    lines = [_column_line(connection, table, column) for column in table.columns]
-    if table.primary_key:
-        lines.append((f"PRIMARY KEY ({', '.join(map(_name, table.primary_key))})", ""))
-    order = [column.name for column in table.columns]
-    for key in sorted(schema.foreign_keys, key=lambda k: order.index(k.column) if k.table == table.name else -1):
-        if key.table == table.name:
-            name = f"fk_{key.table}_{key.column}".lower().replace(" ", "_")
-            reference = f"REFERENCES {_name(key.to_table)} ({_name(key.to_column)})"
-            lines.append((f"CONSTRAINT {name} FOREIGN KEY ({_name(key.column)}) {reference}", ""))
-    body = []
-    for index, (code, comment) in enumerate(lines):
-        # The published prompts keep the comma before a comment even on the last line.
-        comma = "," if comment or index < len(lines) - 1 else ""
-        body.append(f"    {code}{comma}{comment}")
-    return f"CREATE TABLE {_name(table.name)} (\n" + "\n".join(body) + "\n);"
-
-
-def _column_line(connection: sqlite3.Connection, table: Table, column: Column) -> tuple[str, str]:
-    """The declaration of a column, and its comment or nothing."""
-    notes = []
-    if _letters(column.title) != _letters(column.name):
-        notes.append(column.title)
-    examples = _examples(connection, table.name, column.name)
-    if examples:
-        notes.append(f"example: {examples}")
-    return f"{_name(column.name)} {column.type}", f" -- {', '.join(notes)}" if notes else ""
-
-
-def _examples(connection: sqlite3.Connection, table: str, column: str) -> list[object]:
-    """The first two distinct values, in the order in which SQLite finds them; long texts are cut."""
-    sql = f"SELECT DISTINCT {quoted(column)} FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL LIMIT {_EXAMPLES}"
-    try:
-        values = [row[0] for row in connection.execute(sql)]
-    except sqlite3.Error:  # tables.json describes a table that the file lacks
-        return []
-    return [value[:_EXAMPLE_LENGTH] if isinstance(value, str) else value for value in values if value != ""]
-
-
 def _name(name: str) -> str:
-    plain = name.replace("_", "").isalnum() and name.lower() not in _RESERVED
+    plain = _PLAIN.fullmatch(name) and name.upper() not in RESERVED
     return name if plain else f"`{name}`"
-
-
-def _letters(text: str) -> str:
-    return text.lower().replace(" ", "").replace("_", "")
