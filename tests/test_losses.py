@@ -215,6 +215,17 @@ def test_golden_policy_loss():
     torch.testing.assert_close(loss, torch.tensor(expected, dtype=torch.float64))
 
 
+def test_importance_weights_per_token_are_factors_on_the_advantages():
+    """w · loss(A) = loss(w·A) for w ≥ 0, clips and dual clip included: so token-level advantages [B, T] carry them."""
+    torch.manual_seed(3)
+    logprobs, old, weights = torch.randn(4, 6), torch.randn(4, 6), torch.rand(4, 6)
+    advantages, mask = torch.randn(4), torch.ones(4, 6)
+    clips = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
+    plain = policy_loss(logprobs, old, advantages, mask, **clips)
+    weighted = policy_loss(logprobs, old, weights * advantages[:, None], mask, **clips)
+    torch.testing.assert_close(weighted, weights * plain)
+
+
 def test_golden_hybrid_loss():
     # One D_exp row of two tokens (ρ = 1.1, A = 1; f does not matter), one D_pef row of one token with u = 2.
     batch = TokenBatch(

@@ -29,6 +29,7 @@ from dph.token_losses import (
     js_definition_policy_term,
     kl_loss,
     masked_log_ratio,
+    per_token,
     policy_loss,
     rehearsal_loss,
 )
@@ -57,7 +58,7 @@ class LossBatch(Protocol):
 
     @property
     def advantages(self) -> Tensor:
-        """[B], finite; without effect on D_pef rows."""
+        """[B], or [B, T] where they differ by token; finite; without effect on D_pef rows."""
         ...
 
     @property
@@ -254,7 +255,8 @@ def _ref(batch: LossBatch) -> Tensor:
 def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, config: LossConfig) -> dict[str, Tensor]:
     """How far π_θ is from π_old on rollouts, and how many tokens the clips keep from moving on."""
     ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
-    up, down = batch.advantages[:, None] > 0, batch.advantages[:, None] < 0
+    advantages = per_token(batch.advantages)
+    up, down = advantages > 0, advantages < 0
     return {
         "exp/ratio": (ratio * exp).sum(),
         "exp/old_kl": (ratio - 1 - ratio.log()).sum(),

@@ -28,6 +28,11 @@ def masked_log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask.bool(), logprobs.to(dtype) - other.to(dtype), 0.0)
 
 
+def per_token(advantages: Tensor) -> Tensor:
+    """Advantages [B] or [B, T] as [B, 1] or [B, T]."""
+    return advantages if advantages.ndim == 2 else advantages[:, None]
+
+
 def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
     """ρ = π_θ/π_old, 1 outside the mask. All [B, T]."""
     return masked_log_ratio(logprobs, old_logprobs, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -45,11 +50,12 @@ def policy_loss(
 ) -> Tensor:
     """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
 
-    advantages: [B]. dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
+    advantages: [B], or [B, T] where they differ by token (an engine's importance weights are factors on them).
+    dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
     GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
     """
     ratio = importance_ratio(logprobs, old_logprobs, mask)
-    advantages = advantages.to(ratio.dtype)[:, None]
+    advantages = per_token(advantages).to(ratio.dtype)
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     loss = torch.maximum(-ratio * advantages, -clipped * advantages)
     if dual_clip:
