@@ -233,7 +233,8 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     assert "was made for another task" in message
     shutil.copytree(presampled(), tmp_path / "cut")
     (tmp_path / "cut" / "rehearsal.parquet").write_bytes(b"PAR1")
-    assert "cannot be read" in complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
+    message = complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
+    assert "rehearsal.parquet is not the file that the run wrote" in message
     (tmp_path / "cut" / "manifest.json").write_text("{")
     assert "manifest.json is damaged" in complaint(capsys, *dph_words(tmp_path / "e", tmp_path / "cut"))
     words = ["presample", *TOY[:4], "--model.path", base_run() / "model", "--task.limit", "1", "--threshold", "8"]

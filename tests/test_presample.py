@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -16,13 +15,14 @@ from hypothesis import strategies as st
 from dph.config import ModelConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.rehearsal import Rehearsal, check_fit, read_rehearsal, recheck, write_rehearsal
+from dph.rehearsal import read_rehearsal
+from dph.rehearsal_check import recheck
 from dph.runs import RunDir
 from dph.stages import presample as module
 from dph.stages.presample import is_near_perfect, presample, read_partition
 from dph.stages.train import train
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
-from helpers import base_run, presample_config, presampled, tiny_policy, train_config
+from helpers import base_run, presample_config, presampled, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -228,7 +228,7 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
     assert read_partition(tmp_path, config.task) == read_partition(presampled(), config.task)
 
 
-# Refusals -----------------------------------------------------------------------------------------------------------
+# Refusals -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threshold", [0, 9, -1])
@@ -244,43 +244,6 @@ def test_a_partition_of_another_task(tmp_path):
         read_partition(tmp_path, TaskConfig(name="toy"))
 
 
-def test_a_set_is_refused_where_tokenizer_temperature_or_weights_differ():
-    manifest, model = RunDir.open(presampled(), "presample").manifest, policy()
-    check_fit(manifest, model, 1.0, same_weights=True, where=presampled())
-    with pytest.raises(
-        UserError, match=r"does not fit this run \(temperature 1\.0 there, 0\.9 here\); run `dph presample`"
-    ):
-        check_fit(manifest, model, 0.9, same_weights=True, where=presampled())
-    with pytest.raises(UserError, match=r"\(tokenizer_hash '"):
-        check_fit({**manifest, "tokenizer_hash": "?"}, model, 1.0, same_weights=True, where=presampled())
-    with torch.no_grad():
-        next(model.model.parameters())[0, 0] += 1
-    with pytest.raises(UserError, match=r"\(weight_hash '"):
-        check_fit(manifest, model, 1.0, same_weights=True, where=presampled())
-    check_fit(manifest, model, 1.0, same_weights=False, where=presampled())
-
-
-def test_training_refuses_another_model_and_another_temperature(tmp_path):
-    tiny_policy().save(tmp_path / "other")
-    config = train_config(tmp_path / "run", "dph_js")
-    with pytest.raises(UserError, match=r"does not fit this run.*weight_hash"):
-        train(replace(config, model=replace(config.model, path=str(tmp_path / "other"))))
-    other = replace(config, out=str(tmp_path / "run2"), rollout=replace(config.rollout, temperature=0.7))
-    with pytest.raises(UserError, match=r"temperature 1\.0 there, 0\.7 here"):
-        train(other)
-
-
-def test_training_refuses_stored_logprobs_that_are_not_the_models(tmp_path):
-    shutil.copytree(presampled(), tmp_path / "set")
-    stored = read_rehearsal(tmp_path / "set" / "rehearsal.parquet")
-    wrong = [replace(row, ref_logprobs=[value - 3.0 for value in row.ref_logprobs]) for row in stored]
-    write_rehearsal(tmp_path / "set" / "rehearsal.parquet", wrong)
-    config = train_config(tmp_path / "run", "dph_js")
-    config = replace(config, rehearsal=replace(config.rehearsal, path=str(tmp_path / "set")))
-    with pytest.raises(UserError, match=r"stored log-probabilities .* differ .* by 3\.0 nats"):
-        train(config)
-
-
 def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     hard = presample_config(tmp_path / "hard", task=TaskConfig(name="toy", limit=1))
     presample(hard)
@@ -293,32 +256,6 @@ def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     config = train_config(tmp_path / "run2", "exp_only", {"rehearsal": {"path": str(tmp_path / "easy")}})
     with pytest.raises(UserError, match="left no prompt to explore; train on --prompts all"):
         train(config)
-
-
-# The file -----------------------------------------------------------------------------------------------------------
-
-
-def test_stored_responses_survive_the_file(tmp_path):
-    rows = [Rehearsal("a/ü", [1, 2], [3], [-0.5], "é\n"), Rehearsal("b", [1], [2, 3], [-0.25, -1e-3], "")]
-    write_rehearsal(tmp_path / "r.parquet", rows)
-    again = read_rehearsal(tmp_path / "r.parquet")
-    assert [replace(row, ref_logprobs=[]) for row in again] == [replace(row, ref_logprobs=[]) for row in rows]
-    for old, new in zip(rows, again, strict=True):
-        assert new.ref_logprobs == torch.tensor(old.ref_logprobs, dtype=torch.float32).tolist()
-    row = again[1].row()
-    assert row.is_rehearsal and row.ref_logprobs == again[1].ref_logprobs and row.advantage == 0
-
-
-def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
-    path = tmp_path / "r.parquet"
-    with pytest.raises(UserError, match=r"there is no rehearsal set .*; run `dph presample` first"):
-        read_rehearsal(path)
-    path.write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="cannot be read"):
-        read_rehearsal(path)
-    pq.write_table(pa.table({"problem_id": ["a"], "prompt_ids": [[1]]}), path)
-    with pytest.raises(UserError, match="lacks the column 'response_ids'"):
-        read_rehearsal(path)
 
 
 def test_problems_that_cannot_be_judged_are_left_out(capsys):

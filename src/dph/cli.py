@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ def _sft(config: Any, resume: bool) -> object:
 
 
 def _presample(config: Any, resume: bool) -> object:
+    if config.check:
+        from dph.stages.presample_check import check_presample
+
+        return check_presample(config)
     from dph.stages.presample import presample
 
     return presample(config, resume=resume)
@@ -114,11 +119,24 @@ def split_common(arguments: Sequence[str]) -> CommonFlags:
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     common = split_common(arguments)
-    default = from_dict(STAGES[stage], merge_settings(stage, common.presets, common.files))
+    files = [*common.files, *_settings_of_checked(stage, common.rest)]
+    default = from_dict(STAGES[stage], merge_settings(stage, common.presets, files))
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest)
     check_ranges(settings)
     return settings, common
+
+
+def _settings_of_checked(stage: str, words: Sequence[str]) -> list[Path]:
+    """`dph presample --check RUN` takes the settings of RUN, which flags may change. Raises UserError without them."""
+    if stage != "presample":
+        return []
+    joined = [word.partition("=")[2] for word in words if word.startswith("--check=")]
+    apart = [value for word, value in pairwise(words) if word == "--check"]
+    files = [Path(run) / "config.toml" for run in [*joined, *apart][-1:]]
+    if files and not files[0].is_file():
+        raise UserError(f"{files[0].parent} is not a run directory of `dph presample`: it has no config.toml")
+    return files
 
 
 def _overview() -> str:

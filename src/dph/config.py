@@ -250,6 +250,10 @@ class PresampleConfig:
     """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
+    check: str = ""
+    """Judge the stored responses of this finished presample run again, with the run's own settings; writes nothing."""
+    check_logprobs: bool = False
+    """With check: also load the model and recompute every stored log-probability."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """The rehearsal set: stored correct responses of the reference policy for the prompts it masters (D_pef).
 
-Stored as Parquet beside a manifest (facts that training checks before it uses the set); never pickled.
+Stored as Parquet, never pickled; `dph.rehearsal_check` says which facts its manifest holds and compares them.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,8 @@ _SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
+
+_ROUNDING = 1e-3  # a log-probability is at most 0, but for rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
-    """Read stored responses. Raises UserError when the file is missing, damaged or of another layout."""
+    """Read stored responses. Raises UserError when the file is missing, damaged, of another layout, or holds a row that
+    no presample run writes."""
     try:
         table = pq.read_table(path)
     except FileNotFoundError as error:
@@ -81,31 +84,20 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     missing = [name for name in _SCHEMA.names if name not in table.column_names]
     if missing:
         raise UserError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
-    return [Rehearsal(**row) for row in table.select(_SCHEMA.names).to_pylist()]
+    stored = [Rehearsal(**row) for row in table.select(_SCHEMA.names).to_pylist()]
+    for number, row in enumerate(stored, 1):
+        if not _is_whole(row):
+            raise UserError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
+    return stored
 
 
-def check_fit(
-    stored: Mapping[str, Any], policy: Policy, temperature: float, *, same_weights: bool, where: Path
-) -> None:
-    """Refuse a rehearsal set that was made with another tokenizer, temperature or model.
-
-    Args:
-        stored: manifest of the presample run.
-        policy: the policy at the start of training, that is π_ref.
-        temperature: sampling temperature of training.
-        same_weights: also compare the weights; switched off when a run is resumed.
-    """
-    facts = {"tokenizer_hash": policy.tokenizer_hash(), "temperature": temperature}
-    if same_weights:
-        facts["weight_hash"] = policy.weight_hash()
-    wrong = [
-        f"{name} {stored.get(name)!r} there, {now!r} here" for name, now in facts.items() if stored.get(name) != now
-    ]
-    if wrong:
-        raise UserError(
-            f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
-            "model and temperature, or train with those of the set"
-        )
+def _is_whole(row: Rehearsal) -> bool:
+    """Whether a stored response has all its parts: training would fail late, or learn nonsense, without them."""
+    lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
+    if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
+        return False
+    finite = all(math.isfinite(value) and value < _ROUNDING for value in row.ref_logprobs)
+    return finite and len(row.response_ids) == len(row.ref_logprobs) and min(*row.prompt_ids, *row.response_ids) >= 0
 
 
 @torch.no_grad()
@@ -118,10 +110,3 @@ def reference_logprobs(policy: Policy, rows: Sequence[Row], temperature: float, 
         for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
             results[index[id(row)]] = values[: len(row.response_ids)]
     return [results[position] for position in range(len(rows))]
-
-
-def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:
-    """Largest deviation of stored log-probabilities from recomputed ones, in nats."""
-    again = reference_logprobs(policy, [row.row() for row in rows], temperature, token_budget)
-    pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]
-    return max(abs(a - b) for a, b in pairs)

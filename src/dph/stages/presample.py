@@ -19,6 +19,7 @@ from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.progress import progress, say
 from dph.rehearsal import Rehearsal, reference_logprobs, write_rehearsal
+from dph.rehearsal_check import file_hashes, open_presampled
 from dph.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.runs import RunDir
 from dph.types import Group, Rollout, SamplingParams
@@ -151,22 +152,31 @@ def _write(
         model=config.model.path,
         weight_hash=policy.weight_hash(),
         tokenizer_hash=policy.tokenizer_hash(),
+        precision=policy.precision,
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
         threshold=[config.threshold, config.rollout.n],
         seed=config.seed,
         task=asdict(config.task),
+        files=file_hashes(run.path),
     )
     return sizes
 
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
-    """Set of every problem id in a presample run. Raises UserError when the run is missing, unfinished or of another
-    task."""
-    run = RunDir.open(path, "presample")
-    if not run.complete:
-        raise UserError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
+    """Set of every problem id in a presample run. Raises UserError when the run is missing, unfinished, changed or of
+    another task."""
+    run = open_presampled(path)
     if run.manifest.get("task") != asdict(task):
         raise UserError(f"the presample run {path} was made for another task: {run.manifest.get('task')}, not {task}")
-    table = pq.read_table(run.path / "partition.parquet", columns=["problem_id", "set"])
+    return partition_of(run)
+
+
+def partition_of(run: RunDir) -> dict[str, Set]:
+    """Set of every problem id in a presample run whose files were checked. Raises UserError for another layout."""
+    file = run.path / "partition.parquet"
+    try:
+        table = pq.read_table(file, columns=["problem_id", "set"])
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
     return {row["problem_id"]: row["set"] for row in table.to_pylist()}

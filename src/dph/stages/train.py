@@ -71,7 +71,8 @@ class Training:
         state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
         if world.leads:
             run.rewind(state.step if saved else -1)
-        rehearsal = RehearsalSet(load_rehearsal(config, policy, fresh=saved is None), config.seed)
+        stored = load_rehearsal(config, policy, run, fresh=saved is None, leads=world.leads)
+        rehearsal = RehearsalSet(stored, config.seed)
         reference = Policy.load(config.model) if needs_rollout_ref(config.loss) and not config.model.lora_rank else None
         sampler = make_sampler(config.sampler, policy)
         task, problems = load_problems(config.task)

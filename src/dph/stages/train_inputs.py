@@ -8,14 +8,11 @@ from dph.config import TrainConfig
 from dph.errors import UserError
 from dph.losses import check_loss_config
 from dph.models.policy import Policy
-from dph.progress import say
-from dph.rehearsal import Rehearsal, check_fit, read_rehearsal, recheck
+from dph.rehearsal import Rehearsal
+from dph.rehearsal_check import check_fit, check_start, open_set
 from dph.runs import RunDir
 from dph.stages.presample import read_partition
 from dph.types import Problem
-
-_LARGEST_DEVIATION = 1.0
-"""Nats by which a stored log-probability may differ from the recomputed one: far more than rounding in bf16 makes."""
 
 
 def check_settings(config: TrainConfig) -> None:
@@ -48,29 +45,31 @@ def load_policy(config: TrainConfig, saved: Path | None) -> Policy:
     return Policy.load(replace(config.model, path=str(saved / "model")))
 
 
-def load_rehearsal(config: TrainConfig, policy: Policy, *, fresh: bool) -> list[Rehearsal]:
-    """Stored responses, checked against the policy that training starts from."""
+def load_rehearsal(config: TrainConfig, policy: Policy, run: RunDir, *, fresh: bool, leads: bool) -> list[Rehearsal]:
+    """Stored responses, checked against the policy that training starts from; on resume, against the set that the run
+    started with. The leading process notes set and deviation in the run's manifest."""
     if config.rehearsal.rows == 0:
         return []
     path = Path(config.rehearsal.path)
-    manifest = RunDir.open(path, "presample").manifest
-    stored = read_rehearsal(path / "rehearsal.parquet")
-    if not stored:
+    checked = open_set(path)
+    if not checked.stored:
         raise UserError(
             f"the presample run {path} found no near-perfect prompt, so method {config.method!r} has nothing to "
             "rehearse; lower its threshold, use a stronger model, or train with a method without rehearsal"
         )
-    check_fit(manifest, policy, config.rollout.temperature, same_weights=fresh, where=path)
-    if fresh and config.rehearsal.check_rows:
-        sample = stored[: config.rehearsal.check_rows]
-        deviation = recheck(policy, sample, config.rollout.temperature, config.optim.tokens_per_microbatch)
-        if deviation > _LARGEST_DEVIATION:
-            raise UserError(
-                f"the stored log-probabilities of {path} differ from this model's by {deviation:.1f} nats, so they are "
-                "not its own; run `dph presample` again"
-            )
-        say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows)")
-    return stored
+    check_fit(checked.run.manifest, policy, config.rollout, same_weights=fresh, where=path)
+    if not fresh:
+        begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
+        if begun != checked.hash:
+            raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+        return list(checked.stored)
+    facts: dict[str, str | int | float] = {"hash": checked.hash}
+    if count := min(config.rehearsal.check_rows, len(checked.stored)):
+        budget = config.optim.tokens_per_microbatch
+        facts |= {"checked_rows": count, "deviation": check_start(checked, policy, config.rollout, count, budget)}
+    if leads:
+        run.update(rehearsal=facts)
+    return list(checked.stored)
 
 
 def training_problems(config: TrainConfig, problems: Sequence[Problem]) -> list[Problem]:
