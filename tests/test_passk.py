@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.bootstrap import bootstrap_interval, cluster_bootstrap, paired_difference
+from dph.bootstrap import bootstrap_interval, cluster_bootstrap, cluster_difference, paired_difference
 from dph.errors import UserError
 from dph.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
 
@@ -163,3 +163,30 @@ def test_bootstrap_refuses_what_it_cannot_mean():
         cluster_bootstrap([1.0, 2.0])
     with pytest.raises(ValueError, match="same problems"):
         paired_difference([1.0], [1.0, 2.0])
+
+
+def test_cluster_difference_with_one_seed_is_the_paired_difference():
+    rng = np.random.default_rng(0)
+    a = rng.random(60)
+    b = a - 0.1 + 0.02 * rng.normal(size=60)
+    one, pair = cluster_difference([a], [b], resamples=8000), paired_difference(a, b, resamples=8000)
+    assert one.estimate == pytest.approx(pair.estimate)
+    assert (one.low, one.high) == pytest.approx((pair.low, pair.high), abs=1e-3)
+
+
+def test_cluster_difference_covers_the_truth_as_often_as_it_says():
+    # a and b share the problems' difficulty; seeds have effects of their own. The true difference is 0.3.
+    rng = np.random.default_rng(1)
+    hits = 0
+    for trial in range(200):
+        problems = rng.normal(size=(1, 40))
+        a = 0.3 + problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
+        b = problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
+        interval = cluster_difference(a, b, resamples=300, seed=trial)
+        hits += interval.low <= 0.3 <= interval.high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_cluster_difference_needs_the_same_problems():
+    with pytest.raises(ValueError, match="same problems"):
+        cluster_difference(np.zeros((2, 3)), np.zeros((2, 4)))

@@ -90,3 +90,28 @@ def cluster_bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int 
         rows, columns = rng.integers(seeds, size=seeds), rng.integers(problems, size=problems)
         draws[i] = array[np.ix_(rows, columns)].mean()
     return _interval(_mean(array), draws, level)
+
+
+def cluster_difference(
+    a: ArrayLike, b: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Interval of mean(a) − mean(b) for values [seeds of a, problems] and [seeds of b, problems] on the same problems.
+
+    Each resample draws problems once for both, since a hard problem is hard for both, and the training seeds of each
+    side apart, since they are independent runs. With one seed on each side this is `paired_difference`.
+    """
+    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+        raise ValueError(f"values must be [seeds, problems] of the same problems, but have {left.shape}, {right.shape}")
+    _check(left, level)
+    _check(right, level)
+    rng = np.random.default_rng(seed)
+    problems = left.shape[1]
+    # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
+    drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems
+    sides = []
+    for values in (left, right):
+        seeds = len(values)
+        weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
+        sides.append(((weights @ values) * drawn).sum(1))
+    return _interval(_mean(left) - _mean(right), sides[0] - sides[1], level)
