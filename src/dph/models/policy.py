@@ -199,10 +199,15 @@ class Policy:
 
     def tokenizer_hash(self) -> str:
         """Hash of everything that decides how text becomes tokens."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        state = backend.to_str() if backend is not None else repr(sorted(self.tokenizer.get_vocab().items()))
-        template = getattr(self.tokenizer, "chat_template", None)
-        return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
+        return tokenizer_hash(self.tokenizer)
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Hash of everything that decides how text becomes tokens, of a tokenizer alone."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    template = getattr(tokenizer, "chat_template", None)
+    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
 
 
 def choose_device(name: str) -> torch.device:
