@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from dph import checkpoints
 from dph.checkpoints import TrainState
@@ -27,6 +28,10 @@ def stepped(policy, steps=2):
     return optimizer
 
 
+def newest_of(run):
+    return checkpoints.path_of(run, checkpoints.newest_intact(run))
+
+
 def adapted(path):
     return Policy.load(ModelConfig(path=str(path), device="cpu", lora_rank=2))
 
@@ -35,7 +40,7 @@ def test_a_checkpoint_holds_weights_moments_and_cursors(tmp_path):
     policy = tiny_policy()
     optimizer = stepped(policy)
     checkpoints.save(tmp_path, policy, optimizer, STATE, keep=2)
-    newest = checkpoints.newest(tmp_path)
+    newest = newest_of(tmp_path)
     assert newest == tmp_path / "checkpoints" / "step-00000003"
     again = Policy.load(ModelConfig(path=str(newest / "model"), device="cpu"))
     restored = Optimizer(again.trainable(), CONFIG, 10)
@@ -50,7 +55,7 @@ def test_adapters_are_restored_into_the_base_model(tmp_path):
     policy = adapted(tmp_path / "base")
     optimizer = stepped(policy)
     checkpoints.save(tmp_path, policy, optimizer, STATE, keep=1)
-    newest = checkpoints.newest(tmp_path)
+    newest = newest_of(tmp_path)
     again = adapted(tmp_path / "base")
     rows = collate(random_rows(policy, 3))
     assert not torch.equal(again.logprobs(rows)[0], policy.logprobs(rows)[0])
@@ -89,34 +94,93 @@ def test_what_an_interruption_leaves_is_no_checkpoint(tmp_path, monkeypatch):
     (tmp_path / "checkpoints" / ".step-00000003.99.tmp").mkdir()  # killed on the spot
     (tmp_path / "checkpoints" / "step-notes").mkdir()
     assert checkpoints.steps_saved(tmp_path) == [1]
-    assert checkpoints.newest(tmp_path / "elsewhere") is None
+    assert checkpoints.newest_intact(tmp_path / "elsewhere") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("state.json", b'{"step": '),
-        ("state.json", b'{"step": 1, "more": 2}'),
-        ("state.json", None),
-        ("trainer.safetensors", b"\x10\x00\x00"),
-        ("trainer.safetensors", None),
-    ],
-)
-def test_damage_is_named_with_what_to_do(tmp_path, name, content):
+def three(run):
+    """A run with checkpoints after steps 1, 2 and 3."""
     policy = tiny_policy()
     optimizer = stepped(policy, 1)
-    checkpoints.save(tmp_path, policy, optimizer, STATE, 1)
-    newest = checkpoints.newest(tmp_path)
-    if content is None:
-        (newest / name).unlink()
-    else:
-        (newest / name).write_bytes(content)
-    with pytest.raises(UserError, match=r"step-00000003 is damaged .*; delete it to go on from the one before"):
-        checkpoints.restore(newest, policy, optimizer)
+    for step in (1, 2, 3):
+        checkpoints.save(run, policy, optimizer, TrainState(step=step), 3)
+    return run
+
+
+def spoil(checkpoint, name, how):
+    path = checkpoint / name
+    content = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:  # one bit
+        path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+
+
+DAMAGE = [
+    (name, how)
+    for name in ("model/model.safetensors", "model/tokenizer.json", "trainer.safetensors", "state.json")
+    for how in ("missing", "cut", "bit")
+] + [("checksums.json", "missing"), ("checksums.json", "cut")]
+
+
+@pytest.mark.parametrize(("name", "how"), DAMAGE)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, capsys, name, how):
+    run = three(tmp_path)
+    spoil(checkpoints.path_of(run, 3), name, how)
+    assert checkpoints.newest_intact(run) == 2
+    said = capsys.readouterr().err
+    assert "the checkpoint after step 3 is damaged (" in said and name.rpartition("/")[2] in said
+    assert "going on from the one before, after step 2" in said
+    assert checkpoints.steps_saved(run) == [1, 2]
+    assert (run / "checkpoints" / "damaged-step-00000003").is_dir()
+    assert checkpoints.newest_intact(run) == 2 and not capsys.readouterr().err  # said once
+
+
+def test_two_damaged_ones_and_none_intact(tmp_path, capsys):
+    run = three(tmp_path)
+    spoil(checkpoints.path_of(run, 3), "state.json", "cut")
+    spoil(checkpoints.path_of(run, 2), "trainer.safetensors", "bit")
+    assert checkpoints.newest_intact(run) == 1
+    assert "step 3 is damaged" in (said := capsys.readouterr().err) and "step 2 is damaged" in said
+    spoil(checkpoints.path_of(run, 1), "model/model.safetensors", "cut")
+    with pytest.raises(UserError, match=r"no checkpoint of .* can be used: .*step-00000001 is damaged \(model/model"):
+        checkpoints.newest_intact(run)
+    assert checkpoints.steps_saved(run) == [1]  # nothing is set aside where there is nothing to go on from
+
+
+def test_a_checkpoint_of_another_model_does_not_fit(tmp_path):
+    run = three(tmp_path)
+    other = Optimizer([("elsewhere", torch.nn.Parameter(torch.zeros(2)))], CONFIG, 10)
+    other.parameters[0].grad = torch.ones(2)
+    other.step()
+    policy = tiny_policy()
+    save_file({"weight/elsewhere": torch.zeros(2)}, checkpoints.path_of(run, 3) / "trainer.safetensors")
+    with pytest.raises(UserError, match=r"step-00000003 does not fit this run"):
+        checkpoints.restore(checkpoints.path_of(run, 3), policy, other)
+
+
+def test_the_best_is_kept_besides_the_newest(tmp_path):
+    policy = tiny_policy()
+    optimizer = Optimizer(policy.trainable(), CONFIG, 10)
+    for step, best in ((1, ()), (2, (2,)), (3, (2,)), (4, (2,)), (5, (5,))):
+        checkpoints.save(tmp_path, policy, optimizer, TrainState(step=step), 1, best)
+        assert checkpoints.steps_saved(tmp_path) == sorted({step, *best})
+
+
+def test_a_checkpoint_takes_the_place_of_one_of_the_same_step(tmp_path):
+    policy = tiny_policy()
+    optimizer = Optimizer(policy.trainable(), CONFIG, 10)
+    for pending in ({"loss": 1 / 3}, None):
+        state = TrainState(step=1, pending=pending)
+        checkpoints.save(tmp_path, policy, optimizer, state, 2)
+        assert checkpoints.restore(newest_of(tmp_path), policy, optimizer) == state
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
 
 
 def test_the_state_is_readable(tmp_path):
     policy = tiny_policy()
     checkpoints.save(tmp_path, policy, Optimizer(policy.trainable(), CONFIG, 1), STATE, 1)
-    text = (checkpoints.newest(tmp_path) / "state.json").read_text()
-    assert json.loads(text) == {"step": 3, "explore_cursor": 17, "rehearsal_cursor": 5, "optimizer_steps": 6}
+    text = (newest_of(tmp_path) / "state.json").read_text()
+    cursors = {"step": 3, "explore_cursor": 17, "rehearsal_cursor": 5, "optimizer_steps": 6}
+    assert json.loads(text) == cursors | {"skipped_in_a_row": 0, "token_budget": 0, "pending": None}

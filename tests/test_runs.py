@@ -7,6 +7,7 @@ import pytest
 
 from dph.config import EvalConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
+from dph.locks import unlock
 from dph.runs import RunDir, directory_written_atomically, package_versions, read_metrics, write_atomically
 
 
@@ -86,6 +87,7 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
 
 def test_a_run_may_be_moved_before_it_is_resumed(tmp_path):
     begun(tmp_path / "old")
+    unlock(tmp_path / "old")
     os.rename(tmp_path / "old", tmp_path / "new")
     assert start(tmp_path / "new", resume=True).path == tmp_path / "new"
 

@@ -1,5 +1,8 @@
 """The command line: `dph STAGE [--preset NAME …] [--config FILE …] [--plugin MODULE …] [--resume] [settings …]`."""
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +14,9 @@ import tyro
 from rich.console import Console
 
 import dph
-from dph.errors import UserError
+from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory
+from dph.interrupts import raise_on_termination
+from dph.orphans import PARENT, when_parent_ends
 from dph.ranges import check_ranges
 from dph.settings import STAGES, from_dict, merge_settings, preset_names
 
@@ -147,7 +152,8 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done, 2 the user can mend it (one sentence), 130 interrupted, 1 a bug (traceback)."""
+    """Entry point. Exit status: 0 done, 2 the user can mend it (one sentence), 130 and 143 interrupted by SIGINT and
+    SIGTERM, 1 a bug (traceback)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
@@ -155,11 +161,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[0] == "--version":
         print(dph.__version__)
         return
+    raise_on_termination()
+    if parent := os.environ.pop(PARENT, ""):
+        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent))
     try:
         _run(words[0], words[1:])
     except UserError as error:
-        _complain(str(error))
+        if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
+            _complain(str(error))
         sys.exit(2)
+    except Interrupted as error:
+        _complain(error.message or "stopped by a signal; the same command with --resume goes on from what is saved")
+        sys.exit(128 + error.number)
     except KeyboardInterrupt:
         _complain("interrupted; the same command with --resume goes on from the last checkpoint")
         sys.exit(130)
@@ -177,16 +190,19 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     try:
         COMMANDS[command][1](settings, common.resume)
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        if is_out_of_memory(error):
             raise UserError(
                 "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
                 "--model.gradient-checkpointing; --resume goes on from the last checkpoint"
             ) from error
         raise
     except OSError as error:
-        if error.errno in (13, 28, 30):  # no permission, disk full, read-only file system
+        if error.errno in _UNWRITABLE:
             raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
         raise
+
+
+_UNWRITABLE = {errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT}
 
 
 def _complain(text: str) -> None:

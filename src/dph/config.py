@@ -167,6 +167,9 @@ class OptimConfig:
     """Optimizer steps per step's rollouts."""
     tokens_per_microbatch: int = 16384
     """Tokens, padding included, that pass through the model at once; lower it when memory runs out."""
+    max_skipped: int = 10
+    """Updates in a row that may be left out because the gradient is not finite; then the run stops, its state saved.
+    0 never stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,10 @@ class TrainConfig:
     """Steps between checkpoints; the last step is always saved."""
     keep_checkpoints: int = 2
     """Newest checkpoints that are kept."""
+    keep_best: str = "eval/greedy"
+    """The checkpoint with the highest value of this metric of the monitor is kept too; empty keeps none."""
+    max_unjudged: float = 0.05
+    """Share of a step's responses whose judging may fail; with more the run stops, its state saved."""
     tracker: Literal["none", "wandb", "trackio"] = "none"
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
 

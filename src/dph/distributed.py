@@ -1,13 +1,17 @@
 """Data parallelism on several processes (torchrun): every process holds the whole policy, sums are reduced globally."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from dph.errors import SharedUserError, UserError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,27 @@ class World:
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, value)
         return gathered
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Run `action` in every process. A UserError of any process is raised in all, so that none waits for another
+        that has left."""
+        if self.size == 1:
+            return action()
+        result, mistake = None, None
+        try:
+            result = action()
+        except UserError as error:
+            mistake = str(error)
+        mistakes = [text for text in self.gather(mistake) if text is not None]
+        if mistakes:
+            raise SharedUserError(mistakes[0])
+        return result  # type: ignore[return-value]
+
+    def decided(self, action: Callable[[], T]) -> T:
+        """What `action` returns in the leading process, which alone runs it; its UserError is raised in every one."""
+        if self.size == 1:
+            return action()
+        return self.gather(self.together(lambda: action() if self.leads else None))[0]
 
     def wait(self) -> None:
         """Wait until every process is here."""

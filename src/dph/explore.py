@@ -13,7 +13,7 @@ from dph.models.policy import Policy
 from dph.rollouts import Prompted, sample_groups
 from dph.samplers.protocol import Sampler
 from dph.seeding import EpochOrder
-from dph.types import Group, SamplingParams
+from dph.types import Group, Outcome, SamplingParams
 from dph.verifiers import Verifiers
 
 
@@ -30,6 +30,10 @@ class Drawn:
     """Prompts drawn over all processes, those of dropped groups included."""
     cursor: int
     """Position in the endless order after this step."""
+    sampled: int = 0
+    """This process's responses, those of dropped groups included."""
+    lost: int = 0
+    """Those among them whose judging failed."""
 
 
 class Explorer:
@@ -59,11 +63,13 @@ class Explorer:
         wanted = self._config.rollout.prompts
         dynamic = self._config.dynamic_sampling
         kept: list[tuple[int, Group]] = []
-        total, start = 0, cursor
+        total, start, sampled, lost = 0, cursor, 0, 0
         for _ in range(dynamic.max_attempts if dynamic.enabled else 1):
             count = wanted - total
             groups = self._sample(cursor, count)
             cursor += count
+            outcomes = [rollout.verdict.outcome for group in groups for rollout in group.rollouts]
+            sampled, lost = sampled + len(outcomes), lost + outcomes.count(Outcome.INFRA_ERROR)
             useful = [not dynamic.enabled or is_informative(group) for group in groups]
             flags = [False] * count
             for rank, own in enumerate(self._world.gather(useful)):
@@ -74,7 +80,8 @@ class Explorer:
             total += len(places)
             if total == wanted:
                 break
-        return Drawn([group for _, group in kept], [place for place, _ in kept], total, cursor - start, cursor)
+        own, ranks = [group for _, group in kept], [place for place, _ in kept]
+        return Drawn(own, ranks, total, cursor - start, cursor, sampled, lost)
 
     def _sample(self, cursor: int, count: int) -> list[Group]:
         positions = [cursor + offset for offset in self._world.share(count)]

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dph.errors import UserError
+from dph.orphans import PARENT
 from dph.progress import progress
 
 _POLL_SECONDS = 0.2
+_PATIENCE_SECONDS = 60.0
+"""How long a job that was told to stop may take to save its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str) -> None:
     """Run all jobs, at most `slots` threads at a time, in the order given as far as their needs allow.
 
     Each job's output goes to `logs/<name>.log`. When one fails, the others are stopped and UserError names it, with its
-    last words. Interrupting stops all.
+    last words. Interrupting stops all; jobs that are told to stop save their state first. No job outlives this process.
     """
     logs.mkdir(parents=True, exist_ok=True)
     waiting, finished = list(jobs), set[str]()
@@ -65,7 +68,11 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str) -> None:
         for item in running:
             item.process.terminate()
         for item in running:
-            item.process.wait()
+            try:
+                item.process.wait(_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                item.process.kill()
+                item.process.wait()
 
 
 def _start(job: Job, logs: Path) -> _Running:
@@ -75,6 +82,7 @@ def _start(job: Job, logs: Path) -> _Running:
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
+        PARENT: str(os.getpid()),
     }
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -83,6 +91,7 @@ def _start(job: Job, logs: Path) -> _Running:
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
+            start_new_session=True,  # Ctrl-C reaches this process only, which then asks the jobs to stop
         )
     return _Running(job, process, log)
 

@@ -30,6 +30,8 @@ class Optimizer:
         self._names = [name for name, _ in parameters]
         self.parameters = [parameter for _, parameter in parameters]
         self.steps_taken = 0
+        self.skipped_in_a_row = 0
+        """Steps left out, up to the last one, because the gradient was not finite."""
         self._adamw = torch.optim.AdamW(
             self.parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
@@ -44,13 +46,18 @@ class Optimizer:
         weights stay as they are."""
         limit = self._config.grad_clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
+        self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
         if math.isfinite(norm):
             for group in self._adamw.param_groups:
                 group["lr"] = self.lr
             self._adamw.step()
-        self._adamw.zero_grad(set_to_none=True)
+        self.clear()
         self.steps_taken += 1
         return norm
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self._adamw.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
         """Moments and counters by "parameter name/state name"."""
@@ -61,9 +68,9 @@ class Optimizer:
             for key in _STATE_NAMES
         }
 
-    def load_state(self, state: dict[str, Tensor], steps_taken: int) -> None:
+    def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
         """Take over what `state` returned."""
-        self.steps_taken = steps_taken
+        self.steps_taken, self.skipped_in_a_row = steps_taken, skipped_in_a_row
         for name, parameter in zip(self._names, self.parameters, strict=True):
             if f"{name}/step" in state:
                 moments = {key: state[f"{name}/{key}"].to(parameter.device) for key in _STATE_NAMES}

@@ -17,11 +17,12 @@ _FROM_ONE = (
 _FROM_ZERO = (
     *("steps", "task.limit", "rehearsal.rows", "rehearsal.check_rows", "monitor.every", "keep_checkpoints"),
     *("rollout.temperature", "optim.lr", "optim.warmup_steps", "optim.weight_decay", "optim.grad_clip"),
-    *("overlong.buffer", "overlong.penalty", "model.lora_rank", "new.kv_heads"),
+    *("optim.max_skipped", "overlong.buffer", "overlong.penalty", "model.lora_rank", "new.kv_heads"),
 )
 _RANGES: dict[str, tuple[float, float, str]] = {
     **dict.fromkeys(_FROM_ONE, (1, _LARGEST, "be at least 1")),
     **dict.fromkeys(_FROM_ZERO, (0, _LARGEST, "be 0 or more, and finite")),
+    "max_unjudged": (0, 1, "lie between 0 and 1"),
     "rollout.top_p": (_SMALLEST, 1, "be above 0 and at most 1"),
     "verifier.timeout": (_SMALLEST, _LARGEST, "be above 0, and finite"),
     "optim.beta1": (0, 1 - 1e-12, "be 0 or more and below 1"),

@@ -4,9 +4,11 @@ config.toml     resolved settings; `--config` reads it back
 manifest.json   stage, status, versions, and facts that later stages check
 metrics.jsonl   one line per step; depends only on settings and seed
 timings.jsonl   seconds and machine facts, kept apart so that metrics can be compared byte by byte
+.lock           while a process works there: its id
 """
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -17,36 +19,73 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.settings import differences, flatten, read_toml, to_dict, to_toml
+from dph.locks import NAME as LOCK
+from dph.locks import lock, unlock
+from dph.progress import say
+from dph.settings import differences, from_dict, read_toml, to_dict, to_toml
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = _temporary(path)
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    _sync(path.parent)
 
 
 @contextmanager
 def directory_written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary directory that takes the name `path` when the block ends without an error, and vanishes otherwise."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A temporary directory that takes the name `path` when the block ends without an error, and vanishes otherwise.
+
+    Files, directories and the new name are on the disk when this returns; a directory that had the name makes way.
+    """
+    temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
-        if path.exists():
-            shutil.rmtree(path)
+        for entry in [*temporary.rglob("*"), temporary]:
+            _sync(entry)
+        remove_atomically(path)
         os.replace(temporary, path)
+        _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_atomically(path: Path) -> None:
+    """Remove a directory, if it is there, so that nobody ever finds a part of it under its name."""
+    if path.exists():
+        temporary = _temporary(path, "old")
+        os.replace(path, temporary)
+        shutil.rmtree(temporary)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process was writing in a directory. Only its one user may call this."""
+    for entry in folder.glob(".*.tmp"):
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _temporary(path: Path, what: str = "new") -> Path:
+    return path.with_name(f".{path.name}.{what}.{os.getpid()}.tmp")
+
+
+def _sync(path: Path) -> None:
+    """Have the content of a file, or the names in a directory, written to the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows keeps directories itself and opens none
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def package_versions() -> dict[str, str]:
@@ -68,12 +107,14 @@ class RunDir:
 
     @classmethod
     def start(cls, out: str, stage: str, config: Any, *, resume: bool = False) -> "RunDir":
-        """Create the directory, or open it again with `resume`.
+        """Create the directory, or open it again with `resume`, and lock it until the run is finished or the process
+        ends.
 
-        A directory whose run failed before it got anywhere, such as for a mistyped path, counts as new.
+        A directory whose run failed before it got anywhere, such as for a mistyped path, counts as new. What a killed
+        process left half written is removed.
 
-        Raises UserError when no directory is named, when it cannot be written, when it already holds a run and
-        `resume` is not set, or when the settings differ from those it was started with.
+        Raises UserError when no directory is named, when it cannot be written, when another process works there, when
+        it already holds a run and `resume` is not set, or when the settings differ from those it was started with.
         """
         if not out:
             raise UserError("no run directory was named; add --out DIRECTORY")
@@ -82,18 +123,38 @@ class RunDir:
             if not resume:
                 raise UserError(f"{path} already holds a run; add --resume to go on with it, or name another --out")
             run = cls.open(path, stage)
-            changed = differences(_comparable(read_toml(path / "config.toml")), _comparable(to_dict(config)))
+            before = from_dict(type(config), read_toml(path / "config.toml"), f"the settings of {path}")
+            changed = differences(_comparable(before), _comparable(config))
             if changed:
                 raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); name another --out")
+            if not run.complete:
+                run._take_over()
             return run
         try:
             path.mkdir(parents=True, exist_ok=True)
+            lock(path)
+            remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
+            run = cls(path, {"stage": stage, "status": "running", "versions": package_versions()})
+            run.update()
         except OSError as error:
             raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
-        run = cls(path, {"stage": stage, "status": "running", "versions": package_versions()})
-        run.update()
         return run
+
+    def _take_over(self) -> None:
+        """Lock and tidy the directory of an interrupted run, and say what is no longer as it was."""
+        try:
+            lock(self.path)
+            for folder in (self.path, self.path / "checkpoints"):
+                remove_leftovers(folder)
+        except OSError as error:
+            raise UserError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
+        now = package_versions()
+        changed = differences(self.manifest.get("versions", {}), now)
+        if changed:
+            say(
+                f"other versions than at the start ({'; '.join(changed)}): the run goes on, but not bit by bit the same"
+            )
 
     @classmethod
     def open(cls, path: Path, stage: str) -> "RunDir":
@@ -119,14 +180,21 @@ class RunDir:
         write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
 
     def finish(self, **facts: Any) -> None:
-        """Mark the run complete."""
+        """Mark the run complete and give its directory free."""
         self.update(status="complete", **facts)
+        unlock(self.path)
 
     def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:
         """Append one line to metrics.jsonl, and one to timings.jsonl."""
         _append(self.path / "metrics.jsonl", {"step": step, **metrics})
         if timings:
             _append(self.path / "timings.jsonl", {"step": step, **timings})
+
+    def sync(self) -> None:
+        """Have the logged lines on the disk, before a checkpoint that lies after them is."""
+        for name in ("metrics.jsonl", "timings.jsonl"):
+            if (self.path / name).exists():
+                _sync(self.path / name)
 
     def rewind(self, step: int) -> None:
         """Drop logged lines after a step: what was logged between the last checkpoint and an interruption."""
@@ -139,15 +207,17 @@ class RunDir:
 
 def _got_nowhere(path: Path) -> bool:
     """Whether a run directory holds nothing but what starting a run writes."""
-    if {entry.name for entry in path.iterdir()} - {"config.toml", "manifest.json", "tensorboard"}:
+    names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
+    if names - {"config.toml", "manifest.json", "inputs.json", "tensorboard", LOCK}:
         return False
     return '"status": "running"' in (path / "manifest.json").read_text(encoding="utf-8", errors="replace")
 
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The logged lines of a run, oldest first; empty when there are none."""
+    """The logged lines of a run, oldest first; empty when there are none. What was not finite is NaN."""
     file = path / name
-    return [json.loads(line) for line in _valid_lines(file)] if file.exists() else []
+    rows = [json.loads(line) for line in _valid_lines(file)] if file.exists() else []
+    return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
 def _valid_lines(path: Path) -> list[str]:
@@ -163,12 +233,15 @@ def _valid_lines(path: Path) -> list[str]:
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:
+    finite = {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
+    }
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as they compare on resume: where the directory lies is no setting; lists and tuples are alike."""
-    flat = {key: list(value) if isinstance(value, tuple) else value for key, value in flatten(settings).items()}
-    flat.pop("out", None)
-    return flat
+def _comparable(config: Any) -> dict[str, Any]:
+    """Settings as they compare on resume: where the directory lies is no setting."""
+    settings = to_dict(config)
+    settings.pop("out", None)
+    return settings

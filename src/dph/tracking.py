@@ -17,9 +17,6 @@ class Metrics:
         self._tracker: Any = None
         if not leads:
             return
-        from torch.utils.tensorboard.writer import SummaryWriter
-
-        self._board = SummaryWriter(str(run.path / "tensorboard"))
         if tracker != "none":
             try:
                 self._tracker = importlib.import_module(tracker)
@@ -29,12 +26,21 @@ class Metrics:
                 ) from error
             self._tracker.init(project="dph-rl", name=run.path.name)
 
+    def begin(self, step: int) -> None:
+        """Go on after a step: what TensorBoard holds beyond it came from before an interruption and is not shown."""
+        if self._leads:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            folder = str(self._run.path / "tensorboard")
+            self._board = SummaryWriter(folder, purge_step=step + 1 if step else None)
+
     def log(self, step: int, values: Mapping[str, float], timings: Mapping[str, float]) -> None:
         """Log a step's metrics, and seconds apart from them."""
         if not self._leads:
             return
         self._run.log(step, values, timings)
         for name, value in {**values, **{f"time/{key}": value for key, value in timings.items()}}.items():
+            assert self._board is not None, "begin comes first"
             self._board.add_scalar(name, value, step)
         if self._tracker is not None:
             self._tracker.log(dict(values), step=step)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dph.config import TrainConfig
 from dph.distributed import World
+from dph.errors import is_out_of_memory
 from dph.losses import (
     LossCounts,
     hybrid_loss,
@@ -20,6 +21,7 @@ from dph.losses import (
 from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy
 from dph.optim import Optimizer
+from dph.progress import say
 from dph.rehearsal import reference_logprobs
 
 
@@ -35,12 +37,21 @@ class Updater:
     """Applies the objective to mini-batches of rows."""
 
     def __init__(
-        self, policy: Policy, reference: Policy | None, optimizer: Optimizer, config: TrainConfig, world: World
+        self,
+        policy: Policy,
+        reference: Policy | None,
+        optimizer: Optimizer,
+        config: TrainConfig,
+        world: World,
+        token_budget: int = 0,
     ) -> None:
         """
         Args:
             reference: π_ref, where the objective needs it on rollouts; a policy with adapters is its own.
+            token_budget: replaces that of the settings when it is not 0.
         """
+        self.reduced_budget = token_budget
+        """Tokens per micro-batch where memory ran out with those of the settings; else 0."""
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self._config, self._world = config, world
         self._temperature = config.rollout.temperature
@@ -78,9 +89,33 @@ class Updater:
         own = count_rows(rows)
         fields = {name: float(getattr(own, name)) for name in LossCounts.__dataclass_fields__}
         counts = LossCounts(**self._world.sum_values(fields))
+        try:
+            sums = self._accumulate(rows, counts, seen)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error) or self.reduced_budget:
+                raise
+            sums = None
+        if sums is None:  # outside the handler, which holds on to the tensors of the failed attempt
+            self.reduced_budget = max(1, config.optim.tokens_per_microbatch // 2)
+            say(f"out of memory: going on with optim.tokens_per_microbatch {self.reduced_budget}")
+            self._optimizer.clear()
+            sums = self._accumulate(rows, counts, seen)
+        self._world.sum_gradients(self._optimizer.parameters)
+        norm = self._optimizer.step()
+        names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
+        reduced = self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names})
+        return reduced, norm
+
+    def _accumulate(
+        self, rows: Sequence[Row], counts: LossCounts, seen: list[tuple[Tensor, Tensor, Tensor]]
+    ) -> dict[str, Tensor]:
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics. `seen` grows
+        by what the diagnosis of the step needs, unless this fails."""
+        config = self._config
         sums: dict[str, Tensor] = {}
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
         entropy_mode = "gradient" if config.loss.entropy_coef else "value"
-        for part in microbatches(rows, config.optim.tokens_per_microbatch):
+        for part in microbatches(rows, self._budget):
             batch = collate(part, self._policy.device)
             logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
             loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
@@ -89,12 +124,9 @@ class Updater:
                 sums[name] = sums[name] + value if name in sums else value
             if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
                 mask = batch.response_mask * batch.is_rehearsal[:, None]
-                seen.append((logprobs.detach(), batch.ref_logprobs, mask))
-        self._world.sum_gradients(self._optimizer.parameters)
-        norm = self._optimizer.step()
-        names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
-        reduced = self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names})
-        return reduced, norm
+                found.append((logprobs.detach(), batch.ref_logprobs, mask))
+        seen += found
+        return sums
 
     def _with_old(self, rows: Sequence[Row]) -> list[Row]:
         fresh = [row for row in rows if not row.is_rehearsal]
@@ -114,7 +146,7 @@ class Updater:
 
     @property
     def _budget(self) -> int:
-        return self._config.optim.tokens_per_microbatch
+        return self.reduced_budget or self._config.optim.tokens_per_microbatch
 
     def _diagnose(self, seen: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[str, float]:
         """Quantiles of log u on D_pef over the step and all processes."""

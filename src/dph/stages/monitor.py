@@ -1,13 +1,23 @@
 """What a training run measures besides its losses: its rollouts, its time, and held-out problems."""
 
+import json
+import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from dph.build import select
+from dph.checkpoints import path_of, steps_saved
 from dph.config import TrainConfig
 from dph.distributed import World
+from dph.errors import UserError
 from dph.explore import Drawn, is_informative
 from dph.models.policy import Policy
+from dph.runs import read_metrics, write_atomically
 from dph.samplers.protocol import Sampler
 from dph.stages.evaluate import Scored, evaluate_split, metric_means, summarise
 from dph.tasks import Task
@@ -62,6 +72,64 @@ class Clock:
         self.laps[name] = count / max(1e-9, sum(self.laps.values()))
 
 
+def peak_memory() -> dict[str, float]:
+    """Most memory that this process has held so far, in GiB: of the GPU where one is in use, else resident."""
+    if torch.cuda.is_initialized():
+        return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
+    try:
+        import resource
+    except ImportError:  # Windows
+        return {}
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 30)}
+
+
+@dataclass(slots=True)
+class Best:
+    """The step with the highest value of one metric of the monitor; what it is follows from metrics.jsonl alone."""
+
+    metric: str
+    step: int = 0
+    value: float = -math.inf
+
+    @classmethod
+    def so_far(cls, run: Path, metric: str) -> "Best":
+        """The best of the steps that a run has logged and still has a checkpoint of."""
+        best, there = cls(metric), steps_saved(run)
+        for line in read_metrics(run):
+            if line["step"] in there:
+                best.note(line["step"], line)
+        return best
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps whose checkpoints are to be kept."""
+        return (self.step,) if self.step else ()
+
+    def check(self, values: Mapping[str, float]) -> None:
+        """Raises UserError when the monitor does not measure the metric."""
+        if self.metric and self.metric not in values:
+            raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
+
+    def note(self, step: int, values: Mapping[str, float]) -> bool:
+        """Take a step's metrics into account; returns whether it is the best now."""
+        better = values.get(self.metric, -math.inf) > self.value
+        if better:
+            self.step, self.value = step, values[self.metric]
+        return better
+
+    def write(self, run: Path) -> None:
+        """Write checkpoints/best.json, once there is a best."""
+        if self.step:
+            facts = {
+                "step": self.step,
+                "metric": self.metric,
+                "value": self.value,
+                "model": f"{path_of(run, self.step).name}/model",
+            }
+            write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
+
+
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
@@ -70,7 +138,7 @@ class Monitor:
     ) -> None:
         self._config, self._task, self._policy = config, task, policy
         self._sampler, self._verifiers, self._world = sampler, verifiers, world
-        self._problems: list[Problem] = (
+        self.problems: list[Problem] = (
             select(task, config.monitor.split, config.monitor.limit) if config.monitor.every else []
         )
 
@@ -79,7 +147,7 @@ class Monitor:
         config, world = self._config, self._world
         rollout = config.rollout
         params = SamplingParams(config.monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
-        own = [self._problems[i] for i in world.share(len(self._problems))]
+        own = [self.problems[i] for i in world.share(len(self.problems))]
         scored = self._score(own, params) if own else []
         every = [item for part in world.gather(scored) for item in part]
         return metric_means(summarise(every, config.monitor.n), "eval/")

@@ -1,5 +1,6 @@
 """Supervised training on prompt/response rows: makes the base policy of small worlds, or warms up a given model."""
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +14,13 @@ from dph.build import make_task
 from dph.checkpoints import TrainState
 from dph.config import SftConfig
 from dph.distributed import World
-from dph.errors import UserError
+from dph.errors import Interrupted, UserError
+from dph.interrupts import Interrupts
 from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy, choose_device
 from dph.optim import Optimizer
 from dph.progress import progress, say
-from dph.runs import RunDir
+from dph.runs import RunDir, directory_written_atomically
 from dph.seeding import EpochOrder
 from dph.tables import read_rows
 from dph.tasks import Demonstrates
@@ -27,25 +29,36 @@ from dph.tasks import Demonstrates
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
-    Raises UserError when the data cannot be read or no row fits into the model's context.
+    Raises UserError when the data cannot be read or no row fits into the model's context; Interrupted on SIGINT and
+    SIGTERM, with the state saved.
     """
     world = World.join()
-    run = RunDir.start(config.out, "sft", config, resume=resume) if world.leads else None
-    world.wait()
-    run = run or RunDir.open(Path(config.out), "sft")
+    run = world.decided(lambda: RunDir.start(config.out, "sft", config, resume=resume))
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
-    texts = _texts(config)
-    saved = checkpoints.newest(run.path)
-    policy = _policy(config, texts, saved)
-    rows = _rows(policy, texts)
+    newest = world.decided(lambda: checkpoints.newest_intact(run.path))
+    saved = None if newest is None else checkpoints.path_of(run.path, newest)
+
+    def load() -> tuple[Policy, list[Row]]:
+        texts = _texts(config)
+        policy = _policy(config, texts, saved)
+        return policy, _rows(policy, texts)
+
+    policy, rows = world.together(load)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
     if world.leads:
         run.rewind(state.step)
+
+    def save() -> None:
+        if world.leads:
+            run.sync()
+            checkpoints.save(run.path, policy, optimizer, state, keep=2)
+
     order = EpochOrder(len(rows), config.seed, "sft")
-    with progress("supervised training", config.steps, state.step, quiet=not world.leads) as shown:
+    quiet = not world.leads
+    with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:
         while state.step < config.steps:
             started = time.perf_counter()
             chosen = [rows[i] for i in order.take(state.explore_cursor, config.batch)]
@@ -54,11 +67,18 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             if world.leads:
                 metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
                 run.log(state.step, metrics, {"seconds": time.perf_counter() - started})
-                if state.step < config.steps and state.step % config.checkpoint_every == 0:
-                    checkpoints.save(run.path, policy, optimizer, state, keep=1)
+            stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
+            if stop or (state.step < config.steps and state.step % config.checkpoint_every == 0):
+                save()
             shown.advance(1, f"loss {loss:.3f}")
+            if stop:
+                where = f"stopped after step {state.step} of {config.steps}, which is saved"
+                raise Interrupted(
+                    interrupts.signal or signal.SIGTERM, f"{where}; the same command with --resume goes on"
+                )
     if world.leads:
-        policy.save(run.path / "model")
+        with directory_written_atomically(run.path / "model") as path:
+            policy.save(path)
         run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), rows=len(rows))
     world.wait()
     return run.path

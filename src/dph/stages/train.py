@@ -1,7 +1,8 @@
 """Training: the loop of DPH-RL (paper §4.2) and, with other settings, of its baselines."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph import checkpoints
@@ -9,16 +10,20 @@ from dph.build import load_problems, make_sampler, make_verifiers
 from dph.checkpoints import TrainState
 from dph.config import TrainConfig
 from dph.distributed import World
+from dph.errors import Interrupted, UserError
 from dph.explore import Drawn, Explorer, group_rows
+from dph.interrupts import Interrupts
 from dph.losses import needs_rollout_ref
 from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.optim import Optimizer
+from dph.pinned import Pinned, pin
 from dph.progress import progress, say
 from dph.rehearsal import RehearsalSet
 from dph.rollouts import encode_problems, usable_problems
-from dph.runs import RunDir
-from dph.stages.monitor import Clock, Monitor, rollout_metrics
+from dph.runs import RunDir, directory_written_atomically
+from dph.stages.guards import check_databases, check_judging, check_updates
+from dph.stages.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
 from dph.stages.train_inputs import check_settings, load_policy, load_rehearsal, training_problems
 from dph.tracking import Metrics
 from dph.update import Updater
@@ -28,21 +33,23 @@ from dph.verifiers import Verifiers
 def train(config: TrainConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
-    Raises UserError for settings that contradict each other or do not fit the presampled data.
+    Raises UserError for settings that contradict each other or do not fit the presampled data, and where the run must
+    stop; Interrupted on SIGINT and SIGTERM. The state is saved before either leaves the loop.
     """
     check_settings(config)
     world = World.join()
-    run = RunDir.start(config.out, "train", config, resume=resume) if world.leads else None
-    world.wait()
-    run = run or RunDir.open(Path(config.out), "train")
+    run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume))
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
     with make_verifiers(config.verifier) as verifiers, Metrics(run, config.tracker, world.leads) as metrics:
         training = Training.prepare(config, run, verifiers, world)
-        training.loop(run, metrics)
+        metrics.begin(training.state.step)
+        with Interrupts() as interrupts:
+            training.run(metrics, interrupts)
     if world.leads:
-        training.policy.save(run.path / "model")
+        with directory_written_atomically(run.path / "model") as path:
+            training.policy.save(path)
         run.finish(method=config.method, steps=config.steps, tokenizer_hash=training.policy.tokenizer_hash())
     world.wait()
     return run.path
@@ -54,79 +61,160 @@ class Training:
 
     config: TrainConfig
     world: World
+    directory: RunDir
     policy: Policy
     optimizer: Optimizer
     explorer: Explorer
     rehearsal: RehearsalSet
     updater: Updater
     monitor: Monitor
+    pinned: Pinned
     state: TrainState
+    saved: TrainState
+    """The state of the newest checkpoint."""
+    best: Best
+    whole: bool = True
+    """Whether weights and optimizer are those of `state`: not so in the midst of a step's updates."""
 
     @classmethod
     def prepare(cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World) -> "Training":
-        """Load everything, as it is at the start or as the newest checkpoint of the run has it."""
-        saved = checkpoints.newest(run.path)
-        policy = load_policy(config, saved)
+        """Load everything, as it is at the start or as the newest intact checkpoint of the run has it."""
+        step = world.decided(lambda: checkpoints.newest_intact(run.path))
+        return world.together(lambda: cls._load(config, run, verifiers, world, step))
+
+    @classmethod
+    def _load(
+        cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, step: int | None
+    ) -> "Training":
+        saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
+        policy = load_policy(config, None if fresh else saved)
         optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
-        state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
+        state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
-            run.rewind(state.step if saved else -1)
-        stored = load_rehearsal(config, policy, run, fresh=saved is None, leads=world.leads)
-        rehearsal = RehearsalSet(stored, config.seed)
+            run.rewind(-1 if fresh else state.step - (state.pending is not None))
+        stored = load_rehearsal(config, policy, run, fresh=fresh, leads=world.leads)
         reference = Policy.load(config.model) if needs_rollout_ref(config.loss) and not config.model.lora_rank else None
         sampler = make_sampler(config.sampler, policy)
         task, problems = load_problems(config.task)
         problems = training_problems(config, usable_problems(verifiers, problems))
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
+        monitor = Monitor(config, task, policy, sampler, verifiers, world)
+        begun = policy if fresh or config.model.lora_rank else reference
+        pinned = pin(
+            run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
+        )
         return cls(
             config=config,
             world=world,
+            directory=run,
             policy=policy,
             optimizer=optimizer,
             explorer=Explorer(policy, sampler, verifiers, items, config, world),
-            rehearsal=rehearsal,
-            updater=Updater(policy, reference, optimizer, config, world),
-            monitor=Monitor(config, task, policy, sampler, verifiers, world),
+            rehearsal=RehearsalSet(stored, config.seed),
+            updater=Updater(policy, reference, optimizer, config, world, state.token_budget),
+            monitor=monitor,
+            pinned=pinned,
             state=state,
+            saved=state,
+            best=Best.so_far(run.path, config.keep_best),
         )
 
-    def loop(self, run: RunDir, metrics: Metrics) -> None:
-        """All steps that are left, with their measurements and checkpoints."""
-        config, every = self.config, self.config.monitor.every
+    def run(self, metrics: Metrics, interrupts: Interrupts) -> None:
+        """All steps that are left. Whatever breaks them off, the state is saved first if it is whole."""
+        try:
+            self._loop(metrics, interrupts)
+        except Interrupted as error:
+            where = f"stopped after step {self.state.step} of {self.config.steps}"
+            kept = "which is saved" if self._rescue() else "but not saved"
+            raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume goes on") from error
+        except UserError:
+            if self._rescue():
+                say(f"the state after step {self.state.step} is saved")
+            raise
+        except Exception:
+            self._rescue()
+            raise
+
+    def _loop(self, metrics: Metrics, interrupts: Interrupts) -> None:
+        config, every, alone = self.config, self.config.monitor.every, self.world.size == 1
         if self.state.step == 0 and every:
-            metrics.log(0, self.monitor.measure(), {})
+            with interrupts.allowed(alone):
+                values = self.monitor.measure()
+            self.best.check(values)
+            metrics.log(0, values, {})
         label = f"training {config.method}"
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
-            while self.state.step < config.steps:
+            while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
-                values = self.step(clock)
-                step = self.state.step
-                if every and step % every == 0:
-                    values |= self.monitor.measure()
+                if self.state.pending is None:
+                    self.step(clock, interrupts)
+                values = dict(self.state.pending or {})
+                if every and self.state.step % every == 0:
+                    with interrupts.allowed(alone):
+                        values |= self.monitor.measure()
                     clock.lap("monitor")
-                metrics.log(step, values, clock.laps)
-                if self.world.leads and (step % config.checkpoint_every == 0 or step == config.steps):
-                    checkpoints.save(run.path, self.policy, self.optimizer, self.state, config.keep_checkpoints)
+                self.state = replace(self.state, pending=None)
+                self.record(metrics, values, clock)
                 shown.advance(1, f"reward {values['reward']:.3f}")
+                check_updates(self.state, config)
+                stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]
+                if stop and not alone:  # several processes stop after the same step
+                    raise Interrupted(interrupts.signal or signal.SIGTERM)
 
-    def step(self, clock: Clock) -> dict[str, float]:
-        """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both. Returns its metrics."""
+    def step(self, clock: Clock, interrupts: Interrupts) -> None:
+        """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
         config, state = self.config, self.state
-        drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
+        with interrupts.allowed(self.world.size == 1):
+            drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
+        check_judging(drawn, self.world, config.max_unjudged)
+        check_databases(self.pinned, drawn, self.world)
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
+        self.whole = False
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))  # PPO-clip, η·f(u)
-        clock.lap("update")
+        values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,
             rehearsal_cursor=state.rehearsal_cursor + len(stored),
             optimizer_steps=self.optimizer.steps_taken,
+            skipped_in_a_row=self.optimizer.skipped_in_a_row,
+            token_budget=self.updater.reduced_budget,
+            pending=values,
         )
-        values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
+        self.whole = True
+        clock.lap("update")
         clock.rate("tokens_per_second", values["response_length"] * values["groups"] * config.rollout.n)
-        return values
+
+    def record(self, metrics: Metrics, values: Mapping[str, float], clock: Clock) -> None:
+        """Write a step's line and, where it is due or has the best measurement so far, a checkpoint."""
+        step, config = self.state.step, self.config
+        metrics.log(step, values, clock.laps | peak_memory())
+        best = self.best.note(step, values)
+        if best or step % config.checkpoint_every == 0 or step == config.steps:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint of the state."""
+        self.saved = self.state  # also where it fails: there is no sense in trying again at once
+        if self.world.leads:
+            self.directory.sync()
+            run, keep = self.directory.path, self.config.keep_checkpoints
+            checkpoints.save(run, self.policy, self.optimizer, self.state, keep, self.best.steps)
+            self.best.write(run)
+
+    def _rescue(self) -> bool:
+        """Save a state that is whole and not saved yet; returns whether the state is saved."""
+        if not self.whole or self.state.step == 0:
+            return False
+        if self.state != self.saved:
+            try:
+                self.save()
+            except UserError as error:
+                say(str(error))
+                return False
+        return True
 
 
 def mix(drawn: Drawn, stored: Sequence[Row], config: TrainConfig, world: World) -> list[list[Row]]:

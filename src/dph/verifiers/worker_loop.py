@@ -4,10 +4,13 @@ Workers import nothing but the standard library here, so that a fresh one is rea
 """
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
+
+from dph.orphans import when_parent_ends
 
 Message = dict[str, Any]
 
@@ -51,6 +54,7 @@ def serve(handle: Callable[[Message], Message], memory_mb: int) -> None:
     if hasattr(signal, "SIGINT"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     _limit_memory(memory_mb)
+    when_parent_ends(lambda: os._exit(1))  # a killed parent closes the pipe, but a busy worker would not notice
     send({"ready": True})
     for line in sys.stdin.buffer:
         send(handle(json.loads(line)))

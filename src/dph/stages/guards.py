@@ -1,0 +1,40 @@
+"""When a training run must stop, because going on would waste it: its judge fails, its numbers do, or its data changed.
+
+Each raises UserError in every process alike, at a place where the state can still be saved.
+"""
+
+from dph.checkpoints import TrainState
+from dph.config import TrainConfig
+from dph.distributed import World
+from dph.errors import UserError
+from dph.explore import Drawn
+from dph.pinned import Pinned
+
+
+def check_judging(drawn: Drawn, world: World, limit: float) -> None:
+    """Raises UserError when the judging of more than a share `limit` of a step's responses failed."""
+    sums = world.sum_values({"sampled": drawn.sampled, "lost": drawn.lost})
+    if sums["lost"] > limit * sums["sampled"]:
+        reasons = {
+            rollout.verdict.detail for group in drawn.groups for rollout in group.rollouts if not rollout.verdict.scored
+        }
+        raise UserError(
+            f"{sums['lost']:.0f} of {sums['sampled']:.0f} responses could not be judged "
+            f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); see to the verifier's processes, then "
+            "--resume goes on, or raise --max-unjudged"
+        )
+
+
+def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
+    """Raises UserError when a database of a step's problems is not the one that the run started with."""
+    world.together(lambda: pinned.check(group.problem for group in drawn.groups))
+
+
+def check_updates(state: TrainState, config: TrainConfig) -> None:
+    """Raises UserError when loss or gradient has not been finite for too many updates in a row."""
+    limit = config.optim.max_skipped
+    if 0 < limit <= state.skipped_in_a_row:
+        raise UserError(
+            f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step {state.step}; "
+            "start over from an earlier checkpoint with a lower --optim.lr, or raise --optim.max-skipped"
+        )
