@@ -154,7 +154,7 @@ def test_spiders_official_layout(tmp_path: Path):
     assert problems[2].meta == {"db": str(db), "db_id": "clubs", "question": "Count."}
     with pytest.raises(UserError, match=r"'dev' found; looked for .*dev\.json; or .*dev\.jsonl"):
         task.problems("dev")
-    with pytest.raises(UserError, match="no split 'validation'; it has train, dev, test"):
+    with pytest.raises(UserError, match="no split 'validation'; it has train, dev, test, syn"):
         task.problems("validation")
     with pytest.raises(UserError, match="'short'; known are: omnisql, compact"):
         load_task("spider", root=str(tmp_path), prompt_style="short")
@@ -199,7 +199,7 @@ def test_answers_of_mathematical_sets(tmp_path: Path):
     problems = load_task("aime24", root=str(tmp_path), system="").problems("test")
     assert [p.answer for p in problems] == ["1201", r"\frac{1}{2}", ["2", "3"], "3.0", "B", ""]
     assert problems[3].prompt == ({"role": "user", "content": "There are 3 cats. How many?"},)
-    assert problems[4].prompt[0]["content"] == "Which?\nA) 1 B) 2"  # type: ignore[index]
+    assert problems[4].prompt[0]["content"] == "Which?\nAnswer Choices: (A) 1 (B) 2"  # type: ignore[index]
     with Verifiers() as verifiers:
         assert verifiers.check(problems) == {"aime24/test/00005": "the answer is empty"}
     assert load_task("math_sets", root=str(tmp_path), system="").problems("aime24") == problems

@@ -8,67 +8,109 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tables import read_rows
+from dph.tasks.benchmarks import check_size
 from dph.tasks.protocol import register_task
 from dph.tasks.sqldata import first_file
 from dph.types import Message, Problem
 from dph.verifiers.math_answer import extract_answer
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
-"""The instruction that Qwen2.5-Math was trained with; it is the system message."""
+"""The instruction that Qwen2.5-Math was trained with."""
 
-_HARNESS = "qwen25_math_eval"  # folder of the Qwen2.5-Math evaluation data
-_SPLITS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+_PROMPTS: Mapping[str, tuple[str, str]] = {
+    "qwen25-math-cot": (INSTRUCTION, "{question}"),
+    "qwen-boxed": ("You are a helpful assistant.", "{question}\n" + INSTRUCTION),
+    "boxed": ("", "{question}\n" + INSTRUCTION),
+    "plain": ("", "{question}"),
+}
+"""System message and user message; the first two are the Qwen2.5-Math evaluation's prompts of the same names."""
+
+_HARNESS = ("", "qwen25_math_eval/", "evaluation/data/", "data/")  # where the Qwen2.5-Math evaluation keeps its sets
+# File names besides <name>/<split>.jsonl: those of the publication.
+_FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "dapo_math_17k": {
-        "train": ("dapo_math_17k/dapo_math_17k.jsonl.gz", "dapo_math_17k/dapo_math_17k.parquet")
+        "train": (
+            "dapo_math_17k/dapo_math_17k.jsonl.gz",
+            "dapo_math_17k/dapo_math_17k.parquet",
+            "dapo-math-17k.parquet",
+            "data/dapo-math-17k.parquet",
+        )
     },
-    "gsm8k": {"train": ("gsm8k_train/train.jsonl", "gsm8k/train.jsonl"), "test": ()},
+    "gsm8k": {"train": ("gsm8k_train/train.jsonl", "train.jsonl"), "test": ("test.jsonl",)},
     "math": {
-        "train": ("math_train_7474/train.jsonl", "math/train.jsonl"),
-        "test": ("math_test_5000/test.jsonl", "math/test.jsonl"),
+        "train": ("math_train_7474/train.jsonl", "train.jsonl"),
+        "test": ("math_test_5000/test.jsonl", "test.jsonl"),
     },
-    "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl",)},
-    "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl",)},
+    "olymmath_easy": {"test": ("olymmath/OlymMATH-EN-EASY.jsonl", "OlymMATH-EN-EASY.jsonl")},
+    "olymmath_hard": {"test": ("olymmath/OlymMATH-EN-HARD.jsonl", "OlymMATH-EN-HARD.jsonl")},
+    "math500": {"test": ("MATH-500/test.jsonl", "test.jsonl")},
+    "aime24": {"test": ("AIME24.jsonl", "aime24.jsonl", "test.jsonl")},
+    "aime25": {"test": ("AIME25.jsonl", "aime25.jsonl", "test.jsonl")},
+    "olympiadbench": {"test": ("OlympiadBench/OE_TO_maths_en_COMP.json", "OE_TO_maths_en_COMP.json", "test.jsonl")},
 } | {
-    name: {"test": ()}
-    for name in (
-        "aime24", "aime25", "amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "math500", "minerva_math",
-        "olympiadbench", "sat_math", "svamp",
-    )
-}  # fmt: skip
+    name: {"test": ("test.jsonl",)}
+    for name in ("amc23", "college_math", "gaokao2023en", "hmmt_feb_2025", "minerva_math", "sat_math", "svamp")
+}
 _GSM8K = re.compile(r"####\s*(.+?)\s*$")
+_DAPO = re.compile(
+    r"Solve the following math problem step by step\..*?answer to the problem\.\s*(.*?)\s*"
+    r'Remember to put your answer on its own line after "Answer:"\.?',
+    re.DOTALL,
+)
 
 
 class MathSet:
     """One set of problems for the math verifier."""
 
-    def __init__(self, name: str, *, root: str, system: str = INSTRUCTION) -> None:
-        """root: folder that holds the sets, each as <name>/<split>.jsonl; system: the system message, "" for none."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        root: str,
+        prompt_style: str = "qwen25-math-cot",
+        system: str | None = None,
+        subset: bool = False,
+    ) -> None:
+        """root: folder that holds the sets, each as <name>/<split>.jsonl or under its published name, or the set's own;
+        prompt_style: qwen25-math-cot (instruction as system message), qwen-boxed (instruction after the question),
+        boxed (the same without a system message) or plain; system: another system message, "" for none; subset: the
+        file holds a part of the set, which is meant. Raises UserError for an unknown style."""
+        if prompt_style not in _PROMPTS:
+            raise UserError(f"no math prompt style is named {prompt_style!r}; known are: {', '.join(_PROMPTS)}")
         self._name = name
         self._root = Path(root)
-        self._system = system
+        self._system, self._user = _PROMPTS[prompt_style]
+        if system is not None:
+            self._system = system
+        self._subset = subset
 
     def problems(self, split: str) -> list[Problem]:
-        splits = _SPLITS[self._name]
+        """The problems of a split. Raises UserError for an unknown split, missing files and rows without an answer."""
+        splits = _FILES[self._name]
         if split not in splits:
             raise UserError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
-        usual = (f"{self._name}/{split}.jsonl", f"{_HARNESS}/{self._name}/{split}.jsonl")
-        path = first_file(self._root, (*splits[split], *usual), f"file of {self._name}'s split {split!r}")
-        problems = []
+        usual = [f"{folder}{self._name}/{split}.jsonl" for folder in _HARNESS]
+        path = first_file(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
+        problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
             question, answer = _question(row), _answer(row)
             if question is None or answer is None:
                 what = "question" if question is None else "answer"
                 raise UserError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
-            id = f"{self._name}/{split}/{number:05d}"
-            problems.append(Problem(id, self._prompt(question), answer, "math", {"set": self._name}))
-        return problems
+            index = (row.get("extra_info") or {}).get("index")
+            key = str(number if index is None else index)  # DAPO's file repeats its rows
+            if key not in problems:
+                id = f"{self._name}/{split}/{len(problems):05d}"
+                problems[key] = Problem(id, self._prompt(question), answer, "math", _meta(self._name, row))
+        check_size(self._name, split, len(problems), path, subset=self._subset)
+        return list(problems.values())
 
     def style(self, problem: Problem, response: str) -> str | None:
         """Mathematical responses have no named styles."""
         return None
 
     def _prompt(self, question: str) -> tuple[Message, ...]:
-        user: Message = {"role": "user", "content": question}
+        user: Message = {"role": "user", "content": self._user.replace("{question}", question)}
         return ({"role": "system", "content": self._system}, user) if self._system else (user,)
 
 
@@ -76,14 +118,14 @@ class MathSet:
 class MathSets:
     """All sets at once, for evaluation: the split is a set's name (its test split), or "set/split"."""
 
-    def __init__(self, *, root: str, system: str = INSTRUCTION) -> None:
+    def __init__(self, **options: Any) -> None:
         """Options as for one set."""
-        self._options = {"root": root, "system": system}
+        self._options = options
 
     def problems(self, split: str) -> list[Problem]:
         name, _, part = split.partition("/")
-        if name not in _SPLITS:
-            raise UserError(f"no math set is named {name!r}; known are: {', '.join(sorted(_SPLITS))}")
+        if name not in _FILES:
+            raise UserError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
         return MathSet(name, **self._options).problems(part or "test")
 
     def style(self, problem: Problem, response: str) -> str | None:
@@ -91,17 +133,31 @@ class MathSets:
         return None
 
 
-for _name in _SPLITS:
+for _name in _FILES:
     register_task(_name)(partial(MathSet, _name))
 
 
 def _question(row: Mapping[str, Any]) -> str | None:
+    """The question as the Qwen2.5-Math evaluation asks it."""
     if row.get("Body"):  # SVAMP
-        return f"{row['Body'].strip().rstrip('.')}. {row['Question'].strip()}"
+        body = row["Body"].strip()
+        return f"{body}{'' if body.endswith('.') else '.'} {row['Question'].strip()}"
     question = row.get("question") or row.get("problem") or row.get("prompt")
-    if isinstance(question, str) and row.get("options"):  # SAT
-        return f"{question.strip()}\n{row['options'].strip()}"
-    return question.strip() if isinstance(question, str) else None
+    if isinstance(question, list) and question and isinstance(question[-1], dict):  # DAPO: a chat of one message
+        question = question[-1].get("content")
+        wrapped = _DAPO.search(question) if isinstance(question, str) else None
+        question = wrapped[1] if wrapped else question
+    if not isinstance(question, str):
+        return None
+    if isinstance(row.get("options"), str):  # SAT
+        options = re.sub(r"(^| )([A-D])\) ", r"\1(\2) ", row["options"].strip())
+        return f"{question.strip()}\nAnswer Choices: {options}"
+    answer = _answer(row)
+    if isinstance(answer, str) and answer.lower() in ("true", "false"):
+        question += " (True or False)"
+    if isinstance(answer, str) and answer.lower() in ("yes", "no"):
+        question += " (Yes or No)"
+    return question.strip()
 
 
 def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
@@ -113,12 +169,26 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
     for field in fields:
         value = row.get(field)
         if isinstance(value, list) and value:
-            return [str(answer) for answer in value]
+            return [str(answer).strip().strip("$") for answer in value]
         if value is not None and not isinstance(value, list):
             text = str(value).strip()
             marked = _GSM8K.search(text)
             return marked[1].replace(",", "") if marked else text
+    truth = row.get("reward_model")
+    if isinstance(truth, Mapping) and truth.get("ground_truth") is not None:  # DAPO
+        return str(truth["ground_truth"]).strip()
     solution = row.get("solution")
     if isinstance(solution, str):
         return extract_answer(solution) or ""
     return "" if any(field in row for field in fields) else None
+
+
+def _meta(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Set, and what the row says of difficulty and subject."""
+    difficulty = row.get("level") or row.get("difficulty")
+    subject = row.get("subject") or row.get("type") or row.get("data_topic") or row.get("subfield")
+    meta = {"set": name}
+    if difficulty is not None:
+        numbered = isinstance(difficulty, int | float)
+        meta["difficulty"] = f"level {difficulty:g}" if numbered else str(difficulty).lower()
+    return meta | ({"subject": str(subject)} if subject else {})

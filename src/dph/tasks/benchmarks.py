@@ -1,0 +1,86 @@
+"""The public benchmarks by name: which task and split each is, how many problems it has, and the paper's k."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dph.progress import say
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """What `--task NAME` means."""
+
+    task: str
+    split: str
+    k: int
+    """Samples per problem in the paper's tables (its §6): pass@k and mean@k are reported at this k."""
+
+
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "spider": Benchmark("spider", "dev", 16),
+    "spider_test": Benchmark("spider", "test", 16),
+    "spider_syn": Benchmark("spider", "syn", 16),
+    "spider_dk": Benchmark("spider", "dk", 16),
+    "spider_realistic": Benchmark("spider", "realistic", 16),
+    "bird": Benchmark("bird", "dev", 16),
+    "bird_mini_dev": Benchmark("bird", "mini_dev", 16),
+    "aime24": Benchmark("aime24", "test", 64),
+    "aime25": Benchmark("aime25", "test", 64),
+    "amc23": Benchmark("amc23", "test", 16),
+    "math500": Benchmark("math500", "test", 8),
+    "olympiadbench": Benchmark("olympiadbench", "test", 8),
+    "minerva_math": Benchmark("minerva_math", "test", 8),
+    "college_math": Benchmark("college_math", "test", 8),
+    "gsm8k": Benchmark("gsm8k", "test", 8),
+}
+"""The benchmarks that the paper evaluates on, Spider's variants and GSM8K."""
+
+ALIASES: Mapping[str, str] = {
+    "mini_dev": "bird_mini_dev",
+    "minerva": "minerva_math",
+    "math_500": "math500",
+    "olympiad": "olympiadbench",
+    "dapo_17k": "dapo_math_17k",
+}
+"""Other names in use."""
+
+_SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("spider", "train"): (8659, 7000),  # with and without train_others
+    ("spider", "dev"): (1034,),
+    ("spider", "test"): (2147,),
+    ("spider", "syn"): (1034,),
+    ("spider", "syn_train"): (7000,),
+    ("spider", "dk"): (535,),
+    ("spider", "realistic"): (508,),
+    ("bird", "train"): (9428, 6601),  # as first published, and the filtered set of 2025
+    ("bird", "dev"): (1534,),
+    ("bird", "mini_dev"): (500,),
+    ("aime24", "test"): (30,),
+    ("aime25", "test"): (30,),
+    ("amc23", "test"): (40,),
+    ("math500", "test"): (500,),
+    ("olympiadbench", "test"): (675, 674),  # the Qwen2.5-Math evaluation's, and OE_TO_maths_en_COMP
+    ("minerva_math", "test"): (272,),
+    ("college_math", "test"): (2818,),
+    ("gsm8k", "train"): (7473,),
+    ("gsm8k", "test"): (1319,),
+    ("math", "train"): (7500, 7474),
+    ("math", "test"): (5000,),
+    ("dapo_math_17k", "train"): (17917, 17398),  # as published without its repetitions, and without equal texts
+    ("gaokao2023en", "test"): (385,),
+    ("hmmt_feb_2025", "test"): (30,),
+    ("olymmath_easy", "test"): (100,),
+    ("olymmath_hard", "test"): (100,),
+    ("sat_math", "test"): (32,),
+    ("svamp", "test"): (1000,),
+}  # fmt: skip
+
+
+def check_size(task: str, split: str, found: int, where: object, *, subset: bool) -> None:
+    """Warn where a split does not have its published number of problems, unless it is meant to be a subset."""
+    sizes = _SIZES.get((task, split))
+    if sizes and found not in sizes and not subset:
+        say(
+            f"warning: {task}'s split {split!r} has {' or '.join(map(str, sizes))} problems, but {where} has {found}; "
+            "scores will not compare with published ones (the option subset true says that a part is meant)"
+        )
