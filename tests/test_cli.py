@@ -46,7 +46,7 @@ def base():
 # Mistakes before a stage begins -------------------------------------------------------------------------------------
 
 WORDS = {
-    "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval, report"),
+    "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, dapo"),
     "preset without a value": (["train", "--preset"], "--preset needs a value"),
     "preset before a flag": (["train", "--preset", "--resume"], "--preset needs a value"),

@@ -70,6 +70,18 @@ def _demo(config: Any, resume: bool) -> object:
     return demo(config)
 
 
+def _doctor(config: Any, resume: bool) -> object:
+    from dph.doctor import doctor
+
+    return doctor(config)
+
+
+def _reproduce(config: Any, resume: bool) -> object:
+    from dph.stages.reproduce import reproduce
+
+    return reproduce(config)
+
+
 COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "demo": ("the whole story in the embedded world, in minutes, without network or GPU", _demo),
     "sft": ("supervised training on prompt/response rows", _sft),
@@ -77,6 +89,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "report": ("table, figures and a page from several runs", _report),
+    "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
+    "doctor": ("whether this machine can do the work, and what to do where it cannot", _doctor),
 }
 
 _COMMON = """Common flags, before or between the settings:

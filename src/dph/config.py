@@ -16,6 +16,9 @@ class ModelConfig:
     """"auto" takes a GPU where there is one; otherwise any torch device name."""
     attention: str = "sdpa"
     """Attention implementation as transformers names it."""
+    shared_prefix: bool = True
+    """Compute what several responses have in common, their prompt above all, once in training; same results to fp32
+    rounding. Models that attend in other ways do without, and say so."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora_rank: int = 0
@@ -356,6 +359,40 @@ class DemoConfig:
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
     """Method presets that are trained and compared."""
+    smoke: bool = False
+    """A few steps only, to see that everything works; its numbers mean nothing."""
+    jobs: int = 2
+    """Runs side by side, one thread each."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorConfig:
+    """`dph doctor`: whether this machine can do the work, and what to do where it cannot."""
+
+    out: str = "runs"
+    """Directory that runs will be written to: write access and free disk are checked there."""
+    device: str = "auto"
+    """Device of the smoke run, as for `model.device`."""
+    smoke: bool = True
+    """Also run every stage at the smallest scale."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceConfig:
+    """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
+
+    scale: str = "tiny"
+    """Grid of experiments: tiny (the embedded world) or small (real Spider, a model made from scratch)."""
+    methods: tuple[str, ...] = ("core",)
+    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all."""
+    seeds: tuple[int, ...] = ()
+    """Training seeds of every method; empty: those of the grid."""
+    out: str = ""
+    """Directory of all runs; empty: runs/reproduce-SCALE."""
+    data: str = ""
+    """Folder of the data set (scale small: Spider's)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: int = 2

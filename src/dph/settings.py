@@ -14,7 +14,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dph.config import DemoConfig, EvalConfig, PresampleConfig, ReportConfig, SftConfig, TrainConfig
+from dph.config import (
+    DemoConfig,
+    DoctorConfig,
+    EvalConfig,
+    PresampleConfig,
+    ReportConfig,
+    ReproduceConfig,
+    SftConfig,
+    TrainConfig,
+)
 from dph.errors import UserError
 
 T = TypeVar("T")
@@ -108,6 +117,8 @@ STAGES: dict[str, type[Any]] = {
     "eval": EvalConfig,
     "report": ReportConfig,
     "demo": DemoConfig,
+    "reproduce": ReproduceConfig,
+    "doctor": DoctorConfig,
 }
 """Settings class of each stage."""
 

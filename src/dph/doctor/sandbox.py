@@ -1,0 +1,154 @@
+"""Checks of the sandbox: which limits this system enforces, and whether attacks on the verifiers are stopped."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dph.doctor.finding import Finding, broken, note, ok
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers import Verifiers
+
+_TIMEOUT = 1.0
+_SLACK = 5.0  # seconds for ending a worker and starting the next one on a busy machine
+_GOLD = "SELECT count(*) FROM t"
+
+# Asked in a process of its own, which then ends: limits cannot be raised again.
+_PROBE = """
+import json, sys
+try:
+    import resource
+except ImportError:
+    print(json.dumps({"memory": False, "files": False}))
+    sys.exit()
+found = {}
+try:
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    bytearray(2 << 30)
+    found["memory"] = False
+except MemoryError:
+    found["memory"] = True
+except (ValueError, OSError):
+    found["memory"] = False
+try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    with open(sys.argv[1], "wb") as file:
+        file.write(b"x")
+    found["files"] = False
+except OSError:
+    found["files"] = True
+except ValueError:
+    found["files"] = False
+print(json.dumps(found))
+"""
+_PROBE_CPU = """
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+except (ImportError, ValueError, OSError):
+    raise SystemExit
+import time
+while time.process_time() < 3:
+    pass
+"""
+
+_NOT_PROMISED = {
+    "memory": "an answer may take more memory than a worker is meant to have (queries stay under SQLite's own limit)",
+    "files": "that nothing is written rests on SQLite's own guards alone, without a second line of defence",
+    "processor time": "a worker may run on when the process that should stop it is killed",
+}
+
+_ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
+_BOMB = "WITH RECURSIVE r(n, s) AS (SELECT 1, 'x' UNION ALL SELECT n + 1, s || s FROM r) SELECT max(s) FROM r"
+_ATTACKS = {
+    "a write": ("DELETE FROM t", {Outcome.ERROR}),
+    "a new file": ("ATTACH DATABASE 'stolen.sqlite' AS other", {Outcome.ERROR}),
+    "an endless query": (_ENDLESS, {Outcome.TIMEOUT}),
+    "a memory bomb": (_BOMB, {Outcome.ERROR, Outcome.TIMEOUT}),
+}
+
+
+def check_sandbox() -> list[Finding]:
+    """What the system enforces on worker processes; then attacks on the verifiers, each followed by a good answer."""
+    return [_limits(), *_attacks(), _math()]
+
+
+def enforced_limits() -> dict[str, bool]:
+    """For memory, files and processor time: whether this system enforces the limit of a process, found by trying."""
+    with tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder:
+        command = [sys.executable, "-I", "-S", "-c", _PROBE, str(Path(folder, "file"))]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
+    found: dict[str, bool] = json.loads(done.stdout)
+    busy = subprocess.run([sys.executable, "-I", "-S", "-c", _PROBE_CPU], capture_output=True, timeout=60)
+    stopped = {-getattr(signal, name) for name in ("SIGXCPU", "SIGKILL") if hasattr(signal, name)}
+    return found | {"processor time": busy.returncode in stopped}
+
+
+def _limits() -> Finding:
+    found = enforced_limits()
+    missing = [name for name, enforced in found.items() if not enforced]
+    if not missing:
+        return ok("limits of worker processes", f"{', '.join(found)} and wall-clock time are enforced")
+    lost = "; ".join(f"{name}: {_NOT_PROMISED[name]}" for name in missing)
+    advice = "for responses that you do not trust use Linux (a container or virtual machine will do)"
+    return note("limits of worker processes", f"not enforced on this system: {lost}", advice)
+
+
+def _attacks() -> list[Finding]:
+    """Each attack must end with its outcome in time, leave no trace, and the next query must be answered."""
+    findings = []
+    with (
+        tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder,
+        Verifiers({"sql": {"workers": 1, "timeout": _TIMEOUT, "memory_mb": 512}}) as verifiers,
+    ):
+        path = Path(folder, "data.sqlite")
+        connection = sqlite3.connect(path)
+        connection.executescript("CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2), (3);")
+        connection.close()
+        before = path.read_bytes()
+        problem = Problem("doctor", "How many?", _GOLD, "sql", {"db": str(path)})
+        first = _judge(verifiers, problem, _GOLD)
+        if not first.correct:
+            return [broken("SQL verifier", f"a right answer was judged {first.outcome} ({first.detail})", _REPORT)]
+        findings.append(ok("SQL verifier", "a right answer is correct"))
+        for number, (name, (sql, allowed)) in enumerate(_ATTACKS.items()):
+            started = time.monotonic()
+            verdict = _judge(verifiers, problem, sql)
+            took = time.monotonic() - started
+            trace = path.read_bytes() != before or [p.name for p in Path(folder).iterdir()] != [path.name]
+            after = _judge(verifiers, problem, f"{_GOLD} WHERE n > -{number + 1}")  # not one that is remembered
+            if verdict.outcome not in allowed or took > _TIMEOUT + _SLACK or trace or not after.correct:
+                detail = (
+                    f"ended as {verdict.outcome} after {took:.1f} s, {'left a trace' if trace else 'left no trace'}; "
+                    f"the next query: {after.outcome}"
+                )
+                findings.append(broken(name, detail, _REPORT))
+            else:
+                findings.append(ok(name, f"stopped ({verdict.outcome}, {took:.1f} s); the next query was answered"))
+    return findings
+
+
+_REPORT = "do not judge responses that you do not trust on this machine, and report this"
+
+
+def _judge(verifiers: Verifiers, problem: Problem, sql: str) -> Verdict:
+    [verdict] = verifiers.verify([(problem, f"```sql\n{sql}\n```")])
+    return verdict
+
+
+def _math() -> Finding:
+    """A fraction must equal its decimal number, and a tower of powers must end at the limit."""
+    half = Problem("doctor", "Half of one?", "1/2", "math")
+    with Verifiers({"math": {"workers": 1, "timeout": _TIMEOUT}}) as verifiers:
+        [first] = verifiers.verify([(half, r"\boxed{\frac{2}{4}}")])
+        started = time.monotonic()
+        [tower] = verifiers.verify([(half, r"\boxed{9^{9^{9^{9}}}}")])
+        took = time.monotonic() - started
+    if first.correct and not tower.correct and took < _TIMEOUT + _SLACK:
+        return ok("mathematics", f"2/4 equals 1/2; a tower of powers ended in {took:.1f} s ({tower.outcome})")
+    detail = f"2/4 against 1/2: {first.outcome} ({first.detail}); a tower of powers: {tower.outcome} after {took:.1f} s"
+    return broken("mathematics", detail, "install math-verify and sympy anew: pip install -c constraints.txt .")

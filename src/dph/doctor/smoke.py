@@ -1,0 +1,119 @@
+"""A run of every stage at the smallest scale: a model of a few thousand weights learns to answer two words."""
+
+import contextlib
+import io
+import json
+import math
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from dph import progress
+from dph.config import (
+    EvalConfig,
+    LossConfig,
+    ModelConfig,
+    NewModelConfig,
+    OptimConfig,
+    PresampleConfig,
+    RehearsalConfig,
+    RolloutConfig,
+    SftConfig,
+    TaskConfig,
+    TrainConfig,
+)
+from dph.doctor.finding import Finding, broken, ok
+from dph.errors import UserError
+from dph.runs import read_metrics
+
+_MODEL = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
+_OPTIM = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1)
+
+
+def check_smoke(device: str) -> list[Finding]:
+    """Supervised start, pre-sampling, two steps of DPH-JS and an evaluation in a temporary folder."""
+    started = time.perf_counter()
+    said = io.StringIO()
+    try:
+        with tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder, _kept_quiet(said):
+            facts = _run(Path(folder), ModelConfig(device=device))
+    except UserError as error:
+        return [broken("training", str(error), f"mend what the sentence says; before it came: {_last(said)}")]
+    except Exception as error:  # a bug, or a broken installation: it must not hide the other findings
+        advice = "run `dph demo --smoke` for the whole message, and report it"
+        return [broken("training", f"{type(error).__name__}: {error}", advice)]
+    return [ok("training", f"{facts}, in {time.perf_counter() - started:.0f} s")]
+
+
+def _run(folder: Path, model: ModelConfig) -> str:
+    """The stages one after the other; returns what came out. Raises UserError when it is not what it must be."""
+    from dph.stages.evaluate import evaluate
+    from dph.stages.presample import presample
+    from dph.stages.sft import sft
+    from dph.stages.train import train
+
+    _write_rows(folder)
+    data, task = folder / "rows.jsonl", TaskConfig(name="records", options={"path": str(folder / "problems.jsonl")})
+    base = sft(SftConfig(str(folder / "base"), str(data), steps=60, batch=40, model=model, new=_MODEL, optim=_OPTIM))
+    start = ModelConfig(str(base / "model"), device=model.device)
+    rollout = RolloutConfig(prompts=2, n=4, max_tokens=4, max_prompt_tokens=16)
+    sampled = presample(
+        PresampleConfig(str(folder / "set"), model=start, task=task, rollout=rollout, threshold=3, refine="keep")
+    )
+    trained = train(
+        TrainConfig(
+            out=str(folder / "train"),
+            method="dph_js",
+            steps=2,
+            model=start,
+            task=task,
+            prompts="explore",
+            rollout=rollout,
+            loss=LossConfig(divergence="js", eta=0.2),
+            rehearsal=RehearsalConfig(str(sampled), rows=2),
+            optim=OptimConfig(lr=1e-3, minibatches=1),
+        )
+    )
+    steps = read_metrics(trained)
+    if len(steps) != 2 or not all(math.isfinite(row["loss"]) for row in steps):
+        raise UserError(f"two steps of training gave these losses: {[row.get('loss') for row in steps]}")
+    end = ModelConfig(str(trained / "model"), device=model.device)
+    scores = evaluate(EvalConfig(str(folder / "eval"), model=end, task=task, rollout=rollout))
+    accuracy = json.loads((scores / "scores.json").read_text(encoding="utf-8"))["splits"][task.split]["metrics"][
+        "greedy"
+    ]
+    if not accuracy["mean"] >= 0.5:  # the easy half is learnt by heart
+        raise UserError(f"the model learnt too little: greedy accuracy {accuracy['mean']:.2f}, expected at least 0.5")
+    return f"every stage ran; greedy accuracy {accuracy['mean']:.2f}"
+
+
+def _write_rows(folder: Path) -> None:
+    """Rows that answer "easy" prompts with yes and "hard" ones with yes or no; problems where yes is right for the easy
+    ones, and a word that never occurs for the hard ones, so that some are left to explore whatever was learnt."""
+    easy, hard = ([f"{kind} {number}" for number in range(6)] for kind in ("easy", "hard"))
+    rows = [(prompt, " yes") for prompt in easy] * 2 + [(p, f" {word}") for p in hard for word in ("yes", "no")]
+    problems = [(prompt, "yes") for prompt in easy] + [(p, "no" if i % 2 else "maybe") for i, p in enumerate(hard)]
+    lines = [json.dumps({"prompt": prompt, "response": response}) for prompt, response in rows]
+    (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    lines = [json.dumps({"id": p, "prompt": p, "answer": answer, "task": "exact"}) for p, answer in problems]
+    (folder / "problems.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _kept_quiet(said: io.StringIO) -> Iterator[None]:
+    """Keeps what the stages say, and warnings, off the terminal; it goes to `said`."""
+    before = progress.console.file
+    progress.console.file = said
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        progress.console.file = before
+
+
+def _last(said: io.StringIO) -> str:
+    lines = said.getvalue().strip().splitlines()
+    return lines[-1] if lines else "nothing"
