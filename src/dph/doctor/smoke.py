@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from dph import progress
 from dph.config import (
     EvalConfig,
     LossConfig,
@@ -104,14 +103,10 @@ def _write_rows(folder: Path) -> None:
 @contextlib.contextmanager
 def _kept_quiet(said: io.StringIO) -> Iterator[None]:
     """Keeps what the stages say, and warnings, off the terminal; it goes to `said`."""
-    before = progress.console.file
-    progress.console.file = said
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        progress.console.file = before
+    # The console of dph.progress writes to whatever sys.stderr is at that moment.
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _last(said: io.StringIO) -> str:
