@@ -83,3 +83,25 @@ def test_silent_failure_and_jobs_that_wait_for_each_other(tmp_path, scripts):
         run_jobs([Job("mute", ("raise SystemExit(3)",))], tmp_path, slots=1, label="test")
     with pytest.raises(ValueError, match="wait for each other: a, b"):
         run_jobs([job(tmp_path, "a", ("b",)), job(tmp_path, "b", ("a",))], tmp_path, slots=1, label="test")
+
+
+def test_keeping_going_leaves_out_only_what_needs_the_failed(tmp_path, scripts, capsys):
+    broken = Job("broken", ("raise SystemExit('no luck')",))
+    planned = [broken, job(tmp_path, "after", ("broken",)), job(tmp_path, "last", ("after",)), job(tmp_path, "free")]
+    failures = run_jobs(planned, tmp_path / "logs", slots=1, label="test", keep_going=True)
+    assert [text.split()[0] for text in failures] == ["broken", "after", "last"]
+    assert "no luck" in failures[0]
+    assert (tmp_path / "free").exists()
+    assert not (tmp_path / "after").exists()
+
+
+def test_complete_runs_are_not_started_again(tmp_path, scripts):
+    for name, status in (("done", "complete"), ("half", "running")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "manifest.json").write_text(f'{{"status": "{status}"}}')
+    planned = [
+        Job(name, (f"open({str(tmp_path / name)!r}, 'w')",), needs, out=tmp_path / "runs" / name)
+        for name, needs in (("done", ()), ("half", ("done",)), ("new", ("half",)))
+    ]
+    assert run_jobs(planned, tmp_path / "logs", slots=1, label="test") == []
+    assert {path.name for path in tmp_path.iterdir()} == {"half", "new", "logs", "runs"}

@@ -103,7 +103,7 @@ def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3)
     """Training curves: one small panel for each metric, metrics[name] holding a line for each label."""
     columns = min(columns, len(metrics))
     rows = -(-len(metrics) // columns)
-    figure = _canvas(3.5 * columns, 2.4 * rows + 0.4)
+    figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
     look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
     handles: dict[str, Artist] = {}
     for index, (name, curves) in enumerate(metrics.items()):
@@ -124,19 +124,21 @@ def to_png(figure: Figure, dpi: int = 160) -> bytes:
     return buffer.getvalue()
 
 
-def _canvas(width: float, height: float) -> Figure:
+def canvas(width: float, height: float) -> Figure:
+    """An empty white figure, in inches."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
 def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    figure = _canvas(width, height)
+    figure = canvas(width, height)
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
 
-def _tidy(axes: Axes, title: str) -> None:
+def tidy(axes: Axes, title: str) -> None:
+    """Title and frame as every panel has them."""
     axes.set_title(title, loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -152,7 +154,8 @@ def _percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
-def _draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
+def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
+    """One series with its band."""
     # A marker on every point of a long line hides the line.
     every = max(1, len(curve.x) // 10)
     axes.plot(
@@ -172,9 +175,9 @@ def _draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> N
 
 
 def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], title: str) -> None:
-    _tidy(axes, title)
+    tidy(axes, title)
     for curve in curves:
-        _draw_line(axes, curve, look[curve.label])
+        draw_line(axes, curve, look[curve.label])
     ks = sorted({k for curve in curves for k in curve.x})
     axes.set_xscale("log", base=2)
     axes.set_xticks(ks, [f"{k:g}" for k in ks])
@@ -188,9 +191,9 @@ def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, L
 def _draw_training(
     axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str, *, markers: bool = True
 ) -> None:
-    _tidy(axes, title)
+    tidy(axes, title)
     for curve in curves:
-        _draw_line(axes, curve, look[curve.label], markers)
+        draw_line(axes, curve, look[curve.label], markers)
     axes.set_xlabel("training step", fontsize=10 if markers else 9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
@@ -202,7 +205,7 @@ def _draw_training(
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
-    _tidy(axes, title)
+    tidy(axes, title)
     styles = sorted({style for row in shares.values() for style in row}, key=lambda style: (style == "other", style))
     named = [style for style in styles if style != "other"]
     colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)} | {"other": _OTHER}

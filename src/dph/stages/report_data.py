@@ -85,7 +85,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         if not path.is_dir():
             raise UserError(f"there is no run directory {path}")
         if (path / "scores.json").exists():
-            evals.append(_read_eval(path))
+            evals.append(read_eval(path))
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
@@ -97,7 +97,8 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
     return evals, [_read_train(path, evals) for path in trains]
 
 
-def _read_eval(path: Path) -> EvalRun:
+def read_eval(path: Path) -> EvalRun:
+    """A run directory of `dph eval`. Raises UserError when it is damaged."""
     file = path / "scores.json"
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
