@@ -151,7 +151,7 @@ def test_spiders_official_layout(tmp_path: Path):
     assert (
         problems[0].prompt == "club ( club_id , home town , year ) ; member ( id , club_id , note ) | How many clubs? |"
     )
-    assert problems[2].meta == {"db": str(db), "db_id": "clubs", "question": "Count."}
+    assert problems[2].meta == {"db": str(db), "db_id": "clubs", "question": "Count.", "index": 2}
     with pytest.raises(UserError, match=r"'dev' found; looked for .*dev\.json; or .*dev\.jsonl"):
         task.problems("dev")
     with pytest.raises(UserError, match="no split 'validation'; it has train, dev, test, syn"):

@@ -206,7 +206,7 @@ def test_yes_or_no_is_said_and_difficulty_kept(tmp_path: Path):
     write(tmp_path / "evaluation/data/minerva_math/test.jsonl", rows)
     problems = load_task("minerva_math", root=str(tmp_path), system="", subset=True).problems("test")
     assert [p.prompt[0]["content"] for p in problems] == ["Is it? (Yes or No)", "? (True or False)"]  # type: ignore[index]
-    assert problems[0].meta == {"set": "minerva_math", "difficulty": "level 2", "subject": "Algebra"}
+    assert problems[0].meta == {"set": "minerva_math", "index": 0, "difficulty": "level 2", "subject": "Algebra"}
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------

@@ -4,14 +4,17 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dph.config import SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
-from dph.models.policy import Policy
-from dph.samplers.protocol import Sampler
 from dph.tasks import Task, load_task
 from dph.types import Problem
 from dph.verifiers import Verifiers
+
+if TYPE_CHECKING:  # judging needs no torch
+    from dph.models.policy import Policy
+    from dph.samplers.protocol import Sampler
 
 
 def load_plugin(name: str) -> None:
@@ -72,7 +75,7 @@ def make_verifiers(config: VerifierConfig) -> Verifiers:
     return Verifiers({"sql": sql, "math": common})
 
 
-def make_sampler(config: SamplerConfig, policy: Policy) -> Sampler:
+def make_sampler(config: SamplerConfig, policy: "Policy") -> "Sampler":
     """The sampler that the settings name."""
     if config.engine == "hf":
         from dph.samplers.hf import HFSampler

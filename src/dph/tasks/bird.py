@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dph.errors import UserError
 from dph.tables import read_rows
@@ -59,16 +60,16 @@ class Bird:
         self._subset = subset
         self._skip_missing = skip_missing
 
+    def size(self, split: str) -> int:
+        """Number of questions of a split, those whose database is missing included."""
+        return len(self._rows(split, subset=True))
+
     def problems(self, split: str) -> list[Problem]:
-        if split not in _QUESTIONS:
-            raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
-        file = first_file(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
-        rows = read_rows(file, ("db_id", "question", "SQL"))
-        check_size("bird", split, len(rows), file, subset=self._subset)
+        rows = self._rows(split, subset=self._subset)
         questions = []
         for number, row in enumerate(rows):
             evidence = (row.get("evidence") or "") if self._evidence else ""
-            meta = {"difficulty": row["difficulty"]} if row.get("difficulty") else {}
+            meta = {"index": number} | ({"difficulty": row["difficulty"]} if row.get("difficulty") else {})
             id = f"bird/{split}/{row.get('question_id', number):04d}"
             questions.append(Question(id, row["question"].strip(), row["SQL"], row["db_id"], evidence, meta))
         if self._gold:
@@ -83,6 +84,14 @@ class Bird:
     def style(self, problem: Problem, response: str) -> str | None:
         """Free-form responses have no named styles."""
         return None
+
+    def _rows(self, split: str, *, subset: bool) -> list[dict[str, Any]]:
+        if split not in _QUESTIONS:
+            raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
+        file = first_file(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
+        rows = read_rows(file, ("db_id", "question", "SQL"))
+        check_size("bird", split, len(rows), file, subset=subset)
+        return rows
 
 
 def _places(split: str, names: tuple[str, ...]) -> list[str]:

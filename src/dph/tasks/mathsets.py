@@ -101,7 +101,9 @@ class MathSet:
             key = str(number if index is None else index)  # DAPO's file repeats its rows
             if key not in problems:
                 id = f"{self._name}/{split}/{len(problems):05d}"
-                problems[key] = Problem(id, self._prompt(question), answer, "math", _meta(self._name, row))
+                problems[key] = Problem(
+                    id, self._prompt(question), answer, "math", _meta(self._name, len(problems), row)
+                )
         check_size(self._name, split, len(problems), path, subset=self._subset)
         return list(problems.values())
 
@@ -183,11 +185,11 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
     return "" if any(field in row for field in fields) else None
 
 
-def _meta(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Set, and what the row says of difficulty and subject."""
+def _meta(name: str, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Set and position, and what the row says of difficulty and subject."""
     difficulty = row.get("level") or row.get("difficulty")
     subject = row.get("subject") or row.get("type") or row.get("data_topic") or row.get("subfield")
-    meta = {"set": name}
+    meta: dict[str, Any] = {"set": name, "index": index}
     if difficulty is not None:
         numbered = isinstance(difficulty, int | float)
         meta["difficulty"] = f"level {difficulty:g}" if numbered else str(difficulty).lower()

@@ -52,7 +52,13 @@ def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Qu
             rows = [row for name in names for row in read_rows(root / name, ("db_id", text, "query"))]
             check_size("spider", split, len(rows), " and ".join(str(root / name) for name in names), subset=subset)
             return [
-                Question(f"spider/{split}/{number:04d}", row[text].strip(), row["query"], row["db_id"])
+                Question(
+                    f"spider/{split}/{number:04d}",
+                    row[text].strip(),
+                    row["query"],
+                    row["db_id"],
+                    meta={"index": number},
+                )
                 for number, row in enumerate(rows)
             ]
     tried = "; or ".join(" and ".join(str(root / name) for name in names) for names in _FILES[split])
@@ -102,6 +108,10 @@ class Spider:
         self._gold = Path(gold) if gold else None
         self._subset = subset
         self._skip_missing = skip_missing
+
+    def size(self, split: str) -> int:
+        """Number of questions of a split, those whose database is missing included."""
+        return len(spider_questions(self._root, split, subset=True))
 
     def problems(self, split: str) -> list[Problem]:
         questions = spider_questions(self._root, split, subset=self._subset)
