@@ -1,0 +1,42 @@
+"""The embedded world's base model and rehearsal set, as `dph demo` makes them, for the reliability runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ENVIRONMENT = os.environ | {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def dph(*words: str) -> None:
+    """Run a `dph` command to its end."""
+    subprocess.run([sys.executable, "-m", "dph.cli", *words], env=ENVIRONMENT, check=True)
+
+
+def prepare(folder: Path) -> tuple[Path, Path]:
+    """Base model and presample run in a folder, laid out as `dph demo --smoke` does; made first where they are not."""
+    base, sampled = folder / "base", folder / "presample"
+    preset = ("--preset", "minisql", "--resume")
+    dph("sft", *preset, "--out", str(base))
+    dph("presample", *preset, "--model.path", str(base / "model"), "--out", str(sampled))
+    return base / "model", sampled
+
+
+def given(folder: Path) -> tuple[Path, Path]:
+    """Base model and presample run that are in a folder already."""
+    return folder / "base" / "model", folder / "presample"
+
+
+def training(model: Path, sampled: Path, out: Path, steps: int, every: int, *more: str) -> list[str]:
+    """Words of `dph train` for DPH-JS with evaluation and a checkpoint after every so many steps."""
+    return [
+        *("train", "--preset", "minisql", "--preset", "dph_js", "--resume", "--out", str(out)),
+        *("--model.path", str(model), "--rehearsal.path", str(sampled)),
+        *("--steps", str(steps), "--checkpoint-every", str(every), "--monitor.every", str(every)),
+        *more,
+    ]
