@@ -1,4 +1,4 @@
-r"""The math verifier: the last \boxed{…} answer must be equivalent to the gold answer, or to one of several."""
+r"""The math verifier: the answer of a response must be equal to the gold answer, or to one of several."""
 
 import sys
 from collections.abc import Sequence
@@ -6,61 +6,70 @@ from collections.abc import Sequence
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
-from dph.verifiers.math_answer import Fallback, equal_at_sight, extract_answer, normalize
+from dph.verifiers.math_answer import Fallback
+from dph.verifiers.math_policy import PolicyName, gold_texts, judge_at_sight, make_policy
 from dph.verifiers.protocol import register_verifier
 from dph.verifiers.sandbox import Request, WorkerPool, read_reply
 
-_GRACE = 0.5  # seconds beyond the limit, for the pipe
-_LONGEST = 2000  # characters; a longer "answer" is no answer to compare
+_GRACE = 0.3  # seconds beyond the limit, for the pipe
+_FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
 
 class MathVerifier:
     """Judges mathematical answers; `Problem.answer` is one answer or a list of which any will do.
 
-    Equal text and numbers are settled at once; the rest goes to math-verify in killable worker processes, so that
-    9^{9^{9}} costs the time limit and nothing else. Verdicts are remembered.
+    What needs no algebra is settled at once; the rest goes to killable worker processes, so that 9^{9^{9}} costs the
+    time limit and nothing else. Verdicts are remembered.
     """
 
     def __init__(
         self,
         *,
+        policy: PolicyName = "math_verify",
         workers: int = 1,
         timeout: float = 5.0,
         memory_mb: int = 2048,
-        fallback: Fallback = "none",
+        fallback: Fallback | None = None,
         cache_size: int = 65_536,
     ) -> None:
-        r"""workers: processes; timeout: seconds for one comparison; memory_mb: of a worker; fallback: what answers a
-        response without a \boxed, "none" or "last_number"; cache_size: verdicts remembered. Raises UserError for an
-        impossible value."""
-        if fallback not in ("none", "last_number"):
-            raise UserError(f"the math verifier's option fallback must be none or last_number, not {fallback!r}")
+        r"""policy: math_verify, qwen or paper (see math_policy); workers: processes; timeout: seconds for one
+        comparison; memory_mb: of a worker; fallback: what answers a response without a \boxed, "none", "phrase" (the
+        words after "answer is", or GSM8K's ####), "last_number" (that, or else the last number) or "library" (whatever
+        math-verify finds in the whole response, boxed or not), by default what the policy does; cache_size: verdicts
+        remembered. Raises UserError for an impossible value."""
+        if fallback not in _FALLBACKS:
+            raise UserError(
+                f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
+            )
         for name, value in {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}.items():
             if value <= 0:
                 raise UserError(f"the math verifier's option {name} must be positive, not {value}")
-        self._fallback: Fallback = fallback
+        self._policy = make_policy(policy, fallback)
         self._timeout = timeout
         self._verdicts = LRU(cache_size)
-        self._pool = WorkerPool("dph.verifiers.math_worker", {"memory_mb": memory_mb}, workers, sys.path)
+        options = {"memory_mb": memory_mb, "algebra": self._policy.algebra}
+        self._pool = WorkerPool("dph.verifiers.math_worker", options, workers, sys.path)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; equal comparisons run once.
 
-        Outcomes: no_answer without a box; error where the algebra fails; timeout; infra_error where two workers were
-        lost.
+        Outcomes: no_answer where none is found; error where the algebra fails; timeout; infra_error where two workers
+        were lost.
         """
         verdicts: list[Verdict | None] = []
         waiting: dict[_Question, list[int]] = {}
         for index, (problem, response) in enumerate(items):
-            answer = extract_answer(response, self._fallback)
+            answer = self._policy.extract(problem, response)
             if answer is None:
-                verdicts.append(Verdict(Outcome.NO_ANSWER, 0.0, "no boxed answer"))
-                continue
-            question = (tuple(_answers(problem)), answer)
-            verdicts.append(_at_sight(question) or self._verdicts.get(question))
-            if verdicts[-1] is None:
-                waiting.setdefault(question, []).append(index)
+                verdicts.append(Verdict(Outcome.NO_ANSWER, 0.0, "no answer found"))
+            elif len(answer) > self._policy.longest:
+                verdicts.append(Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters"))
+            else:
+                question = (self._policy.golds(problem), answer)
+                verdicts.append(self._verdicts.get(question) or self._at_sight(question))
+                if verdicts[-1] is None:
+                    waiting.setdefault(question, []).append(index)
         for question, verdict in self._judge(list(waiting)):
             if verdict.outcome is not Outcome.INFRA_ERROR:
                 self._verdicts.put(question, verdict)
@@ -70,10 +79,20 @@ class MathVerifier:
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Ids of problems that no response could solve: those with an empty answer."""
-        return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in _answers(p))}
+        return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in gold_texts(p))}
 
     def close(self) -> None:
         self._pool.close()
+
+    def __enter__(self) -> "MathVerifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _at_sight(self, question: _Question) -> Verdict | None:
+        equal = judge_at_sight(self._policy, *question)
+        return None if equal is None else _verdict(equal)
 
     def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:
         payloads = [{"golds": golds, "given": given, "timeout": self._timeout} for golds, given in questions]
@@ -85,19 +104,8 @@ class MathVerifier:
         return results
 
 
-def _answers(problem: Problem) -> list[str]:
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
-    return ["" if answer is None else str(answer).strip().strip("$") for answer in answers]
-
-
-def _at_sight(question: _Question) -> Verdict | None:
-    golds, given = question
-    if len(given) > _LONGEST:
-        return Verdict(Outcome.WRONG, 0.0, f"an answer of {len(given)} characters")
-    seen = [equal_at_sight(normalize(gold), normalize(given)) for gold in golds]
-    if True in seen:
-        return Verdict(Outcome.CORRECT, 1.0)
-    return None if None in seen else Verdict(Outcome.WRONG, 0.0)
+def _verdict(correct: bool) -> Verdict:
+    return Verdict(Outcome.CORRECT, 1.0) if correct else Verdict(Outcome.WRONG, 0.0)
 
 
 register_verifier("math")(MathVerifier)

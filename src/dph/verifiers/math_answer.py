@@ -4,9 +4,10 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-Fallback = Literal["none", "last_number"]
+Fallback = Literal["none", "phrase", "last_number", "library"]
 
 _BOXED = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$]+)")
+_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _INTEGER = re.compile(r"[-+]?\d{1,200}")
@@ -20,12 +21,12 @@ def extract_answer(response: str, fallback: Fallback = "none") -> str | None:
     r"""The content of the last \boxed{…} (braces balanced; \fbox and `\boxed 5` count too), stripped.
 
     None where there is none, where it is empty, or where the last one was never closed: a response that was cut off
-    has no answer. fallback "last_number": a response without any box is answered by its last number.
+    has no answer. fallback: how a response without any box is answered: "phrase", by the words after the last "answer
+    is" or GSM8K's "####"; "last_number", by these or else by its last number.
     """
     boxes = list(_BOXED.finditer(response))
     if not boxes:
-        numbers = _NUMBER.findall(response) if fallback == "last_number" else []
-        return numbers[-1] if numbers else None
+        return _answer_without_box(response, fallback)
     last = boxes[-1]
     if last["bare"] is not None:
         return last["bare"]
@@ -37,6 +38,18 @@ def extract_answer(response: str, fallback: Fallback = "none") -> str | None:
             if depth == 0:
                 return response[start + 1 : index].strip() or None
     return None
+
+
+def _answer_without_box(response: str, fallback: Fallback) -> str | None:
+    if fallback == "none":
+        return None
+    phrases = list(_PHRASE.finditer(response))
+    if phrases:
+        rest = response[phrases[-1].end() :].lstrip(" :*")
+        line = rest.split("\n", 1)[0].split("$. I hope", 1)[0].strip()
+        return line.removesuffix(".").strip(" $*") or None
+    numbers = _NUMBER.findall(response) if fallback == "last_number" else []
+    return numbers[-1] if numbers else None
 
 
 def normalize(answer: str) -> str:

@@ -1,37 +1,73 @@
-"""The worker process of the math verifier: algebraic equivalence by math-verify, which the parent may have to stop."""
+"""The worker process of the math verifier: equality by algebra, which the parent may have to stop."""
 
 import logging
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
-
-from math_verify import LatexExtractionConfig, parse, verify
 
 from dph.verifiers.worker_loop import Message, limit_cpu, serve
 
-# Only the box is read: the library's other extractors would pick a matching number out of a sentence.
-_TARGETS = (LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False),)
+Equality = Callable[[str, str], bool]
+"""Whether (answer, gold answer) are equal."""
 
 
-@lru_cache(maxsize=4096)
-def _parse(answer: str) -> list[Any]:
-    """What the library makes of an answer; an empty list where it makes nothing of it."""
-    return parse(f"\\boxed{{{answer}}}", list(_TARGETS), parsing_timeout=0)  # the parent keeps the time
+def _library_equality() -> Equality:
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    # Only the box is read: the library's other extractors would pick a matching number out of a sentence.
+    targets = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+
+    @lru_cache(maxsize=4096)
+    def read(answer: str) -> list[Any]:
+        return parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=0)  # the parent keeps the time
+
+    return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
 
 
-def handle(request: Message) -> Message:
-    """Whether request["given"] is equivalent to one of request["golds"]."""
+def _text_equality() -> Equality:
+    from math_verify import parse, verify
+
+    @lru_cache(maxsize=4096)
+    def read(text: str) -> list[Any]:
+        return parse(text, parsing_timeout=0)
+
+    return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
+
+
+def _qwen_equality() -> Equality:
+    from dph.verifiers.math_algebra import algebra_equal
+    from dph.verifiers.math_qwen import qwen_equal
+
+    return partial(qwen_equal, algebra=algebra_equal)
+
+
+def _paper_equality() -> Equality:
+    from dph.verifiers.math_paper import paper_equal
+
+    return paper_equal
+
+
+_EQUALITIES = {
+    "math_verify": _library_equality,
+    "math_verify_text": _text_equality,
+    "qwen": _qwen_equality,
+    "paper": _paper_equality,
+}
+
+
+def handle(request: Message, equal: Equality) -> Message:
+    """Whether request["given"] equals one of request["golds"]."""
     limit_cpu(request["timeout"])
     try:
-        given = _parse(request["given"])
-        equal = any(verify(_parse(gold), given, timeout_seconds=0) for gold in request["golds"])
-        return {"outcome": "correct" if equal else "wrong", "detail": "" if given else "the answer cannot be parsed"}
+        correct = any(equal(request["given"], gold) for gold in request["golds"])
+        return {"outcome": "correct" if correct else "wrong", "detail": ""}
     except MemoryError:
         return {"outcome": "error", "detail": "out of memory"}
     except Exception as error:  # whatever the text made the algebra system raise
         return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
 
 
-def main(memory_mb: int) -> None:
+def main(memory_mb: int, algebra: str) -> None:
     """Entry point of the process."""
     logging.disable(logging.CRITICAL)  # the library warns of every text that it cannot parse
-    serve(handle, memory_mb)
+    serve(partial(handle, equal=_EQUALITIES[algebra]()), memory_mb)

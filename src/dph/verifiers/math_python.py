@@ -1,0 +1,71 @@
+"""Reads expressions in Python's notation into sympy without evaluating them as Python.
+
+sympy's own `parse_expr` passes the text to `eval`, attribute access and calls included. Here its tokenizer only
+rewrites the text; the result is parsed to a syntax tree, of which numbers, names, operators, sets and the calls below
+are built, and nothing else.
+"""
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+from sympy.parsing import sympy_parser
+
+_CONSTANTS: dict[str, Any] = {"pi": sympy.pi, "E": sympy.E, "I": sympy.I, "oo": sympy.oo}
+_FUNCTIONS: dict[str, Any] = {
+    name: getattr(sympy, name)
+    for name in (
+        "sqrt", "cbrt", "root", "Abs", "sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh",
+        "tanh", "log", "ln", "exp", "factorial", "Rational", "Max", "Min",
+    )
+}  # fmt: skip
+_MADE_BY_TOKENIZER: dict[str, Any] = {name: getattr(sympy, name) for name in ("Symbol", "Integer", "Float")}
+_KNOWN = _CONSTANTS | _FUNCTIONS | _MADE_BY_TOKENIZER
+_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_COLLECTIONS: dict[type[ast.AST], Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
+
+
+def read_python(text: str, *, implicit_products: bool = False) -> Any:
+    """A sympy object, or a tuple, list or set of them.
+
+    implicit_products: read "2x" and "xy" as products and "sin x" as a call. Raises whatever the tokenizer, the syntax
+    or sympy object to, and ValueError for anything but an expression of numbers, names and known functions.
+    """
+    rules = sympy_parser.standard_transformations
+    if implicit_products:
+        rules += (sympy_parser.implicit_multiplication_application,)
+    code = sympy_parser.stringify_expr(text.strip(), {}, dict(_KNOWN), rules)
+    return _build(ast.parse(code, mode="eval").body)
+
+
+def _build(node: ast.AST) -> Any:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return sympy.Integer(value)
+        case ast.Name(id=name):
+            return _CONSTANTS[name]
+        case ast.BinOp(left=left, op=operation, right=right):
+            return _OPERATIONS[type(operation)](_build(left), _build(right))
+        case ast.UnaryOp(op=operation, operand=operand):
+            return _OPERATIONS[type(operation)](_build(operand))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return _call(name, arguments)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            return _COLLECTIONS[type(node)](map(_build, elements))
+    raise ValueError(f"not read: {type(node).__name__}")
+
+
+def _call(name: str, arguments: list[ast.expr]) -> Any:
+    if name in _MADE_BY_TOKENIZER:  # Symbol('x'), Integer(2), Float('1.5'): plain values, which sympy does not evaluate
+        return _MADE_BY_TOKENIZER[name](*(ast.literal_eval(argument) for argument in arguments))
+    return _FUNCTIONS[name](*map(_build, arguments))
