@@ -1,0 +1,1 @@
+"""Adapters to other training engines (TRL, verl). They compute no loss of their own: `dph.losses` does."""

@@ -1,0 +1,57 @@
+# pyright: reportMissingImports=false
+"""`python -m dph.integrations.verl [overrides]`: verl's training with DPH-RL's defaults (dph_trainer.yaml)."""
+
+import sys
+from typing import Any
+
+from dph.errors import UserError
+
+
+def check_registered() -> None:
+    """Make sure that the trainer is there, and say what to install where it is not."""
+    try:
+        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+
+        import dph.integrations.verl.plugin  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"verl cannot be imported ({error}); in an environment of its own run: pip install 'dph-rl[verl]'"
+        ) from error
+    from dph.integrations.verl.settings import TRAINER_MODE
+
+    if TRAINER_MODE not in TRAINER_REGISTRY:
+        raise UserError(f"verl does not know the trainer {TRAINER_MODE!r}; install dph-rl again in this environment")
+
+
+def run(config: Any) -> None:
+    """Check the settings before anything is started, then train as verl does."""
+    from omegaconf import OmegaConf
+    from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+    from verl.utils.device import auto_set_device
+
+    from dph.integrations.verl.settings import loss_config, read_settings
+    from dph.losses import check_loss_config
+
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    check_loss_config(loss_config(plain, read_settings(plain)))
+    auto_set_device(config)
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    run_ppo(config, task_runner_class=TaskRunnerV1)
+
+
+def main() -> None:
+    """Entry point; what a user can mend ends with one sentence and status 2."""
+    try:
+        check_registered()
+        import hydra
+
+        hydra.main(config_path="pkg://dph.integrations.verl", config_name="dph_trainer", version_base=None)(run)()
+    except UserError as error:
+        print(f"dph: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
+
+Written where the data lies, after presampling: train.parquet holds the prompts that are sampled in training (D_exp, or
+all for baselines), val.parquet those of the monitor's split. The rehearsal set needs no conversion: the plug-in reads
+the presample run.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tyro
+
+from dph.build import load_plugin, make_task, make_verifiers, select
+from dph.config import TrainConfig
+from dph.errors import UserError
+from dph.integrations.verl.reward import stored_problem
+from dph.progress import say
+from dph.rollouts import usable_problems
+from dph.settings import from_dict, read_toml
+from dph.stages.train_inputs import training_problems
+from dph.types import Problem
+
+_SCHEMA = pa.schema(
+    [
+        ("data_source", pa.string()),
+        ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        ("ability", pa.string()),
+        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+        ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("problem", pa.string())])),
+    ]
+)
+
+
+def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
+    """One problem as verl's dataset has it; the problem itself travels in extra_info.problem as JSON."""
+    text = problem.prompt
+    messages = [{"role": "user", "content": text}] if isinstance(text, str) else [dict(m) for m in text]
+    return {
+        "data_source": source,
+        "prompt": [{"role": message["role"], "content": message["content"]} for message in messages],
+        "ability": problem.task,
+        "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
+        "extra_info": {"index": index, "split": split, "problem": stored_problem(problem)},
+    }
+
+
+def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str) -> None:
+    """Write problems for verl."""
+    rows = [verl_row(problem, index, source, split) for index, problem in enumerate(problems)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), path)
+
+
+def check_tokenizer(path: str) -> None:
+    """verl renders every prompt with the tokenizer's chat template. Raises UserError where there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot load the tokenizer of {path}: {str(error).splitlines()[0]}") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(f"the tokenizer of {path} has no chat template, which verl needs; use a chat model or add one")
+
+
+def convert(config: TrainConfig, out: Path) -> None:
+    """Write train.parquet and val.parquet. Raises UserError where a split is too small for a step."""
+    check_tokenizer(config.model.path)
+    problems = select(make_task(config.task), config.task.split, config.task.limit)
+    with make_verifiers(config.verifier) as verifiers:
+        train = training_problems(config, usable_problems(verifiers, problems))
+    if len(train) < config.rollout.prompts:
+        raise UserError(
+            f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
+            f"{config.rollout.prompts}); lower it"
+        )
+    held_out = select(make_task(config.task), config.monitor.split, config.monitor.limit)
+    out.mkdir(parents=True, exist_ok=True)
+    write_rows(out / "train.parquet", train, config.task.name, config.task.split)
+    write_rows(out / "val.parquet", held_out, config.task.name, config.monitor.split)
+    say(f"{len(train)} prompts to train on and {len(held_out)} held-out ones, in {out}")
+
+
+def main(config: Path, out: Path, plugin: tuple[str, ...] = ()) -> None:
+    """Convert problems for verl.
+
+    Args:
+        config: settings of `dph train` as TOML.
+        out: directory to write.
+        plugin: Python files or modules that register tasks or verifiers.
+    """
+    for name in plugin:
+        load_plugin(name)
+    convert(from_dict(TrainConfig, read_toml(config)), out)
+
+
+if __name__ == "__main__":
+    import sys
+
+    try:
+        tyro.cli(main)
+    except UserError as error:
+        print(f"dph: {error}", file=sys.stderr)
+        sys.exit(2)

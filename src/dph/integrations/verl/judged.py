@@ -1,0 +1,73 @@
+# pyright: reportMissingImports=false
+"""How a step's responses were judged, read back from verl's TransferQueue."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import transfer_queue as tq
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+
+from dph.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One response."""
+
+    group: str
+    """verl's id of the prompt's draw."""
+    reward: float
+    scored: bool
+    """False where the judging itself failed, and for verl's padding rows."""
+    outcome: str
+    """Typed outcome of our verifiers; empty with another reward function."""
+    length: int
+    truncated: bool
+    mask: Tensor
+    """int64 [length]: verl's response mask."""
+    padding: bool
+
+
+def reward_info(extra_fields: Any) -> dict[str, Any]:
+    """What the reward function returned besides the score, from verl's column extra_fields."""
+    fields = getattr(extra_fields, "data", extra_fields)
+    info = fields.get("reward_extra_info", {}) if isinstance(fields, dict) else {}
+    return info if isinstance(info, dict) else {}
+
+
+def is_scored(info: dict[str, Any]) -> bool:
+    """Whether a response could be judged; reward functions that do not say so always judge."""
+    return bool(info.get("scored", 1.0))
+
+
+def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[Judged]:
+    """The rows of a batch, in its order.
+
+    Args:
+        limit: longest response, in tokens; eos: a response of that length that does not end with it was cut off.
+    Raises UserError for agent loops that give several trajectories a session.
+    """
+    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    columns = [list(data[name]) for name in fields]
+    rows = []
+    for key, tag, uid, responses, mask, scores, extra in zip(batch.keys, batch.tags, *columns, strict=True):
+        if not key.endswith("_0"):
+            raise UserError(
+                "agent loops with several trajectories a session are not supported by trainer mode dph_sync"
+            )
+        info, padding = reward_info(extra), bool(tag.get("is_padding", False))
+        rows.append(
+            Judged(
+                group=str(getattr(uid, "data", uid)),
+                reward=float(scores.sum()),
+                scored=not padding and is_scored(info),
+                outcome=str(info.get("outcome", "")),
+                length=len(responses),
+                truncated=len(responses) >= limit and int(responses[-1]) != eos,
+                mask=mask,
+                padding=padding,
+            )
+        )
+    return rows

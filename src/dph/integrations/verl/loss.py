@@ -1,0 +1,83 @@
+# pyright: reportMissingImports=false
+"""The objective on verl's tensors. No mathematics here: `dph.losses.hybrid_loss` does all of it."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.padding import no_padding_2_padding
+
+from dph.build import load_plugin
+from dph.config import LossConfig
+from dph.losses import LossCounts, TokenBatch, hybrid_loss
+
+IS_REHEARSAL = "dph_rehearsal"
+"""Column [B]: 1 where a row is a stored response. Batches without stored responses lack it."""
+COUNTS = "dph_counts"
+"""The mini-batch's denominators over all ranks, as a tuple in the order of LossCounts."""
+
+_load_once = cache(load_plugin)
+
+
+def rehearsal_flags(data: Any) -> Tensor:
+    """bool [B]: which rows are stored responses."""
+    if IS_REHEARSAL in data:
+        return data[IS_REHEARSAL].reshape(len(data)).bool()
+    return torch.zeros(len(data), dtype=torch.bool, device=data["response_mask"].device)
+
+
+def count(data: Any) -> LossCounts:
+    """Denominators of one rank's rows, from their nested response masks."""
+    mask = data["response_mask"].to_padded_tensor(0)
+    return LossCounts.of(TokenBatch(mask, None, mask, mask, rehearsal_flags(data)))
+
+
+def dph_loss(
+    model_output: Any, data: Any, dp_group: object = None, *, config: LossConfig, plugins: Sequence[str] = ()
+) -> tuple[Tensor, dict[str, Any]]:
+    """One micro-batch's loss as verl's engines call it.
+
+    The engines average gradients over ranks, so the loss is multiplied by their number. On stored rows the column
+    old_log_probs holds log π_ref (the rows are samples of π_ref); on rollouts log π_ref comes from the reference model
+    (column ref_log_prob), where there is one. Weights of verl's rollout correction are factors on the advantages.
+
+    Args:
+        model_output: nested log_probs, at the sampling temperature, and entropy if there is one, over whole sequences.
+        data: the micro-batch, a TensorDict with nested columns.
+        plugins: files or modules that register divergences.
+    Returns:
+        The loss, and metrics by name: means per token of the mini-batch, over all ranks.
+    """
+    for plugin in plugins:
+        _load_once(plugin)
+    logprobs = no_padding_2_padding(model_output["log_probs"], data)
+    entropy = model_output.get("entropy")
+    entropy = None if entropy is None else no_padding_2_padding(entropy, data)
+    optional = [name for name in ("ref_log_prob", "rollout_is_weights") if name in data]
+    padded = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+    flags = rehearsal_flags(data)
+    stored = padded["old_log_probs"]
+    reference = torch.where(flags[:, None], stored, padded["ref_log_prob"]) if "ref_log_prob" in optional else stored
+    advantages = padded["advantages"]
+    if "rollout_is_weights" in optional:
+        advantages = advantages * padded["rollout_is_weights"]
+    batch = TokenBatch(stored, reference, padded["response_mask"], advantages, flags)
+    counts = LossCounts(*data[COUNTS])
+    loss, sums = hybrid_loss(logprobs, batch, counts, config, entropy)
+    scale = int(data["dp_size"])
+    return loss * scale, _metrics(sums, counts, scale)
+
+
+def _metrics(sums: dict[str, Tensor], counts: LossCounts, scale: int) -> dict[str, Any]:
+    """Contributions that verl adds up over micro-batches and averages over ranks."""
+    tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
+    metrics: dict[str, Any] = {}
+    for name, value in sums.items():
+        share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
+        if share:
+            key = "hybrid_loss" if name == "loss" else name
+            metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
+    return metrics

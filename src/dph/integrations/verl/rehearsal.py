@@ -1,0 +1,134 @@
+# pyright: reportMissingImports=false
+"""Stored responses in verl's TransferQueue: read once, put beside a step's rollouts for the update, taken out again."""
+
+import copy
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.utils.model import compute_position_id_with_mask
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from dph.errors import UserError
+from dph.integrations.verl.loss import IS_REHEARSAL
+from dph.integrations.verl.mixing import mixed_order, padded_count
+from dph.integrations.verl.settings import DPHSettings
+from dph.models.batch import Row
+from dph.models.policy import tokenizer_hash
+from dph.rehearsal import RehearsalSet
+from dph.rehearsal_check import open_set
+
+
+def load_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> RehearsalSet:
+    """The set that the settings name. Raises UserError where it is not complete or was made for something else.
+
+    Its model is compared when its log-probabilities are recomputed, before the first update.
+    """
+    checked = open_set(Path(settings.rehearsal))
+    there = checked.run.manifest
+    facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "temperature": float(temperature), "top_p": float(top_p)}
+    wrong = [f"{name} {there.get(name)!r} there, {now!r} here" for name, now in facts.items() if there.get(name) != now]
+    if wrong:
+        raise UserError(
+            f"the rehearsal set of {settings.rehearsal} does not fit this run ({'; '.join(wrong)}); run "
+            "`dph presample` with this model and this sampling, or train with those of the set"
+        )
+    if not checked.stored:
+        raise UserError(f"the rehearsal set of {settings.rehearsal} is empty; lower its threshold, or set dph.rows=0")
+    return RehearsalSet(checked.stored, settings.seed)
+
+
+def put_rows(
+    batch: KVBatchMeta, stored: Sequence[Row], ranks: int, minibatches: int, step: int
+) -> tuple[KVBatchMeta, KVBatchMeta]:
+    """Put stored responses beside a step's rollouts.
+
+    Padded with copies that count nothing, so that every mini-batch of every rank gets as many.
+
+    Returns:
+        All rows in the order of the update, and the stored ones alone.
+    """
+    template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
+    template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
+    group = f"pef{uuid.uuid4().hex}"
+    count = padded_count(len(stored), ranks * minibatches)
+    rows = [_fields(template, stored[i % len(stored)], group, counts=i < len(stored)) for i in range(count)]
+    tags = [_tag(stored[i % len(stored)], step) for i in range(count)]
+    own = KVBatchMeta(
+        keys=[f"{group}_{index}_0" for index in range(count)], tags=tags, partition_id=batch.partition_id, extra_info={}
+    )
+    tq.kv_batch_put(own.keys, own.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    flags = TensorDict({IS_REHEARSAL: torch.zeros(len(batch), 1, dtype=torch.int64)}, batch_size=len(batch))
+    tq.kv_batch_put(batch.keys, batch.partition_id, fields=flags)
+    mixed = KVBatchMeta(
+        keys=batch.keys + own.keys,
+        tags=batch.tags + own.tags,
+        partition_id=batch.partition_id,
+        fields=batch.fields,
+        extra_info=batch.extra_info,
+    )
+    lengths = [tag["response_len"] for tag in tags]
+    mixed.reorder(mixed_order(len(batch), lengths, ranks, minibatches))
+    return mixed, own
+
+
+def remove_rows(own: KVBatchMeta) -> None:
+    """Take the stored rows out of the queue."""
+    tq.kv_clear(keys=own.keys, partition_id=own.partition_id)
+
+
+def _tag(row: Row, step: int) -> dict[str, Any]:
+    lengths = {"prompt_len": len(row.prompt_ids), "response_len": len(row.response_ids), "seq_len": row.length}
+    return {"status": "success", "is_padding": True, "global_steps": step, **lengths}
+
+
+def _fields(template: dict[str, Any], row: Row, group: str, *, counts: bool) -> dict[str, Any]:
+    """A stored response with every column that the rollouts of this batch have.
+
+    Columns of verl's that mean nothing here take the shape that the response gives them, filled with zeros; what is not
+    per token is copied.
+    """
+    assert row.ref_logprobs is not None
+    prompt, response = torch.tensor(list(row.prompt_ids)), torch.tensor(list(row.response_ids))
+    ids = torch.cat([prompt, response])
+    reference = torch.tensor(list(row.ref_logprobs), dtype=torch.float32)
+    mask = torch.full_like(response, int(counts))
+    per_token = {
+        "prompts": prompt,
+        "responses": response,
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "position_ids": _position_ids(template["position_ids"], ids),
+        "response_mask": mask,
+        "loss_mask": mask,
+        "old_log_probs": reference,
+        "rollout_log_probs": reference,
+        "ref_log_prob": reference,
+        "rollout_is_weights": torch.ones_like(reference),
+        "multi_modal_inputs": {},
+        "uid": group,
+    }
+    sizes = {len(template["responses"]): len(response), len(template["input_ids"]): len(ids)}
+
+    def fill(name: str, value: Any) -> Any:
+        if name in per_token:
+            return per_token[name]
+        if isinstance(value, Tensor) and value.ndim and len(value) in sizes:
+            return value.new_zeros((sizes[len(value)], *value.shape[1:]))
+        return value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+    fields = {name: fill(name, value) for name, value in template.items()}
+    fields[IS_REHEARSAL] = torch.ones(1, dtype=torch.int64)
+    return fields
+
+
+def _position_ids(template: Tensor, ids: Tensor) -> Tensor:
+    """0, 1, 2 …, with the leading dimensions that verl's rows have (multimodal models repeat them)."""
+    positions = compute_position_id_with_mask(torch.ones_like(ids)[None])[0].to(template.dtype)
+    return positions.expand(*template.shape[:-1], -1).clone()

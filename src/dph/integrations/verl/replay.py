@@ -1,0 +1,64 @@
+# pyright: reportMissingImports=false
+"""verl's replay buffer with DAPO's group filter on what could be judged."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import transfer_queue as tq
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from dph.integrations.verl.judged import is_scored, reward_info
+
+
+def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | None:
+    """The value that all judged responses of a group share, or None where they differ.
+
+    A group without any judged response counts as constant (NaN): it teaches nothing.
+    """
+    values = {float(info[metric]) for info in infos if is_scored(dict(info))}
+    if len(values) > 1:
+        return None
+    return values.pop() if values else float("nan")
+
+
+class JudgedReplayBuffer(ReplayBuffer):
+    """Drops groups whose judged responses are all correct or all wrong; verl would count a failed judging as wrong."""
+
+    @classmethod
+    def build(cls, config: Any, metric: str | None, refill: Callable[[int], int]) -> "JudgedReplayBuffer":
+        """As verl's trainer makes its own for the synchronous mode."""
+        sampler, data = config.trainer.v1.sampler, config.data
+        exact = metric is not None or bool(sampler.get("sync_refill_failed_groups", False))
+        return cls(
+            trainer_mode="sync",
+            trainer_config=config.trainer.v1.get("sync", {}),
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            refill_fn=refill,
+            filter_groups_metric=metric,
+            train_batch_size=data.train_batch_size,
+            gen_batch_size=1 if exact else (data.get("gen_batch_size", None) or data.train_batch_size),
+            max_inflight_gen_batches=config.algorithm.filter_groups.get("max_inflight_gen_batches", 1) if metric else 1,
+            sync_refill_failed_groups=bool(sampler.get("sync_refill_failed_groups", False)),
+        )
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        """Finished groups without signal, and how many there are of each shared value."""
+        if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
+            return super()._dapo_filtered_keys(partition_id)
+        known = self._dapo_classification_cache[partition_id]
+        finished = self.finished_keys[partition_id]
+        for gone in known.keys() - finished:
+            del known[gone]
+        members: dict[str, list[str]] = {}
+        for key in self.partitions[partition_id]:
+            group = key.split("_")[0]
+            if group in finished and group not in known:
+                members.setdefault(group, []).append(key)
+        for group, keys in members.items():
+            data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
+            known[group] = constant_value(self.filter_groups_metric, [reward_info(x) for x in data["extra_fields"]])
+        filtered = {group: value for group, value in known.items() if value is not None}
+        return set(filtered), Counter(filtered.values())

@@ -1,0 +1,42 @@
+# pyright: reportMissingImports=false
+"""verl's training worker, counting both sets over all ranks before a mini-batch's first forward pass."""
+
+from typing import Any
+
+import torch
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+
+from dph.integrations.verl.loss import COUNTS, count
+from dph.losses import LossCounts
+
+MINIBATCHES = "dph_minibatches"
+"""Number of mini-batches of a step, in the batch's extra information."""
+
+
+class DPHTrainingWorker(TrainingWorker):
+    """Adds the denominators of `dph.losses` to each mini-batch."""
+
+    def train_mini_batch(self, data: Any) -> Any:
+        """verl gives the rows of a mini-batch, stored rows not counted; the number of mini-batches holds anyway."""
+        minibatches = tu.pop(data, key=MINIBATCHES, default=None)
+        if minibatches is not None:
+            tu.pop(data, key="mini_batch_size", default=None)
+            tu.assign_non_tensor(data, num_mini_batch=minibatches)
+        return super().train_mini_batch(data)
+
+    def train_batch(self, data: Any) -> Any:
+        own = count(data)
+        values = [own.exp_tokens, own.pef_tokens, own.exp_sequences, own.pef_sequences]
+        total = torch.tensor(values, dtype=torch.float64, device=self.device_name)
+        torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
+        counts = LossCounts(*total.tolist())
+        fields = (counts.exp_tokens, counts.pef_tokens, counts.exp_sequences, counts.pef_sequences)
+        tu.assign_non_tensor(data, **{COUNTS: fields})
+        return super().train_batch(data)
+
+
+class DPHActorRolloutRefWorker(ActorRolloutRefWorker):
+    """verl's worker with our training worker inside."""
+
+    actor_worker_cls = DPHTrainingWorker

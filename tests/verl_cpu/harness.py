@@ -1,0 +1,184 @@
+"""Test support: a tiny model, a presample run and a launch of verl's trainer with our plug-in on two CPU ranks."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import parity  # noqa: F401  (registers the verifier)
+import torch
+
+from dph.config import (
+    ModelConfig,
+    MonitorConfig,
+    NewModelConfig,
+    PresampleConfig,
+    RehearsalConfig,
+    RolloutConfig,
+    TaskConfig,
+    TrainConfig,
+)
+from dph.integrations.verl.data import convert
+from dph.models.scratch import new_policy
+from dph.stages.presample import presample
+
+HERE = Path(__file__).resolve().parent
+TEXTS = ("ask about 0 1 2 3 4 5 6 7 8 9", "a a b c d e f g z a")
+SIZES = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
+MAX_TOKENS = 8
+
+
+def environment() -> dict[str, str]:
+    """For every process of verl: the CPU registrations, quiet, one thread."""
+    return {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform,verl_cpu_rollout",
+        "PYTHONPATH": str(HERE),
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "RAY_DEDUP_LOGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "HYDRA_FULL_ERROR": "1",
+    }
+
+
+def make_model(path: Path, seed: int = 0) -> Path:
+    """A random word-level Llama whose logits differ by a few nats, with a chat template that adds nothing."""
+    policy = new_policy(SIZES, TEXTS, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            parameter.normal_(1.0 if "norm" in name else 0.0, 0.2, generator=generator)
+    policy.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    policy.save(path)
+    return path
+
+
+def make_launch(folder: Path) -> tuple[Path, Path, Path]:
+    """Model, presample run and verl's Parquet in a folder; returns their paths."""
+    model = make_model(folder / "model")
+    prompts = [f"ask about {i // 10} {i % 10}" for i in range(48)]
+    rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "task": "parity"} for i, text in enumerate(prompts)]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = TaskConfig(name="records", options={"path": str(folder / "train.jsonl")})
+    rollout = RolloutConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)
+    run = presample(
+        PresampleConfig(
+            out=str(folder / "presample"),
+            model=ModelConfig(path=str(model)),
+            task=task,
+            rollout=rollout,
+            threshold=6,
+        )
+    )
+    config = TrainConfig(
+        prompts="explore",
+        model=ModelConfig(path=str(model)),
+        task=task,
+        rollout=RolloutConfig(prompts=4, n=4, max_tokens=MAX_TOKENS, max_prompt_tokens=32),
+        rehearsal=RehearsalConfig(path=str(run), rows=6),
+        monitor=MonitorConfig(split="train", limit=4),
+    )
+    convert(config, folder / "data")
+    return model, run, folder / "data"
+
+
+def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object]:
+    """A launch at the smallest scale: two ranks, 4 prompts × 4 responses, two mini-batches, 6 stored responses."""
+    a = "actor_rollout_ref"
+    return {
+        "trainer.device": "cpu",
+        "trainer.n_gpus_per_node": 2,
+        "trainer.nnodes": 1,
+        f"{a}.model.path": model,
+        f"{a}.model.use_remove_padding": "false",
+        f"{a}.model.enable_gradient_checkpointing": "false",
+        f"+{a}.model.override_config.attn_implementation": "eager",
+        f"{a}.actor.use_torch_compile": "false",
+        f"{a}.actor.fsdp_config.use_torch_compile": "false",
+        f"+{a}.actor.fsdp_config.mixed_precision.param_dtype": "fp32",
+        f"+{a}.actor.fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{a}.ref.fsdp_config.use_torch_compile": "false",
+        f"+{a}.ref.fsdp_config.mixed_precision.param_dtype": "fp32",
+        f"+{a}.ref.fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{a}.actor.optim.lr": 1e-2,
+        f"{a}.actor.ppo_mini_batch_size": 2,
+        f"{a}.actor.ppo_max_token_len_per_gpu": 100,
+        f"{a}.rollout.name": "hf_cpu",
+        f"{a}.rollout.n": 4,
+        f"{a}.rollout.tensor_model_parallel_size": 1,
+        f"{a}.rollout.agent.num_workers": 1,
+        "data.train_files": data / "train.parquet",
+        "data.val_files": data / "val.parquet",
+        "data.train_batch_size": 4,
+        "data.max_prompt_length": 32,
+        "data.max_response_length": MAX_TOKENS,
+        "data.dataloader_num_workers": 0,
+        "data.seed": 1,
+        "reward.num_workers": 1,
+        "+reward.custom_reward_function.reward_kwargs.plugins": f"[{HERE / 'parity.py'}]",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "trainer.logger": "[console,file]",
+        "trainer.val_before_train": "false",
+        "trainer.total_training_steps": 2,
+        "trainer.total_epochs": 9,
+        "trainer.save_freq": -1,
+        "trainer.test_freq": -1,
+        "trainer.project_name": "p",
+        "trainer.experiment_name": "e",
+        "trainer.default_local_dir": out,
+        "dph.rehearsal": run,
+        "dph.rows": 6,
+        "dph.reduction": "per_set",
+        "dph.max_unjudged": 0.5,
+        "ray_kwargs.ray_init.num_cpus": 24,
+        "+ray_kwargs.ray_init.num_gpus": 2,
+        "+ray_kwargs.ray_init.include_dashboard": "false",
+        "+ray_kwargs.ray_init.object_store_memory": 300_000_000,
+    }
+
+
+def train(settings: dict[str, object], folder: Path, timeout: float = 540) -> subprocess.CompletedProcess[str]:
+    """Run `python -m dph.integrations.verl` and wait for it; its output is also in folder/output.txt."""
+    temporary = tempfile.mkdtemp(prefix="r", dir="/tmp")  # Ray's sockets need a short path
+    words = [f"{name}={value}" for name, value in settings.items()]
+    words += [f"+ray_kwargs.ray_init._temp_dir={temporary}", f"hydra.run.dir={folder}"]
+    metrics = folder / "metrics.jsonl"
+    try:
+        done = subprocess.run(
+            ["nice", sys.executable, "-m", "dph.integrations.verl", *words],
+            env={**environment(), "VERL_FILE_LOGGER_PATH": str(metrics)},
+            cwd=folder,
+            timeout=timeout,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    (folder / "output.txt").write_text(done.stdout)
+    return done
+
+
+def metrics_of(folder: Path) -> dict[int, dict[str, float]]:
+    """Metrics by step, from verl's file logger."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["data"] for row in rows}
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights of all ranks' shards in verl's checkpoint, joined."""
+    paths = sorted(folder.glob("model_world_size_*_rank_*.pt"), key=lambda p: int(re.findall(r"\d+", p.name)[-1]))
+    shards = [torch.load(path, weights_only=False) for path in paths]
+    return {
+        name: torch.cat([getattr(shard[name], "_local_tensor", shard[name]) for shard in shards]) for name in shards[0]
+    }

@@ -1,0 +1,29 @@
+"""Test support: a verifier whose verdict a random model meets about half the time, and whose judging can fail."""
+
+from dph.types import Outcome, Verdict
+from dph.verifiers.protocol import register_verifier
+
+
+class Parity:
+    """Correct iff the number of letters "a" is even; a response that starts with "z" cannot be judged."""
+
+    def __init__(self, **_):
+        pass
+
+    def verify(self, items):
+        return [self._judge(response) for _, response in items]
+
+    def check(self, problems):
+        return {}
+
+    def close(self):
+        pass
+
+    def _judge(self, response):
+        if response.startswith("z"):
+            return Verdict(Outcome.INFRA_ERROR, 0.0, "the judge is out")
+        even = response.count("a") % 2 == 0
+        return Verdict(Outcome.CORRECT if even else Outcome.WRONG, float(even))
+
+
+register_verifier("parity")(Parity)
