@@ -14,7 +14,10 @@ from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal import reference_logprobs
 from dph.samplers import hf as module
+from dph.samplers import plain_decode, shared_decode
 from dph.samplers.hf import HFSampler, draw
+from dph.samplers.plain_decode import PlainDecoder
+from dph.samplers.shared_decode import SharedDecoder, why_not_shared
 from dph.seeding import derive_key
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
@@ -28,6 +31,14 @@ EXACT = 1e-5
 
 def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
     return HFSampler(policy, rows).sample(prompts, params, keys)
+
+
+@pytest.fixture(params=["shared", "plain"])
+def decoder(request, monkeypatch):
+    """Both ways to decode: prompts held once a group, and copied for each response."""
+    if request.param == "plain":
+        monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
+    return SharedDecoder if request.param == "shared" else PlainDecoder
 
 
 def tokens(groups):
@@ -45,7 +56,7 @@ def assert_logprobs_are_the_trainers(policy, groups, prompts, temperature):
 
 
 @pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.8), (1.5, 0.5)])
-def test_logprobs_are_the_trainers_untruncated_at_the_temperature(temperature, top_p):
+def test_logprobs_are_the_trainers_untruncated_at_the_temperature(temperature, top_p, decoder):
     policy = tiny_policy()
     groups = sample(policy, SamplingParams(5, temperature, top_p, 12))
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, temperature)
@@ -64,7 +75,7 @@ def test_every_architecture_samples_what_it_trains(name):
 # Layout -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_response_does_not_depend_on_the_batch_it_shares(monkeypatch):
+def test_a_response_does_not_depend_on_the_batch_it_shares(monkeypatch, decoder):
     policy, params = tiny_policy(), SamplingParams(6, 1.0, 1.0, 14)
     whole = sample(policy, params)
     for rows in (1, 6, 13, 1000):
@@ -81,18 +92,98 @@ def test_a_response_does_not_depend_on_the_batch_it_shares(monkeypatch):
     for share in (0.0, 1.1):  # never, and after every finished row
         monkeypatch.setattr(module, "_COMPACT_BELOW", share)
         assert tokens(sample(policy, params)) == tokens(whole)
-    monkeypatch.setattr(module, "_GROW_TOKENS", 1)
+    for place in (plain_decode, shared_decode):
+        monkeypatch.setattr(place, "_GROW_TOKENS", 1)
+    assert tokens(sample(policy, params)) == tokens(whole)
+    monkeypatch.setattr(shared_decode, "_PREFILL_TOKENS", 8)
     assert tokens(sample(policy, params)) == tokens(whole)
 
 
-def test_finished_rows_leave_the_batch(monkeypatch):
+def test_finished_rows_leave_the_batch(monkeypatch, decoder):
     policy = tiny_policy()
-    sizes, select = [], module._Running.select
-    monkeypatch.setattr(module._Running, "select", lambda self, keep: sizes.append(len(keep)) or select(self, keep))
+    sizes, select = [], decoder.select
+    monkeypatch.setattr(decoder, "select", lambda self, keep: sizes.append(len(keep)) or select(self, keep))
     groups = sample(policy, SamplingParams(8, 1.0, 1.0, 30))
     lengths = Counter(len(row) for group in tokens(groups) for row in group)
     assert sizes == sorted(sizes, reverse=True) and len(sizes) >= 3 and len(lengths) >= 5
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
+
+
+def test_a_prompt_is_handed_out_as_soon_as_its_last_response_has_ended():
+    policy, params = tiny_policy(), SamplingParams(4, 1.0, 1.0, 30)
+    whole = sample(policy, params)
+    streamed = list(HFSampler(policy).stream(PROMPTS, params, KEYS))
+    assert sorted(index for index, _ in streamed) == list(range(len(PROMPTS)))
+    assert tokens(group for _, group in streamed) == [tokens(whole)[index] for index, _ in streamed]
+    lengths = [max(len(completion.token_ids) for completion in group) for _, group in streamed]
+    assert lengths == sorted(lengths) and len(set(lengths)) >= 3
+
+
+# Shared prompts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
+    """Groups that shrink unevenly, down to groups that are gone."""
+    policy, generator = tiny_policy(), torch.Generator().manual_seed(seed)
+    with torch.inference_mode():
+        pair = SharedDecoder(policy, PROMPTS, 4), PlainDecoder(policy, PROMPTS, 4)
+        for _ in range(12):
+            torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=0, atol=EXACT)
+            keep = (torch.rand(len(pair[0].logits), generator=generator) < 0.85).nonzero().squeeze(1)
+            chosen = torch.randint(3, 18, (len(keep),), generator=generator)
+            for one in pair:
+                one.select(keep)
+                one.step(chosen)
+        assert 0 < len(keep) < 12
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_models_that_cannot_share_prompts_are_told_from_those_that_can(name):
+    expected = {"falcon_h1": "without a plain cache", "gemma2": "only 4 tokens", "mistral": "only 4 tokens"}
+    reason = why_not_shared(architecture(name, vocab_size=18))
+    assert expected.get(name, "") in reason and bool(reason) == bool(expected.get(name))
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
+def test_only_within_its_window_and_without_capped_scores_a_model_shares_prompts(name, monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, name, {**ARCHITECTURES[name], "sliding_window": 10})
+    policy, made = architecture(name, vocab_size=18), []
+    monkeypatch.setattr(module, "SharedDecoder", lambda *args: made.append(args) or SharedDecoder(*args))
+    assert why_not_shared(policy) == {"mistral": "", "gemma2": "_Unsupported: softcap"}[name]
+    for max_tokens, shared in ((7, name == "mistral"), (8, False)):  # 10 tokens, as many as the window, and one more
+        groups = sample(policy, SamplingParams(6, max_tokens=max_tokens), [[4, 5, 6]], [1])
+        assert max(len(row) for row in tokens(groups)[0]) == max_tokens
+        assert_logprobs_are_the_trainers(policy, groups, [[4, 5, 6]], 1.0)
+        assert bool(made) is shared
+        made.clear()
+
+
+def test_a_model_whose_shared_logits_are_wrong_decodes_plainly(monkeypatch, capsys):
+    policy, params = tiny_policy(), SamplingParams(3, max_tokens=8)
+    expected = tokens(sample(policy, params))
+    attend = SharedDecoder.attend
+    monkeypatch.setattr(SharedDecoder, "attend", lambda *args: 1.1 * attend(*args))
+    assert "differently" in why_not_shared(policy)
+    assert tokens(sample(policy, params)) == expected
+    assert "a copy of the prompt for each response" in capsys.readouterr().err
+
+
+def test_sampling_in_bf16_is_near_what_is_trained():
+    """bfloat16 has 8 bits: a few roundings of 2⁻⁹ of logits of about 10, mean over tokens well below one of them."""
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    groups = sample(policy, SamplingParams(4, max_tokens=12))
+    rows = [
+        Row(prompt, completion.token_ids, completion.logprobs)
+        for prompt, group in zip(PROMPTS, groups, strict=True)
+        for completion in group
+    ]
+    trained = reference_logprobs(policy, rows, 1.0, 10_000)
+    sampled, trained = (list(itertools.chain(*values)) for values in ([row.old_logprobs for row in rows], trained))
+    differences = [abs(a - b) for a, b in zip(sampled, trained, strict=True)]
+    assert sum(differences) / len(differences) < 0.05
 
 
 def test_equal_prompts_with_other_keys_and_equal_keys_with_other_prompts():

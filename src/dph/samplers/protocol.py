@@ -1,7 +1,7 @@
 """What a sampler is."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from dph.types import Completion, SamplingParams
 
@@ -23,3 +23,24 @@ class Sampler(Protocol):
             For each prompt its responses, in the order of the prompts.
         """
         ...
+
+
+@runtime_checkable
+class StreamingSampler(Protocol):
+    """A sampler that hands out each prompt's responses when they are complete, so that judging need not wait."""
+
+    def stream(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """As Sampler.sample: yields (index of the prompt, its responses), in any order, each prompt once."""
+        ...
+
+
+def stream(
+    sampler: Sampler, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+) -> Iterator[tuple[int, list[Completion]]]:
+    """(index, responses) of each prompt as soon as the sampler has them, at the latest when all are there."""
+    if isinstance(sampler, StreamingSampler):
+        yield from sampler.stream(prompts, params, keys)
+    else:
+        yield from enumerate(sampler.sample(prompts, params, keys))
