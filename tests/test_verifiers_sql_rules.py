@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from dph.types import Outcome, Problem
 from dph.verifiers.sql import SqlVerifier
-from dph.verifiers.sql_compare import permuted_equal, results_equal, set_equal, strict_equal
+from dph.verifiers.sql_compare import permuted_equal, set_equal, strict_equal
 from dph.verifiers.sql_extract import extract_sql
-from dph.verifiers.sql_rules import get_rule, orders_its_rows
+from dph.verifiers.sql_gold import orders_its_rows
+from dph.verifiers.sql_rules import Options, get_rule
 
+PLAIN = Options()
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 
@@ -62,20 +64,21 @@ def test_only_the_outermost_order_by_orders(sql: str, expected: bool):
 
 def test_spiders_rule_searches_the_whole_text_for_order_by():
     spider = get_rule("spider")
-    assert spider.ordered("SELECT a FROM (SELECT a FROM t ORDER BY a)")
-    assert not spider.ordered("SELECT a FROM t ORDER  BY a")
-    assert not get_rule("paper").ordered("SELECT a FROM t ORDER BY a")
+    assert spider.orders("SELECT a FROM (SELECT a FROM t ORDER BY a)", PLAIN)
+    assert not spider.orders("SELECT a FROM t ORDER  BY a", PLAIN)
+    assert not get_rule("paper").orders("SELECT a FROM t ORDER BY a", PLAIN)
 
 
 def test_preparation_of_queries():
     spider = get_rule("spider")
     written = "SELECT DISTINCT count(distinct a) FROM t WHERE b > = 'distinct' AND c = value ; DROP TABLE t"
-    prepared = " ".join(spider.prepare_prediction(written).split())
-    assert prepared == "SELECT count( a) FROM t WHERE b >= 'distinct' AND c = 1"
-    assert "value" in spider.prepare_gold(written)
-    assert get_rule("paper").prepare_gold("SELECT YEAR(CURDATE())") == "SELECT 2020"
-    assert get_rule("paper").prepare_prediction("a > = 1 AND distinct") == "a >= 1 AND distinct"
-    assert get_rule("strict").prepare_prediction(written) == written
+    prepared = " ".join(spider.prepare_prediction(written, PLAIN).split())
+    assert prepared == "SELECT count( a) FROM t WHERE b >= 'distinct' AND c = 1 ;"
+    assert "value" in spider.prepare_gold(written, PLAIN)
+    assert "DROP" in spider.prepare_prediction(written, Options(keep_distinct=True))
+    assert get_rule("paper").prepare_gold("SELECT YEAR(CURDATE())", PLAIN) == "SELECT 2020"
+    assert get_rule("paper").prepare_prediction("a > = 1 AND distinct", PLAIN) == "a >= 1 AND distinct"
+    assert get_rule("strict").prepare_prediction(written, PLAIN) == written
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_preparation_of_queries():
 )
 def test_rules_on_small_results(gold, predicted, strict: bool, bird: bool, spider: bool):
     assert strict_equal(gold, predicted, False) is strict
-    assert set_equal(gold, predicted, False) is bird
+    assert set_equal(gold, predicted) is bird
     assert permuted_equal(gold, predicted, False) is spider
 
 
@@ -110,11 +113,11 @@ def test_the_official_quick_rejection_is_reproduced():
 
 
 def test_empty_results():
-    assert results_equal("strict", [], [], (1, 1), False)
-    assert not results_equal("strict", [], [], (1, 2), False)
-    assert results_equal("bird", [], [], (1, 2), False)
-    assert results_equal("spider", [], [], (1, 2), True)
-    assert not results_equal("spider", [], [("a",)], (1, 1), False)
+    assert get_rule("strict").equal([], [], (1, 1), False, PLAIN)
+    assert not get_rule("strict").equal([], [], (1, 2), False, PLAIN)
+    assert get_rule("bird").equal([], [], (1, 2), False, PLAIN)
+    assert get_rule("spider").equal([], [], (1, 2), True, PLAIN)
+    assert not get_rule("spider").equal([], [("a",)], (1, 1), False, PLAIN)
 
 
 cells = st.sampled_from([None, 0, 1, 2, "a", "b", "1"])

@@ -1,26 +1,23 @@
 """The SQL verifier: a response is correct iff its query gives the gold query's result on the problem's database."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import register_verifier
-from dph.verifiers.sandbox import Request, WorkerPool, read_reply
-from dph.verifiers.sql_extract import extract_sql
-from dph.verifiers.sql_rules import get_rule
+from dph.verifiers.sandbox import Reply, Request, WorkerPool, read_reply
+from dph.verifiers.sql_files import DatabaseFiles, Databases, MissingDatabase
+from dph.verifiers.sql_gold import GoldFlag, tie_probes
+from dph.verifiers.sql_rewards import REWARDS, RewardName, calls_with_sql
+from dph.verifiers.sql_rules import Columns, Options, get_rule
 
-Reward = Literal["binary", "arctic"]
+Answer = Literal["block", "whole"]
 
-_GRACE = 1.0  # seconds that a worker may take beyond its own limit before it is killed
+_GRACE = 0.3  # seconds that a worker may take beyond its own limit before it is killed
 _CHAIN = 8  # predictions for one gold that one worker takes in a row
-_REWARDS: dict[str, dict[Outcome, float]] = {
-    "binary": {Outcome.CORRECT: 1.0},
-    "arctic": {Outcome.CORRECT: 1.0, Outcome.WRONG: 0.1},
-}
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
 
 
@@ -28,8 +25,7 @@ _BROKEN = ("file is not a database", "database disk image is malformed", "unable
 class _Query:
     """One judgement to make; also the key under which it is remembered."""
 
-    uri: str
-    stamp: str
+    databases: Databases
     gold: str
     predicted: str
 
@@ -37,44 +33,64 @@ class _Query:
 class SqlVerifier:
     """Judges SQL by execution, in killable worker processes.
 
-    `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written.
-    Results of gold queries and verdicts are remembered, under the file's size and time of change.
+    `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written; where
+    `Problem.meta["suite"]` lists further ones, the results must be equal on all of them. Results of gold queries and
+    verdicts are remembered by the content of the databases.
     """
 
     def __init__(
         self,
         *,
         comparator: str = "strict",
+        keep_distinct: bool = False,
+        columns: Columns = "fixed",
+        tolerance: float = Options().tolerance,
         workers: int = 1,
         timeout: float = 5.0,
         gold_timeout: float = 30.0,
-        max_rows: int = 100_000,
+        max_rows: int = 1_000_000,
         max_bytes: int = 64 << 20,
         memory_mb: int = 1024,
-        reward: Reward = "binary",
+        reward: RewardName = "binary",
+        answer: Answer = "block",
         unterminated: bool = False,
         cache_size: int = 65_536,
     ) -> None:
-        """comparator: strict, bird, spider or paper (see sql_compare); workers: processes; timeout, gold_timeout:
-        seconds for a predicted and a gold query; max_rows, max_bytes: largest result; memory_mb: of a worker;
-        reward: "binary" 1 or 0, "arctic" 1, 0.1 for a wrong result, 0 for none; unterminated: accept a last code block
-        that was never closed; cache_size: verdicts remembered. Raises UserError for an impossible value.
+        """Arguments:
+            comparator: strict, bird, spider, paper or paper_bird (see sql_rules).
+            keep_distinct, columns, tolerance: options of the comparator (see sql_rules.Options).
+            workers: processes.
+            timeout, gold_timeout: seconds for a predicted and for a gold query on one database.
+            max_rows, max_bytes: largest result; memory_mb: of a worker.
+            reward: binary, arctic, paper or soft_f1 (see sql_rewards).
+            answer: a response's SQL is its last ```sql block, or the whole of it.
+            unterminated: accept a last block that was never closed.
+            cache_size: verdicts remembered.
+        Raises:
+            UserError: for an impossible value.
         """
-        if reward not in _REWARDS:
-            raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(_REWARDS)}")
+        if reward not in REWARDS:
+            raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(REWARDS)}")
+        if answer not in ("block", "whole"):
+            raise UserError(f"the SQL verifier's option answer must be block or whole, not {answer!r}")
         numbers = dict(workers=workers, timeout=timeout, gold_timeout=gold_timeout, max_rows=max_rows,
                        max_bytes=max_bytes, memory_mb=memory_mb)  # fmt: skip
         for name, value in numbers.items():
             if value <= 0:
                 raise UserError(f"the SQL verifier's option {name} must be positive, not {value}")
         self._rule = get_rule(comparator)
-        self._rewards = _REWARDS[reward]
+        self._options = Options(keep_distinct, columns, tolerance)
+        self._rule.check(self._options)
+        self._reward = REWARDS[reward]
         self._timeout = timeout
         self._gold_timeout = gold_timeout
+        self._whole = answer == "whole"
         self._unterminated = unterminated
+        self._files = DatabaseFiles()
         self._verdicts = LRU(cache_size)
+        settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
-        self._pool = WorkerPool("dph.verifiers.sql_worker", limits, workers)
+        self._pool = WorkerPool("dph.verifiers.sql_worker", settings | limits, workers)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; equal queries of one problem run once.
@@ -82,48 +98,73 @@ class SqlVerifier:
         Outcomes: no_answer without an SQL block; error for SQL that fails, does anything but read, or gives too much;
         timeout; gold_error where the gold itself fails; infra_error where two workers were lost.
         """
-        files = _Files()
+        files = self._files.batch()
         verdicts: list[Verdict | None] = []
         waiting: dict[_Query, list[int]] = {}
         for index, (problem, response) in enumerate(items):
-            sql = extract_sql(response, unterminated=self._unterminated)
-            uri, stamp = files.locate(problem)
-            if not stamp:
-                verdicts.append(self._verdict(Outcome.GOLD_ERROR, f"no database file at {problem.meta['db']}"))
-            elif sql is None:
-                verdicts.append(self._verdict(Outcome.NO_ANSWER, "no SQL block"))
-            else:
-                query = _Query(uri, stamp, str(problem.answer), sql)
-                verdicts.append(self._verdicts.get(query))
-                if verdicts[-1] is None:
-                    waiting.setdefault(query, []).append(index)
+            sql = self._extract(response)
+            try:
+                databases = files.databases(problem)
+            except MissingDatabase as error:
+                verdicts.append(self._verdict(Outcome.GOLD_ERROR, str(error)))
+                continue
+            if sql is None:
+                verdicts.append(self._verdict(Outcome.NO_ANSWER, "no SQL"))
+                continue
+            query = _Query(databases, str(problem.answer), sql)
+            verdicts.append(self._verdicts.get(query))
+            if verdicts[-1] is None:
+                waiting.setdefault(query, []).append(index)
         for query, verdict in self._judge(list(waiting)):
             if verdict.outcome is not Outcome.INFRA_ERROR:
                 self._verdicts.put(query, verdict)
             for index in waiting[query]:
                 verdicts[index] = verdict
-        return [verdict for verdict in verdicts if verdict is not None]
+        judged = [verdict for verdict in verdicts if verdict is not None]
+        if not self._reward.tool_bonus:
+            return judged
+        return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Run every gold query once; the ids of problems whose gold fails, with the reason.
 
         Raises UserError where a problem names no database, or one that is missing or no SQLite database.
         """
-        files = _Files()
-        requests = []
-        for problem in problems:
-            uri, stamp = files.locate(problem)
-            if not stamp:
-                raise UserError(f"problem {problem.id!r}: no database file at {problem.meta['db']}")
-            requests.append([self._request(uri, stamp, str(problem.answer))])
         failures = {}
-        for problem, [reply] in zip(problems, self._pool.run(requests), strict=True):
+        for problem, reply in self._run_golds(problems):
             outcome, detail = read_reply(reply)
             if any(sign in detail for sign in _BROKEN):
                 raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
             if outcome is not Outcome.CORRECT:
                 failures[problem.id] = detail
         return failures
+
+    def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:
+        """What makes the gold results of problems doubtful judges, on their own database: id → flags, where any.
+
+        Only for the outermost query: a tie at the LIMIT of a subquery is not seen. Golds that fail have no flags.
+        Raises UserError as `check` does.
+        """
+        flags: dict[str, list[GoldFlag]] = {}
+        doubtful: list[tuple[Problem, tuple[str, str]]] = []
+        for problem, reply in self._run_golds(problems):
+            if reply.value.get("outcome") != Outcome.CORRECT:
+                continue
+            if not reply.value["rows"]:
+                flags[problem.id] = [GoldFlag.EMPTY]
+                continue
+            gold = self._rule.prepare_gold(str(problem.answer), self._options)
+            if (probes := tie_probes(gold, reply.value["columns"])) is not None:
+                doubtful.append((problem, probes))
+        files = self._files.batch()
+        requests = [[self._request(files.databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
+        for (problem, _), [reply] in zip(doubtful, self._pool.run(requests), strict=True):
+            same = reply.value.get("same")
+            if same == "no":
+                flags[problem.id] = [GoldFlag.LIMIT_TIES]
+            elif same == "bag" and self._rule.orders(str(problem.answer), self._options):
+                flags[problem.id] = [GoldFlag.ORDER_TIES]
+        return flags
 
     def close(self) -> None:
         self._pool.close()
@@ -134,63 +175,61 @@ class SqlVerifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _extract(self, response: str) -> str | None:
+        if self._whole:
+            return response if response.strip() else None
+        return self._rule.extract(response, unterminated=self._unterminated)
+
+    def _run_golds(self, problems: Sequence[Problem]) -> list[tuple[Problem, Reply]]:
+        files = self._files.batch()
+        requests = []
+        for problem in problems:
+            try:
+                requests.append([self._request(files.databases(problem), str(problem.answer))])
+            except MissingDatabase as error:
+                raise UserError(f"problem {problem.id!r}: {error}") from error
+        return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run(requests), strict=True)]
+
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         chains: list[list[_Query]] = []
-        open_chain: dict[tuple[str, str], list[_Query]] = {}
+        open_chain: dict[tuple[Databases, str], list[_Query]] = {}
         for query in queries:
-            key = (query.uri, query.gold)
+            key = (query.databases, query.gold)
             if key not in open_chain or len(open_chain[key]) == _CHAIN:
                 open_chain[key] = []
                 chains.append(open_chain[key])
             open_chain[key].append(query)
-        replies = self._pool.run([[self._request(q.uri, q.stamp, q.gold, q.predicted) for q in c] for c in chains])
+        replies = self._pool.run([[self._request(q.databases, q.gold, q.predicted) for q in c] for c in chains])
         return [
-            (query, self._verdict(*read_reply(reply)))
+            (query, self._verdict(*read_reply(reply), reply.value.get("credit")))
             for chain, answers in zip(chains, replies, strict=True)
             for query, reply in zip(chain, answers, strict=True)
         ]
 
-    def _request(self, uri: str, stamp: str, gold: str, predicted: str | None = None) -> Request:
+    def _request(
+        self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
+    ) -> Request:
         payload: dict[str, Any] = {
-            "uri": uri,
-            "stamp": stamp,
-            "gold": self._rule.prepare_gold(gold),
+            "databases": databases,
+            "gold": self._rule.prepare_gold(gold, self._options),
             "gold_timeout": self._gold_timeout,
             "timeout": self._timeout,
             "grace": _GRACE,
         }
         if predicted is not None:
-            payload |= {
-                "predicted": self._rule.prepare_prediction(predicted),
-                "comparator": self._rule.name,
-                "ordered": self._rule.ordered(gold),
-            }
+            payload["predicted"] = self._rule.prepare_prediction(predicted, self._options)
+            payload["ordered"] = self._rule.orders(gold, self._options)
+        if probes:
+            payload["probes"] = probes
         return Request(payload, self._timeout + _GRACE)
 
-    def _verdict(self, outcome: Outcome, detail: str) -> Verdict:
-        return Verdict(outcome, self._rewards.get(outcome, 0.0), detail)
+    def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
+        return Verdict(outcome, self._reward.value(outcome, credit), detail)
 
-
-class _Files:
-    """Database files of one batch: each is looked at once."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, str]] = {}
-
-    def locate(self, problem: Problem) -> tuple[str, str]:
-        """(URI, stamp of size and time of change) of the problem's database; the stamp is empty without a file."""
-        path = problem.meta.get("db")
-        if not isinstance(path, str):
-            raise UserError(f"problem {problem.id!r} is judged as SQL but its meta has no database path under 'db'")
-        if path not in self._seen:
-            file = Path(path).absolute()
-            try:
-                status = file.stat()
-                stamp = f"{status.st_size}-{status.st_mtime_ns}" if file.is_file() else ""
-            except OSError:
-                stamp = ""
-            self._seen[path] = (f"{file.as_uri()}?mode=ro&immutable=1", stamp)
-        return self._seen[path]
+    def _with_bonus(self, verdict: Verdict, response: str) -> Verdict:
+        if not verdict.scored or not calls_with_sql(response):
+            return verdict
+        return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
 
 
 register_verifier("sql")(SqlVerifier)

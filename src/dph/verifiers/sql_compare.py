@@ -1,15 +1,16 @@
-"""Decides whether two query results are equal, under four rules. Standard library only: worker processes load this.
+"""Decides whether two query results are equal. Standard library only: worker processes load this.
 
-strict   rows as a bag, in order where the gold orders its rows; columns in order; numbers to a relative 1e-9
-bird     BIRD's official rule: the sets of rows are equal
-spider   Spider's official rule: some permutation of the columns makes the rows equal as a bag, or as a list where the
-         gold orders them
-paper    the rule of the paper's authors: Spider's, but order is never enforced
+strict_equal    rows as a bag, in order where the gold orders its rows; numbers to a relative tolerance; columns in the
+                gold's order, or in any
+set_equal       BIRD's official rule: the sets of rows are equal
+permuted_equal  Spider's official rule: some permutation of the columns makes the rows equal as a bag, or as a list
+                where the gold orders them
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 Row = tuple[Any, ...]
@@ -24,16 +25,16 @@ def _is_number(cell: object) -> bool:
     return isinstance(cell, int | float)
 
 
-def _close_cells(a: object, b: object) -> bool:
+def _close_cells(a: object, b: object, tolerance: float) -> bool:
     if a == b:
         return True
-    if not (_is_number(a) and _is_number(b)) or not (isinstance(a, float) or isinstance(b, float)):
+    if not (tolerance and _is_number(a) and _is_number(b) and (isinstance(a, float) or isinstance(b, float))):
         return False
-    return math.isclose(a, b, rel_tol=RELATIVE_TOLERANCE, abs_tol=_ABSOLUTE_TOLERANCE)  # type: ignore[arg-type]
+    return math.isclose(a, b, rel_tol=tolerance, abs_tol=_ABSOLUTE_TOLERANCE)  # type: ignore[arg-type]
 
 
-def _close_rows(a: Row, b: Row) -> bool:
-    return len(a) == len(b) and all(map(_close_cells, a, b))
+def _close_rows(a: Row, b: Row, tolerance: float) -> bool:
+    return len(a) == len(b) and all(_close_cells(x, y, tolerance) for x, y in zip(a, b, strict=True))
 
 
 def _split(row: Row) -> tuple[Row, Row]:
@@ -41,7 +42,7 @@ def _split(row: Row) -> tuple[Row, Row]:
     return tuple("#" if _is_number(c) else (type(c).__name__, c) for c in row), tuple(filter(_is_number, row))
 
 
-def _close_bags(left: list[Row], right: list[Row]) -> bool:
+def _close_bags(left: list[Row], right: list[Row], tolerance: float) -> bool:
     """Match rows one to one within the tolerance; only called with what is left after exact matching.
 
     Rows are grouped by their text cells and sorted by their numbers, so that the first candidate nearly always fits.
@@ -52,7 +53,7 @@ def _close_bags(left: list[Row], right: list[Row]) -> bool:
     for row in sorted(left, key=lambda r: _split(r)[1]):
         candidates = groups.get(_split(row)[0], [])
         for index, candidate in enumerate(candidates):
-            if _close_rows(row, candidate):
+            if _close_rows(row, candidate, tolerance):
                 del candidates[index]
                 break
         else:
@@ -60,22 +61,39 @@ def _close_bags(left: list[Row], right: list[Row]) -> bool:
     return True
 
 
-def strict_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
-    """Equality as a list (ordered) or as a bag; duplicates count, columns must stand in the gold's order."""
+def strict_equal(
+    gold: Rows,
+    predicted: Rows,
+    ordered: bool,
+    *,
+    tolerance: float = RELATIVE_TOLERANCE,
+    free_columns: bool = False,
+) -> bool:
+    """Equality as a list (ordered) or as a bag; duplicates count, and so does the number of columns.
+
+    With free_columns some permutation of the predicted columns, the same for all rows, must make the results equal.
+    """
+    same = partial(_same_rows, ordered=ordered, tolerance=tolerance)
+    if not free_columns or not gold or len(gold) != len(predicted):
+        return same(gold, predicted)
+    return len(gold[0]) == len(predicted[0]) and _match_columns(_columns(gold), _columns(predicted), [], same)
+
+
+def _same_rows(gold: Rows, predicted: Rows, ordered: bool, tolerance: float) -> bool:
     if len(gold) != len(predicted):
         return False
     if ordered:
-        return all(map(_close_rows, gold, predicted))
+        return all(_close_rows(a, b, tolerance) for a, b in zip(gold, predicted, strict=True))
     left = Counter(gold)
     left.subtract(Counter(predicted))
     if not any(left.values()):
         return True
     missing = [row for row, count in left.items() for _ in range(count)]
     surplus = [row for row, count in left.items() for _ in range(-count)]
-    return _close_bags(missing, surplus)
+    return _close_bags(missing, surplus, tolerance)
 
 
-def set_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
+def set_equal(gold: Rows, predicted: Rows) -> bool:
     """BIRD: equality of the sets of rows; order and duplicates are ignored, 1 == 1.0, no tolerance."""
     return set(gold) == set(predicted)
 
@@ -97,38 +115,37 @@ def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
     quick_gold, quick_predicted = list(map(_cells_sorted, gold)), list(map(_cells_sorted, predicted))
     if quick_gold != quick_predicted if ordered else set(quick_gold) != set(quick_predicted):
         return False
-    view: Callable[[Any], Any] = list if ordered else Counter
-    return _match_columns(list(zip(*gold, strict=True)), list(zip(*predicted, strict=True)), [], view)
+    same = _lists_equal if ordered else _bags_equal
+    return _match_columns(_columns(gold), _columns(predicted), [], same)
 
 
-def _match_columns(gold: list[Row], predicted: list[Row], chosen: list[int], view: Callable[[Any], Any]) -> bool:
-    """Extend a choice of predicted columns for the first gold columns, as long as the rows so far agree."""
+def _lists_equal(gold: Rows, predicted: Rows) -> bool:
+    return gold == predicted
+
+
+def _bags_equal(gold: Rows, predicted: Rows) -> bool:
+    return Counter(gold) == Counter(predicted)
+
+
+def _columns(rows: Rows) -> list[Row]:
+    return list(zip(*rows, strict=True))
+
+
+def _match_columns(
+    gold: list[Row], predicted: list[Row], chosen: list[int], same: Callable[[Rows, Rows], bool]
+) -> bool:
+    """Extend a choice of predicted columns for the first gold columns, as long as the rows so far are the same."""
     width = len(chosen)
     if width == len(gold):
         return True
-    target = view(zip(*gold[: width + 1], strict=True))
+    target = list(zip(*gold[: width + 1], strict=True))
     tried: set[Row] = set()
     for index, column in enumerate(predicted):
         if index in chosen or column in tried:  # equal columns are interchangeable
             continue
         tried.add(column)
         candidate = [*chosen, index]
-        rows = zip(*(predicted[i] for i in candidate), strict=True)
-        if view(rows) == target and _match_columns(gold, predicted, candidate, view):
+        rows = list(zip(*(predicted[i] for i in candidate), strict=True))
+        if same(target, rows) and _match_columns(gold, predicted, candidate, same):
             return True
     return False
-
-
-def results_equal(comparator: str, gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool) -> bool:
-    """Compare under a rule by name. widths: columns of both results, known even where there are no rows."""
-    if comparator == "strict" and widths[0] != widths[1]:
-        return False
-    return _EQUAL[comparator](gold, predicted, ordered)
-
-
-_EQUAL: dict[str, Callable[[Rows, Rows, bool], bool]] = {
-    "strict": strict_equal,
-    "bird": set_equal,
-    "spider": permuted_equal,
-    "paper": permuted_equal,
-}

@@ -1,23 +1,81 @@
-"""Finds the SQL in a response."""
+"""Finds the SQL in a response. Every function takes time proportional to the response, whatever it holds."""
 
 import re
 
 _OPENING = re.compile(r"```[ \t]*sql\b", re.IGNORECASE)
+_LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
+_MARK = re.compile(r"""```|['"`]|--|/\*""")
+_END_OF_COMMENT = re.compile(r"```|\n")
+# What the authors' client takes out before anything else, and what their server takes for a block.
+_PAPER_TEMPLATE = "```sql\n-- Your SQL query\n```\n"
+_PAPER_OPENING = re.compile(r"```sql[ \t]*[\r\n]", re.IGNORECASE)
+_PAPER_CLOSING = re.compile(r"[\r\n][ \t]*```")
+_NO_BREAK = re.compile(r"[^\r\n]")
 
 
 def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     """The content of the last ```sql fence, stripped; None where there is none or it is empty.
 
-    The language tag may be in any case and the block may stand on one line. The last opening fence decides: a response
-    that was cut off inside its last block has no answer, unless `unterminated` accepts the open block.
+    The language tag may be in any case and the block may stand on one line. A fence at the start of a line always ends
+    a block; one in the middle of a line does unless it stands in a literal, a quoted name or a block comment, so that
+    SELECT '```' is read as it is meant. The last block decides: a response that was cut off inside it has no answer,
+    unless `unterminated` accepts the open block.
     """
-    start = None
-    for match in _OPENING.finditer(response):
-        start = match.end()
-    if start is None:
+    start, end = None, None
+    opening = _OPENING.search(response)
+    while opening:
+        start = opening.end()
+        end = _closing(response, start)
+        if end is None:
+            break
+        # A fence that opens another block closes this one, which was left open.
+        opening = _OPENING.match(response, end) or _OPENING.search(response, end + 3)
+    if start is None or (end is None and not unterminated):
         return None
-    end = response.find("```", start)
-    if end < 0 and not unterminated:
-        return None
-    sql = response[start : end if end >= 0 else None].strip()
-    return sql or None
+    return response[start:end].strip() or None
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Where the fence stands that closes a block whose content begins at `start`; None without one."""
+    own_line = _LINE_FENCE.search(text, start)
+    limit = own_line.end() if own_line else len(text)
+    never_closed: set[str] = set()
+    position = start
+    while mark := _MARK.search(text, position, limit):
+        opened = mark.group()
+        if opened == "```":
+            return mark.start()
+        position = mark.end()
+        if opened == "--":  # the apostrophes of a comment open nothing, but a fence may end it
+            end = _END_OF_COMMENT.search(text, position, limit)
+            position = end.start() if end else limit
+        elif opened not in never_closed:
+            closer = "*/" if opened == "/*" else opened
+            end_of_piece = text.find(closer, position, limit)
+            if end_of_piece < 0:
+                never_closed.add(opened)
+            else:
+                position = end_of_piece + len(closer)
+    return own_line.end() if own_line else None
+
+
+def extract_sql_paper(response: str, *, unterminated: bool = False) -> str | None:
+    """The block as the authors' code finds it, which may be empty; None without one.
+
+    A line break must follow the opening and precede the closing fence, the first such closing ends a block even inside
+    a literal, and the template of their prompt is taken out beforehand. `unterminated` makes no difference.
+    """
+    text = response.replace(_PAPER_TEMPLATE, "")
+    found = None
+    opening = _PAPER_OPENING.search(text)
+    while opening:
+        start = opening.end()
+        content = _NO_BREAK.search(text, start)
+        after_breaks = content.start() if content else len(text)
+        # Empty lines belong to the opening, unless a closing fence directly after them is the only one there is.
+        closing = _PAPER_CLOSING.search(text, after_breaks) or _PAPER_CLOSING.search(text, start)
+        if closing is None:
+            break
+        found = text[start : max(start, closing.start())].strip()
+        opening = _PAPER_OPENING.search(text, closing.end())
+    return found

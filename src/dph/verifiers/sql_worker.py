@@ -12,13 +12,16 @@ from functools import partial
 from typing import Any
 
 from dph.verifiers.lru import LRU
-from dph.verifiers.sql_compare import Row, results_equal
+from dph.verifiers.sql_compare import Row, set_equal, strict_equal
+from dph.verifiers.sql_credit import CREDITS
+from dph.verifiers.sql_rules import Options, Rule, get_rule
 from dph.verifiers.worker_loop import Message, limit_cpu, send, serve
 
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
+_CHUNK = 500  # rows fetched between two looks at their size
 _STEPS = 1000  # virtual-machine steps between two looks at the clock
-_CONNECTIONS = 64  # open databases a worker
+_CONNECTIONS = 128  # open databases a worker; a test suite has about 35 to a database
 _GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps
 
 
@@ -49,7 +52,13 @@ def _authorize(action: int, _table: str | None, name: str | None, *_: Any) -> in
 class SqlWorker:
     """State of one worker process: open databases and results of gold queries."""
 
-    def __init__(self, max_rows: int, max_bytes: int, memory_mb: int) -> None:
+    def __init__(
+        self, rule: Rule, options: Options, credit: str = "", *, max_rows: int, max_bytes: int, memory_mb: int
+    ) -> None:
+        """credit: name of the score that results which are not equal get besides (see sql_credit); empty for none."""
+        self._rule = rule
+        self._options = options
+        self._credit = CREDITS[credit] if credit else None
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._memory_mb = memory_mb
@@ -58,40 +67,67 @@ class SqlWorker:
         self._deadline = 0.0
 
     def handle(self, request: Message) -> Message:
-        """Judge request["predicted"], or only run the gold where there is none."""
-        gold = self._gold(request)
+        """Judge request["predicted"] on each of the databases, run request["probes"], or else only run the gold."""
+        if "probes" in request:
+            return self._probe(request)
+        answer: Message = {"outcome": "correct", "detail": ""}
+        for uri, stamp in request["databases"]:
+            answer = self._judge(request, uri, stamp)
+            if answer["outcome"] != "correct":
+                break
+        return answer
+
+    def _judge(self, request: Message, uri: str, stamp: str) -> Message:
+        gold = self._gold(request, uri, stamp)
         if gold.failure:
             return {"outcome": "gold_error", "detail": gold.detail}
         if "predicted" not in request:
-            return {"outcome": "correct", "detail": gold.shape}
-        result = self._execute(request, request["predicted"], request["timeout"])
+            return {"outcome": "correct", "detail": gold.shape, "rows": len(gold.rows), "columns": gold.width}
+        result = self._execute(uri, stamp, request["predicted"], request["timeout"])
         if result.failure:
             return {"outcome": result.failure, "detail": result.detail}
         widths = (gold.width, result.width)
-        if results_equal(request["comparator"], gold.rows, result.rows, widths, request["ordered"]):
-            return {"outcome": "correct", "detail": ""}
-        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"}
+        equal = self._rule.equal(gold.rows, result.rows, widths, request["ordered"], self._options)
+        credit = {"credit": self._credit(gold.rows, result.rows, equal)} if self._credit else {}
+        if equal:
+            return {"outcome": "correct", "detail": ""} | credit
+        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | credit
 
-    def _gold(self, request: Message) -> Result:
-        key = (request["uri"], request["stamp"], request["gold"])
-        gold = self._golds.get(key)
+    def _probe(self, request: Message) -> Message:
+        """Whether two queries give the same rows: "list", "bag" (in another order), "no", or "" where one fails."""
+        [uri, stamp] = request["databases"][0]
+        results = []
+        for sql in request["probes"]:
+            send({"extend": request["gold_timeout"] + request["grace"]})
+            results.append(self._execute(uri, stamp, sql, request["gold_timeout"]))
+        first, second = results
+        if first.failure or second.failure:
+            same = ""
+        elif first.rows == second.rows:
+            same = "list"
+        else:
+            as_bags = set_equal if self._rule.distinct else partial(strict_equal, ordered=False)
+            same = "bag" if as_bags(first.rows, second.rows) else "no"
+        return {"outcome": "correct", "detail": "", "same": same}
+
+    def _gold(self, request: Message, uri: str, stamp: str) -> Result:
+        """The gold's result, remembered by the content of the database."""
+        gold = self._golds.get((stamp, request["gold"]))
         if gold is None:
             send({"extend": request["gold_timeout"] + request["grace"]})
-            gold = self._execute(request, request["gold"], request["gold_timeout"])
-            self._golds.put(key, gold, 1 + len(gold.rows) * gold.width)
-            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
+            gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
+            self._golds.put((stamp, request["gold"]), gold, 1 + len(gold.rows) * gold.width)
+        send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
         return gold
 
-    def _execute(self, request: Message, sql: str, timeout: float) -> Result:
+    def _execute(self, uri: str, stamp: str, sql: str, timeout: float) -> Result:
         limit_cpu(timeout)
         self._deadline = time.monotonic() + timeout
         try:
-            connection = self._connect(request["uri"], request["stamp"])
-            cursor = connection.execute(sql)
-            if cursor.description is None:
-                return Result(failure="error", detail="no query: the statement returns no columns")
-            rows = self._fetch(cursor)
-            return Result(rows, len(cursor.description))
+            cursor = self._connect(uri, stamp).execute(sql)
+            if cursor.description is None:  # all that would change anything has been refused: there is no statement
+                return Result() if self._rule.nothing_is_empty else Result(failure="error", detail="no statement")
+            return Result(self._fetch(cursor), len(cursor.description))
         except _TooLarge as error:
             return Result(failure="error", detail=str(error))
         except MemoryError:
@@ -102,11 +138,16 @@ class SqlWorker:
             return Result(failure="error", detail=f"{type(error).__name__}: {error}"[:300])
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[Row, ...]:
-        rows: list[Row] = []
+        """All rows, or the distinct ones where the rule looks at nothing else."""
+        rows: dict[Row, None] | list[Row] = {} if self._rule.distinct else []
         size = 0
         try:
-            while chunk := cursor.fetchmany(500):
-                rows += chunk
+            while chunk := cursor.fetchmany(_CHUNK):
+                if isinstance(rows, dict):
+                    chunk = [row for row in dict.fromkeys(chunk) if row not in rows]
+                    rows.update(dict.fromkeys(chunk))
+                else:
+                    rows += chunk
                 size += sum(len(c) if isinstance(c, str | bytes) else 8 for row in chunk for c in row)
                 if len(rows) > self._max_rows:
                     raise _TooLarge(f"more than {self._max_rows} rows")
@@ -121,8 +162,8 @@ class SqlWorker:
         connection = self._connections.get((uri, stamp))
         if connection is None:
             connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            # Bytes that are not UTF-8 survive as surrogates: they compare and never raise.
-            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            if self._rule.text != "strict":
+                connection.text_factory = partial(str, encoding="utf-8", errors=self._rule.text)
             connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA hard_heap_limit = {(self._memory_mb << 20) // 2}")
@@ -139,6 +180,6 @@ class SqlWorker:
         return time.monotonic() >= self._deadline
 
 
-def main(max_rows: int, max_bytes: int, memory_mb: int) -> None:
+def main(rule: str, options: Message, credit: str, **limits: int) -> None:
     """Entry point of the process."""
-    serve(SqlWorker(max_rows, max_bytes, memory_mb).handle, memory_mb)
+    serve(SqlWorker(get_rule(rule), Options(**options), credit, **limits).handle, limits["memory_mb"])

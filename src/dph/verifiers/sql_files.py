@@ -1,0 +1,81 @@
+"""The database files of SQL problems, known by their content."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from dph.errors import UserError
+from dph.types import Problem
+
+Databases = tuple[tuple[str, str], ...]
+"""(URI, hash of the content) of every database on which a prediction must agree, the problem's own first."""
+
+
+class MissingDatabase(Exception):
+    """A database file that is not there, or cannot be read."""
+
+
+class DatabaseFiles:
+    """Finds and hashes files; one that has neither changed its size nor its time of change is not read again."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[str, tuple[tuple[int, int], str]] = {}
+        self._lock = threading.Lock()
+
+    def batch(self) -> "Batch":
+        """A view for the judging of one batch, which looks at each file once."""
+        return Batch(self)
+
+    def locate(self, path: str) -> tuple[str, str]:
+        """(URI, hash) of a file; the hash is empty where there is none."""
+        file = Path(path).absolute()
+        try:
+            status = file.stat()
+            stamp = (status.st_size, status.st_mtime_ns)
+            with self._lock:
+                known = self._hashes.get(path)
+                if known is None or known[0] != stamp:
+                    with file.open("rb") as stream:
+                        known = (stamp, hashlib.file_digest(stream, "blake2b").hexdigest()[:32])
+                    self._hashes[path] = known
+            digest = known[1]
+        except OSError:
+            digest = ""
+        return f"{file.as_uri()}?mode=ro&immutable=1", digest
+
+
+class Batch:
+    """What `DatabaseFiles.batch` returns."""
+
+    def __init__(self, files: DatabaseFiles) -> None:
+        self._files = files
+        self._seen: dict[str, tuple[str, str]] = {}
+
+    def databases(self, problem: Problem) -> Databases:
+        """The problem's databases, equal ones once.
+
+        Raises UserError where the problem names none, MissingDatabase where there is no such file.
+        """
+        found: dict[str, tuple[str, str]] = {}
+        for path in paths(problem.id, problem.meta):
+            if path not in self._seen:
+                self._seen[path] = self._files.locate(path)
+            uri, digest = self._seen[path]
+            if not digest:
+                raise MissingDatabase(f"no database file at {path}")
+            found.setdefault(digest, (uri, digest))
+        return tuple(found.values())
+
+
+def paths(problem_id: str, meta: Mapping[str, object]) -> list[str]:
+    """Paths of a problem's databases: meta["db"] and then the list meta["suite"], if it has one.
+
+    Raises UserError where they are not there or of another type.
+    """
+    path, suite = meta.get("db"), meta.get("suite", ())
+    if not isinstance(path, str):
+        raise UserError(f"problem {problem_id!r} is judged as SQL but its meta has no database path under 'db'")
+    if not isinstance(suite, list | tuple) or not all(isinstance(file, str) for file in suite):
+        raise UserError(f"problem {problem_id!r}: its meta has under 'suite' no list of database paths")
+    return [path, *suite]
