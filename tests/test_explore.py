@@ -1,5 +1,6 @@
 """The exploration side of a step, with scripted verdicts in place of a model."""
 
+import itertools
 import threading
 from dataclasses import replace
 
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
 from dph.distributed import World
 from dph.explore import Explorer, group_rows, is_informative, overlong_penalty
-from dph.rollouts import Prompted
+from dph.rollouts import Prompted, sample_groups
 from dph.seeding import EpochOrder, derive_key
 from dph.stages.train import mix
-from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 SCRIPT = {
@@ -223,3 +224,49 @@ def test_mixing_loses_nothing_and_spreads_both_sets_evenly(groups, stored, parts
     assert sum(exp) == 2 * groups and max(exp) - min(exp) <= 2
     assert sum(pef) == stored and max(pef) - min(pef) <= 1
     assert sorted(id(row) for part in found for row in part if row.is_rehearsal) == sorted(map(id, rows))
+
+
+# Judging while sampling ---------------------------------------------------------------------------------------------
+
+
+class Streaming(Script):
+    """Hands out the prompts backwards, and after the first one waits until that one has been judged."""
+
+    def __init__(self):
+        super().__init__()
+        self.judged, self.batches = threading.Event(), []
+
+    def stream(self, prompts, params, keys):
+        groups = self.sample(prompts, params, keys)
+        yield len(prompts) - 1, groups[-1]
+        assert self.judged.wait(20), "nothing was judged while others were being sampled"
+        yield from reversed(list(enumerate(groups[:-1])))
+
+    def verify(self, items):
+        self.batches.append([problem.id for problem, _ in items])
+        verdicts = super().verify(items)
+        self.judged.set()
+        return verdicts
+
+
+def groups_of(fake):
+    items = [Prompted(Problem(name, "", "", "exact"), [1], draw) for draw, name in enumerate(SCRIPT)]
+    return sample_groups(fake, fake, fake, items, SamplingParams(3), 5, "test")
+
+
+def test_responses_are_judged_while_others_are_sampled_and_come_back_in_order():
+    fake = Streaming()
+    assert groups_of(fake) == groups_of(Script())
+    assert fake.batches[0] == ["p6"] * 3 and sorted(itertools.chain(*fake.batches)) == sorted([*SCRIPT] * 3)
+
+
+@pytest.mark.parametrize("broken", ["verify", "sample"])
+def test_what_fails_in_judging_or_sampling_fails_in_the_caller(broken, monkeypatch):
+    def fail(*_):
+        raise OSError("no disk")
+
+    fake = Script()
+    monkeypatch.setattr(fake, broken, fail)
+    with pytest.raises(OSError, match="no disk"):
+        groups_of(fake)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dph-judging")]

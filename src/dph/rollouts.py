@@ -1,15 +1,17 @@
 """Sampling and judging: from problems to groups of rollouts. Every stage that generates uses this one path."""
 
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.progress import say
-from dph.samplers.protocol import Sampler
+from dph.samplers.protocol import Sampler, stream
 from dph.seeding import derive_key
-from dph.types import Group, Problem, Rollout, SamplingParams, Verdict
+from dph.types import Completion, Group, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
 
 
@@ -76,20 +78,50 @@ def sample_groups(
     """Draw `params.n` responses for each problem and judge them.
 
     The randomness of a response is keyed by (seed, purpose, draw, problem id, sample index) and by nothing else.
+    Responses are judged in a thread while others are still being generated.
     """
     keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
-    drawn = sampler.sample([item.prompt_ids for item in items], params, keys)
-    texts = [[policy.decode(completion.token_ids) for completion in group] for group in drawn]
-    pairs = [(item.problem, text) for item, group in zip(items, texts, strict=True) for text in group]
-    verdicts = iter(verifiers.verify(pairs))
+    drawn: dict[int, tuple[list[Completion], list[str]]] = {}
+    with _Judging(verifiers) as judging:
+        for index, completions in stream(sampler, [item.prompt_ids for item in items], params, keys):
+            texts = [policy.decode(completion.token_ids) for completion in completions]
+            drawn[index] = completions, texts
+            judging.add(index, items[index].problem, texts)
+        verdicts = judging.verdicts()
     return [
-        Group(
-            item.problem,
-            item.prompt_ids,
-            [Rollout(c, text, next(verdicts)) for c, text in zip(completions, group_texts, strict=True)],
-        )
-        for item, completions, group_texts in zip(items, drawn, texts, strict=True)
+        Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))
+        for index, item in enumerate(items)
     ]
+
+
+class _Judging:
+    """Judges in a thread of its own. What came in while it was judging is judged together next."""
+
+    def __init__(self, verifiers: _Verifies) -> None:
+        self._verifiers, self._thread = verifiers, ThreadPoolExecutor(1, "dph-judging")
+        self._waiting: deque[tuple[int, Problem, list[str]]] = deque()
+        self._parts: list[Future[dict[int, list[Verdict]]]] = []
+
+    def __enter__(self) -> "_Judging":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def add(self, index: int, problem: Problem, texts: list[str]) -> None:
+        """Hand in the responses to a problem."""
+        self._waiting.append((index, problem, texts))
+        self._parts.append(self._thread.submit(self._judge_waiting))
+
+    def verdicts(self) -> dict[int, list[Verdict]]:
+        """Wait for all of them; by the index that was given with the responses."""
+        return {index: verdicts for part in self._parts for index, verdicts in part.result().items()}
+
+    def _judge_waiting(self) -> dict[int, list[Verdict]]:
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        pairs = [(problem, text) for _, problem, texts in taken for text in texts]
+        verdicts = iter(self._verifiers.verify(pairs) if pairs else [])
+        return {index: [next(verdicts) for _ in texts] for index, _, texts in taken}
 
 
 def greedy(params: SamplingParams) -> SamplingParams:
