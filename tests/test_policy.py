@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from dph.config import ModelConfig
 from dph.errors import UserError
-from dph.models import policy as module
+from dph.models import logprobs as module
 from dph.models.batch import collate, microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import torch
 
 from dph.errors import UserError
-from dph.models.batch import Row, collate, microbatches
+from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.seeding import EpochOrder
 
@@ -105,8 +105,8 @@ def reference_logprobs(policy: Policy, rows: Sequence[Row], temperature: float, 
     """log π of every response token of rows under a policy, by the trainer's own forward pass."""
     results: dict[int, list[float]] = {}
     index = {id(row): position for position, row in enumerate(rows)}
-    for part in microbatches(rows, token_budget):
-        logprobs, _ = policy.logprobs(collate(part, policy.device), temperature)
+    for part, batch in policy.microbatches(rows, token_budget):
+        logprobs, _ = policy.logprobs(batch, temperature)
         for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
             results[index[id(row)]] = values[: len(row.response_ids)]
     return [results[position] for position in range(len(rows))]

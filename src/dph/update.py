@@ -18,7 +18,7 @@ from dph.losses import (
     rehearsal_diagnostics,
     rehearsal_divergence,
 )
-from dph.models.batch import Row, collate, microbatches
+from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.optim import Optimizer
 from dph.progress import say
@@ -115,8 +115,7 @@ class Updater:
         sums: dict[str, Tensor] = {}
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         entropy_mode = "gradient" if config.loss.entropy_coef else "value"
-        for part in microbatches(rows, self._budget):
-            batch = collate(part, self._policy.device)
+        for _, batch in self._policy.microbatches(rows, self._budget):
             logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
             loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
             loss.backward()

@@ -1,4 +1,4 @@
-"""From rollouts to tensors: ragged rows, cut into micro-batches by a token budget, padded and collated."""
+"""From rollouts to tensors: ragged rows, cut into micro-batches by a token budget, padded or packed, and collated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from dph.models.packing import Packed, PrefixLayout, group_by_prompt, pack, packed_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows padded to a common length: prompt and response together, padding on the right.
+    """B rows with up to T response tokens each, K response tokens in all.
 
-    B rows, L tokens in the longest row, T tokens in the longest response.
+    The model's inputs are either padded, one row each, [B, L], or packed, [1, N] (see `dph.models.packing`); U of
+    their tokens predict the K response tokens.
     """
 
     input_ids: Tensor
-    """int64 [B, L]"""
-    lengths: Tensor
-    """int64 [B]: tokens of each row that are not padding."""
-    prompt_lengths: Tensor
-    """int64 [B]"""
+    """int64 [B, L], padding on the right, or [1, N]"""
+    position_ids: Tensor | None
+    """int64 [1, N]; None where rows are padded."""
+    layout: PrefixLayout | None
+    """Which packed tokens attend to which; None where rows are padded."""
+    sources: Tensor
+    """int64 [U]: places in the flattened inputs of the tokens that something is predicted from."""
+    states: Tensor
+    """int64 [K]: by which of these each response token is predicted, row by row."""
     response_ids: Tensor
     """int64 [B, T]; padding is 0."""
     present: Tensor
@@ -58,12 +65,15 @@ class Batch:
     """bool [B]"""
 
 
-def microbatches(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
-    """Cut rows into micro-batches of at most `token_budget` padded tokens each.
+def microbatches(rows: Sequence[Row], token_budget: int, *, shared: bool = False) -> list[list[Row]]:
+    """Cut rows into micro-batches of at most `token_budget` tokens each, as the model sees them.
 
-    Rows of like length go together, so that little is padded; a row longer than the budget goes alone. Which rows
-    share a micro-batch has no influence on the loss (its denominators are those of the whole mini-batch).
+    Padded, rows of like length go together, so that little is padded; packed (`shared`), rows of one prompt go
+    together as far as the budget allows. A row longer than the budget goes alone. Which rows share a micro-batch has
+    no influence on the loss (its denominators are those of the whole mini-batch).
     """
+    if shared:
+        return _packed_microbatches(rows, token_budget)
     batches: list[list[Row]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * batches[-1][0].length <= token_budget:
@@ -73,6 +83,38 @@ def microbatches(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
     return batches
 
 
+def _packed_microbatches(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
+    sized = []
+    for indices in group_by_prompt(rows):
+        group = [rows[index] for index in indices]
+        sized += [(packed_tokens(part), part) for part in _pieces(group, token_budget)]
+    batches: list[list[Row]] = []
+    room = 0
+    for tokens, part in sorted(sized, key=lambda pair: pair[0], reverse=True):
+        if tokens <= room:
+            batches[-1] += part
+            room -= tokens
+        else:
+            batches.append(list(part))
+            room = token_budget - tokens
+    return batches
+
+
+def _pieces(group: list[Row], token_budget: int) -> list[list[Row]]:
+    """Rows of one prompt whole, or cut into pieces within the budget, which each hold the prompt again."""
+    if packed_tokens(group) <= token_budget:
+        return [group]
+    pieces: list[list[Row]] = []
+    room = 0
+    for row in group:
+        if not pieces or len(row.response_ids) > room:
+            pieces.append([])
+            room = token_budget - len(row.prompt_ids)
+        pieces[-1].append(row)
+        room -= len(row.response_ids)
+    return pieces
+
+
 def _padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
     out = torch.zeros(len(values), width, dtype=dtype)
     for index, row in enumerate(values):
@@ -80,19 +122,34 @@ def _padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -
     return out
 
 
-def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> Batch:
-    """Pad rows and turn them into tensors."""
+def _padded_inputs(rows: Sequence[Row], present: Tensor) -> dict[str, Any]:
+    width = max(row.length for row in rows)
+    index, steps = present.nonzero(as_tuple=True)
+    prompt_lengths = torch.tensor([len(row.prompt_ids) for row in rows])
+    return {
+        "input_ids": _padded([[*row.prompt_ids, *row.response_ids] for row in rows], width, torch.long),
+        "position_ids": None,
+        "layout": None,
+        "sources": index * width + prompt_lengths[index] - 1 + steps,
+        "states": torch.arange(len(index)),
+    }
+
+
+def _packed_inputs(rows: Sequence[Row]) -> dict[str, Any]:
+    packed = pack(rows)
+    return {item.name: getattr(packed, item.name) for item in fields(Packed)}
+
+
+def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False) -> Batch:
+    """Turn rows into tensors, padded or (`shared`) packed so that common beginnings stand once."""
     if not rows:
         raise ValueError("cannot collate an empty batch")
-    width = max(row.length for row in rows)
     steps = max(len(row.response_ids) for row in rows)
     response_lengths = torch.tensor([len(row.response_ids) for row in rows])
     present = torch.arange(steps)[None] < response_lengths[:, None]
     has_ref = any(row.ref_logprobs is not None for row in rows)
     batch = Batch(
-        input_ids=_padded([[*row.prompt_ids, *row.response_ids] for row in rows], width, torch.long),
-        lengths=torch.tensor([row.length for row in rows]),
-        prompt_lengths=torch.tensor([len(row.prompt_ids) for row in rows]),
+        **(_packed_inputs(rows) if shared else _padded_inputs(rows, present)),
         response_ids=_padded([row.response_ids for row in rows], steps, torch.long),
         present=present,
         response_mask=present * torch.tensor([row.weight for row in rows])[:, None],

@@ -4,44 +4,47 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig
 from dph.errors import UserError
-from dph.models.batch import Batch
+from dph.models.batch import Batch, Row, collate, microbatches
+from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
+from dph.models.packing import group_by_prompt
+from dph.models.prefix import shared_attention
+from dph.models.sharing import Sharing, examine
+from dph.progress import say
 from dph.types import Message
-
-Entropy = Literal["none", "value", "gradient"]
-
-_LOGIT_ELEMENTS_AT_ONCE = 1 << 25
-"""Logits held at once; more response tokens than fit are taken in chunks that are recomputed in the backward pass."""
 
 _LOGIT_TRANSFORMS = (
     *("final_logit_softcapping", "logits_scaling", "logit_scale"),
     *("lm_head_multiplier", "output_multiplier"),
 )
-"""Settings of models that change logits after the output embedding; such models take the plain full-logits path."""
+"""Settings of models that change logits after the output embedding; of such models all logits are alive at once."""
 
 
 class Policy:
     """A causal language model and its tokenizer on one device."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32") -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32", shared_prefix: bool = True) -> None:
         """
         Args:
             model: a transformers causal language model, possibly wrapped by peft.
             tokenizer: its tokenizer; it must have an EOS token.
             precision: "fp32", or "bf16" for autocast.
+            shared_prefix: compute what rows of one prompt have in common once, where the model allows it.
         """
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
+        self.shared_prefix = shared_prefix
+        self._sharing: Sharing | None = None
+        self._told = False
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = eos if isinstance(eos, (list, tuple)) else [eos]
         self.eos_ids = frozenset([int(i) for i in ids if i is not None] + [int(tokenizer.eos_token_id)])
@@ -74,7 +77,7 @@ class Policy:
         if config.lora_rank:
             model = _add_adapters(model, config, seed)
         model.to(device)  # type: ignore[arg-type]
-        return cls(model, tokenizer, precision=config.precision)
+        return cls(model, tokenizer, precision=config.precision, shared_prefix=config.shared_prefix)
 
     # Text ------------------------------------------------------------------------------------------------------
 
@@ -113,12 +116,37 @@ class Policy:
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
+    def microbatches(self, rows: Sequence[Row], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
+        """Rows in micro-batches of at most `token_budget` tokens, collated: packed where that saves tokens and the
+        model allows it, else padded."""
+        shared = self.shares(rows)
+        for part in microbatches(rows, token_budget, shared=shared):
+            yield part, collate(part, self.device, shared=shared)
+
+    def shares(self, rows: Sequence[Row]) -> bool:
+        """Whether rows with the same prompt compute it once; says once why not where that was asked for."""
+        if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
+            return False
+        if self._sharing is None:
+            parameter = next(self.model.parameters())
+            with torch.autocast(self.device.type, enabled=False):
+                text = self.model.config.get_text_config()
+                self._sharing = examine(self._predict, text, parameter.device, parameter.dtype)
+        obstacle, window = self._sharing.obstacle, self._sharing.window
+        if obstacle is None and max(row.length for row in rows) > window:
+            obstacle = f"its attention window of {window} tokens is shorter than the sequences"
+        if obstacle is not None and not self._told:
+            self._told = True
+            say(f"prompts are computed anew for each response of this model: {obstacle}")
+        return obstacle is None
+
     def logprobs(
         self, batch: Batch, temperature: float = 1.0, *, entropy: Entropy = "none"
     ) -> tuple[Tensor, Tensor | None]:
         """Log-probability of every response token, log π_θ(y_t | x, y_<t) at a temperature.
 
-        Rows are padded on the right, where a causal model's tokens never look, so no attention mask is needed.
+        Rows are padded on the right, where a causal model's tokens never look, so no attention mask is needed; or they
+        are packed.
 
         Args:
             batch: B rows with up to T response tokens.
@@ -128,23 +156,34 @@ class Policy:
         Returns:
             float32 [B, T], and the same for entropies or None; 0 where a row has no token.
         """
+        targets = batch.response_ids[batch.present]
         with self.autocast(), self._recomputing():
-            rows, steps = batch.present.nonzero(as_tuple=True)
-            positions = batch.prompt_lengths[rows] - 1 + steps
-            targets = batch.response_ids[rows, steps]
-            head = self._plain_head()
+            predicted, head = self._predict(batch), self._plain_head()
             if head is None:
-                logits = self.model(input_ids=batch.input_ids, use_cache=False).logits
-                flat, flat_entropy = _token_logprobs(logits[rows, positions], targets, temperature, entropy)
+                flat, entropies = token_logprobs(predicted, batch.states, targets, temperature, entropy)
             else:
-                decoder = self._causal_lm().get_decoder()
-                output = decoder(input_ids=batch.input_ids, use_cache=False)
-                hidden = output.last_hidden_state[rows, positions]
-                flat, flat_entropy = _chunked_logprobs(head, hidden, targets, temperature, entropy)
-        logprobs = flat.new_zeros(batch.present.shape).index_put((rows, steps), flat)
-        if flat_entropy is None:
-            return logprobs, None
-        return logprobs, flat.new_zeros(batch.present.shape).index_put((rows, steps), flat_entropy)
+                flat, entropies = chunked_logprobs(
+                    head, head.weight.shape[0], predicted, batch.states, targets, temperature, entropy
+                )
+        logprobs = _spread(flat, batch.present)
+        return logprobs, None if entropies is None else _spread(entropies, batch.present)
+
+    def _predict(self, batch: Batch) -> Tensor:
+        """What each source predicts with: its last hidden state [U, H], or its logits [U, V] where the model changes
+        them after the output embedding."""
+        plain = self._plain_head() is not None
+        decoder = self._causal_lm().get_decoder() if plain else self.model
+        more: dict[str, Any] = {}
+        if batch.layout is not None:
+            more = {"position_ids": batch.position_ids, "prefix_layout": batch.layout}
+            if not plain:
+                more["logits_to_keep"] = batch.sources
+        with nullcontext() if batch.layout is None else shared_attention(decoder):
+            output = decoder(input_ids=batch.input_ids, use_cache=False, **more)
+        if plain:
+            return output.last_hidden_state.flatten(0, 1)[batch.sources]
+        logits = output.logits.flatten(0, 1)
+        return logits if "logits_to_keep" in more else logits[batch.sources]
 
     @contextmanager
     def _recomputing(self) -> Iterator[None]:
@@ -222,40 +261,9 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def _chunked_logprobs(
-    head: Any, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of targets [N] from hidden states [N, H], with at most a chunk of logits alive at once."""
-    size = max(1, _LOGIT_ELEMENTS_AT_ONCE // head.weight.shape[0])
-    if hidden.shape[0] <= size:
-        return _token_logprobs(head(hidden), targets, temperature, entropy)
-
-    def piece(part: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
-        return _token_logprobs(head(part), target, temperature, entropy)
-
-    pieces = [
-        checkpoint(piece, part, target, use_reentrant=False)
-        for part, target in zip(hidden.split(size), targets.split(size), strict=True)
-    ]
-    flat = torch.cat([logprobs for logprobs, _ in pieces])
-    return flat, torch.cat([value for _, value in pieces]) if entropy != "none" else None
-
-
-def _token_logprobs(
-    logits: Tensor, targets: Tensor, temperature: float, entropy: Entropy
-) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of targets [N] and entropies [N] under logits [N, V], in fp32."""
-    logits = logits.float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    log_norm = logits.logsumexp(-1)
-    logprobs = logits.gather(-1, targets[:, None]).squeeze(-1) - log_norm
-    if entropy == "none":
-        return logprobs, None
-    if entropy == "value":
-        logits, log_norm = logits.detach(), log_norm.detach()
-    probs = (logits - log_norm[:, None]).exp()
-    return logprobs, log_norm - (probs * logits).sum(-1)
+def _spread(flat: Tensor, present: Tensor) -> Tensor:
+    """Values [K] at the places [B, T] that are present; 0 elsewhere."""
+    return flat.new_zeros(present.shape).index_put((present,), flat)
 
 
 def _load_failure(path: str, error: Exception) -> str:

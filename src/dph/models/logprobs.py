@@ -1,0 +1,97 @@
+"""Log-probabilities and entropies of tokens from hidden states, with at most a chunk of logits alive at once."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+Entropy = Literal["none", "value", "gradient"]
+
+_LOGIT_ELEMENTS_AT_ONCE = 1 << 25
+"""Logits held at once; more hidden states than fit are taken in chunks that are recomputed in the backward pass."""
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    """log softmax(logits)[states, targets], and the entropies of the rows without gradient.
+
+    The backward pass needs the probabilities alone: ∂ log p_t/∂ logits = onehot(t) − p.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, states: Tensor, targets: Tensor, entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        every = logits.log_softmax(-1)
+        logprobs = every[states, targets]
+        probs = every.exp() if entropy else every.exp_()
+        entropies = torch.linalg.vecdot(probs, every).neg_() if entropy else None
+        ctx.save_for_backward(probs, states, targets)
+        if entropies is not None:
+            ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        probs, states, targets = ctx.saved_tensors
+        total = grad.new_zeros(probs.shape[0]).index_add_(0, states, grad)
+        gradient = probs * total.neg()[:, None]
+        return gradient.index_put_((states, targets), grad, accumulate=True), None, None, None
+
+
+def token_logprobs(
+    logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
+) -> tuple[Tensor, Tensor | None]:
+    """Log-probabilities of K tokens under the logits of U states, in fp32.
+
+    Args:
+        logits: [U, V]
+        states: int64 [K], which state predicts each token; several tokens may share one.
+        targets: int64 [K], the tokens.
+        temperature: logits are divided by it.
+        entropy: also return the entropy, in nats, of the distribution that each token is drawn from: as a "value"
+            without gradient, or with "gradient".
+    Returns:
+        [K], and [K] or None.
+    """
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    if entropy != "gradient":
+        logprobs, entropies = _TokenLogprobs.apply(logits, states, targets, entropy == "value")
+    else:
+        every = logits.log_softmax(-1)
+        logprobs, entropies = every[states, targets], -(every.exp() * every).sum(-1)
+    return logprobs, None if entropies is None else entropies[states]
+
+
+def chunked_logprobs(
+    head: Callable[[Tensor], Tensor],
+    vocabulary: int,
+    hidden: Tensor,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropy: Entropy,
+) -> tuple[Tensor, Tensor | None]:
+    """The same from hidden states [U, H] and the output embedding."""
+    size = max(1, _LOGIT_ELEMENTS_AT_ONCE // vocabulary)
+    if hidden.shape[0] <= size:
+        return token_logprobs(head(hidden), states, targets, temperature, entropy)
+
+    def piece(part: Tensor, local: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
+        return token_logprobs(head(part), local, chosen, temperature, entropy)
+
+    order, pieces = [], []
+    for start in range(0, hidden.shape[0], size):
+        inside = ((states >= start) & (states < start + size)).nonzero().squeeze(1)
+        order.append(inside)
+        part = (hidden[start : start + size], states[inside] - start, targets[inside])
+        pieces.append(checkpoint(piece, *part, use_reentrant=False))
+    back = torch.empty_like(states)
+    back[torch.cat(order)] = torch.arange(len(states), device=states.device)
+    logprobs, entropies = zip(*pieces, strict=True)
+    return torch.cat(logprobs)[back], torch.cat(entropies)[back] if entropy != "none" else None

@@ -1,0 +1,213 @@
+"""Rows that share prompts as one flat sequence in which every common beginning stands once.
+
+Rows of one prompt make a group. Its stem is the prompt and whatever all of its responses begin with; what follows in
+each response is a branch (equal responses make one). The last token of a response is left out: nothing is predicted
+from it. Stems come first, then the branches, group by group:
+
+    [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
+
+Everything but attention treats these tokens as so many rows; attention is in `dph.models.prefix`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+_LARGEST_PADDING = 0.75
+"""Sequences attend to themselves in one call where the shortest has at least this share of the longest's length."""
+
+
+class Sequences(Protocol):
+    """What packing reads of a row."""
+
+    @property
+    def prompt_ids(self) -> Sequence[int]: ...
+
+    @property
+    def response_ids(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Sequences of the packed tokens that attend to themselves, causally, padded to one length."""
+
+    start: int
+    shape: tuple[int, int]
+    """Sequences, and tokens of the longest."""
+    index: Tensor | None = None
+    """int64 [sequences · tokens]: places of the tokens among the packed ones; None where they simply follow `start`."""
+    present: Tensor | None = None
+    """int64: where in the padded sequences the tokens are that are not padding; None like `index`."""
+    places: Tensor | None = None
+    """int64: places of those tokens among the packed ones; None like `index`."""
+
+    def to(self, device: torch.device | str) -> "Bucket":
+        if self.index is None or self.present is None or self.places is None:
+            return self
+        moved = (tensor.to(device) for tensor in (self.index, self.present, self.places))
+        return Bucket(self.start, self.shape, *moved)
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """The branches of one group, which all attend to the whole stem."""
+
+    stem: tuple[int, int]
+    """First place and length of the stem."""
+    tokens: tuple[int, int]
+    """First place and length of all branches together."""
+    bucket: Bucket
+    """The branches one by one."""
+
+    def to(self, device: torch.device | str) -> "Branches":
+        return Branches(self.stem, self.tokens, self.bucket.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixLayout:
+    """Which packed tokens attend to which."""
+
+    longest: int
+    """Tokens of the longest row."""
+    buckets: tuple[Bucket, ...]
+    """Every packed token is in exactly one."""
+    branches: tuple[Branches, ...]
+
+    def to(self, device: torch.device | str) -> "PrefixLayout":
+        buckets = tuple(bucket.to(device) for bucket in self.buckets)
+        return PrefixLayout(self.longest, buckets, tuple(group.to(device) for group in self.branches))
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Packed rows: N tokens, U of which predict the K response tokens of all rows."""
+
+    input_ids: Tensor
+    """int64 [1, N]"""
+    position_ids: Tensor
+    """int64 [1, N]: the place of each token in its own row."""
+    sources: Tensor
+    """int64 [U]: places of the tokens that something is predicted from."""
+    states: Tensor
+    """int64 [K]: by which of these each response token is predicted, row by row."""
+    layout: PrefixLayout
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of one prompt."""
+
+    prompt: tuple[int, ...]
+    rows: list[int]
+    responses: list[tuple[int, ...]]
+    """Distinct responses, in the order of their rows."""
+    common: int
+    """Response tokens that belong to the stem."""
+
+    @property
+    def stem(self) -> tuple[int, ...]:
+        inputs = self.common - (len(self.responses) == 1 and self.common > 0)
+        return self.prompt + self.responses[0][:inputs]
+
+    @property
+    def branches(self) -> list[tuple[int, ...]]:
+        return [response[self.common : -1] for response in self.responses]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.stem) + sum(len(branch) for branch in self.branches)
+
+
+def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
+    """Indices of the rows of each prompt, prompts and rows in their order."""
+    known: dict[int, tuple[int, ...]] = {}  # a group's rows usually hold one and the same list
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, row in enumerate(rows):
+        key = known.get(id(row.prompt_ids))
+        if key is None:
+            key = known[id(row.prompt_ids)] = tuple(row.prompt_ids)
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _group(rows: Sequence[Sequences], indices: list[int]) -> _Group:
+    responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
+    first, last = min(responses), max(responses)  # whatever both begin with, all between them begin with
+    agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    common = next(agreed, min(len(first), len(last)))
+    return _Group(tuple(rows[indices[0]].prompt_ids), indices, responses, common)
+
+
+def packed_tokens(rows: Sequence[Sequences]) -> int:
+    """Tokens that the rows have when packed."""
+    return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
+
+
+def pack(rows: Sequence[Sequences]) -> Packed:
+    """Pack rows; see the head of this file."""
+    groups = [_group(rows, indices) for indices in group_by_prompt(rows)]
+    tokens: list[int] = []
+    positions: list[int] = []
+    spans: list[tuple[int, int]] = []
+
+    def place(sequence: Sequence[int], first_position: int) -> int:
+        start = len(tokens)
+        tokens.extend(sequence)
+        positions.extend(range(first_position, first_position + len(sequence)))
+        spans.append((start, len(sequence)))
+        return start
+
+    stems = [place(group.stem, 0) for group in groups]
+    sources: list[list[int]] = [[] for _ in rows]
+    branches = []
+    for group, stem_start in zip(groups, stems, strict=True):
+        stem_length, first = len(group.stem), len(tokens)
+        found = {}
+        for response, branch in zip(group.responses, group.branches, strict=True):
+            start = place(branch, stem_length)
+            place_of = [*range(stem_start, stem_start + stem_length), *range(start, start + len(branch))]
+            before = len(group.prompt) - 1
+            found[response] = place_of[before : before + len(response)]
+        for index in group.rows:
+            sources[index] = found[tuple(rows[index].response_ids)]
+        if len(tokens) > first:
+            own = [span for span in spans[-len(group.branches) :] if span[1]]
+            branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
+    longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
+    count = len(groups)
+    buckets = _buckets(spans[:count]) + _buckets([span for span in spans[count:] if span[1]])
+    every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
+    distinct, states = every.unique(return_inverse=True)
+    return Packed(
+        input_ids=torch.tensor([tokens]),
+        position_ids=torch.tensor([positions]),
+        sources=distinct,
+        states=states,
+        layout=PrefixLayout(longest, tuple(buckets), tuple(branches)),
+    )
+
+
+def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
+    """Sequences (start, length) of like length together."""
+    parts: list[list[tuple[int, int]]] = []
+    for span in sorted(spans, key=lambda span: span[1], reverse=True):
+        if parts and span[1] >= _LARGEST_PADDING * parts[-1][0][1]:
+            parts[-1].append(span)
+        else:
+            parts.append([span])
+    return [_bucket(part) for part in parts]
+
+
+def _bucket(spans: Sequence[tuple[int, int]]) -> Bucket:
+    first, width = spans[0][0], max(length for _, length in spans)
+    shape = (len(spans), width)
+    if all(span == (first + index * width, width) for index, span in enumerate(spans)):
+        return Bucket(first, shape)
+    starts, lengths = (torch.tensor(column)[:, None] for column in zip(*spans, strict=True))
+    steps = torch.arange(width)[None]
+    index = (starts + torch.minimum(steps, lengths - 1)).flatten()  # padding repeats the last token
+    present = (steps < lengths).flatten().nonzero().squeeze(1)
+    return Bucket(first, shape, index, present, index[present])
