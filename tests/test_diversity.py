@@ -22,6 +22,12 @@ def test_no_samples_hold_no_kinds():
     assert expected_distinct([], 32) == 0.0
 
 
+@given(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=8), st.integers(1, 8))
+def test_samples_of_no_kind_are_drawn_and_add_none(kinds: list[str | None], m: int):
+    subsets = list(combinations(kinds, min(m, len(kinds))))
+    assert expected_distinct(kinds, m) == pytest.approx(sum(len(set(s) - {None}) for s in subsets) / len(subsets))
+
+
 def test_overlap_by_hand():
     # Bigrams: {ab, bc}, {ab, bd}, {ab, bc}. Jaccard of the pairs: 1/3, 1, 1/3.
     assert ngram_overlap(["a b c", "a b d", "a b c"], n=2) == pytest.approx((1 / 3 + 1 + 1 / 3) / 3)

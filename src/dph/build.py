@@ -11,6 +11,7 @@ from dph.errors import UserError
 from dph.tasks import Task, load_task
 from dph.types import Problem
 from dph.verifiers import Verifiers
+from dph.verifiers.sql_plan import PlanReader
 
 if TYPE_CHECKING:  # judging needs no torch
     from dph.models.policy import Policy
@@ -73,6 +74,11 @@ def make_verifiers(config: VerifierConfig) -> Verifiers:
     common = {"workers": config.workers, "timeout": config.timeout}
     sql = {**common, "comparator": config.comparator, "reward": config.reward}
     return Verifiers({"sql": sql, "math": common})
+
+
+def make_plan_reader(config: VerifierConfig) -> PlanReader:
+    """What reads execution plans, in as many processes and with the same limit as the verifiers."""
+    return PlanReader(workers=config.workers, timeout=config.timeout)
 
 
 def make_sampler(config: SamplerConfig, policy: "Policy") -> "Sampler":

@@ -20,13 +20,15 @@ from dph.passk import mean_at_k, pass_at_k
 def expected_distinct(kinds: Iterable[Hashable], m: int) -> float:
     """Expected number of distinct kinds among m samples drawn without replacement; of all samples if there are fewer.
 
-    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971).
+    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971). None stands
+    for a sample that is of no kind, such as a response without an answer: it is drawn like any other and adds none.
     """
-    counts = list(Counter(kinds).values())
-    n = sum(counts)
-    if n == 0:
+    counts = Counter(kinds)
+    n = counts.total()
+    del counts[None]
+    if not counts:
         return 0.0
-    return float(pass_at_k(n, counts, min(m, n)).sum())
+    return float(pass_at_k(n, list(counts.values()), min(m, n)).sum())
 
 
 def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.bootstrap import bootstrap_interval
-from dph.build import make_sampler, make_task, make_verifiers, select
+from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select
 from dph.config import EvalConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -21,9 +21,11 @@ from dph.progress import progress, say
 from dph.rollouts import encode_problems, greedy, sample_groups, usable_problems
 from dph.runs import RunDir, write_atomically
 from dph.samplers.protocol import Sampler
+from dph.stages.evaluate_diversity import MEASURES, diversity_of
 from dph.tasks import Task
 from dph.types import Group, Problem, SamplingParams
 from dph.verifiers import Verifiers
+from dph.verifiers.sql_plan import PlanReader
 
 STYLE_SAMPLES = 32
 """Styles are counted in the first so many samples of a problem (paper App. B)."""
@@ -43,6 +45,8 @@ class Scored:
     """The first STYLE_SAMPLES samples by style; empty where the task knows no styles."""
     styles_correct: Counter[str]
     """The correct ones of them by style."""
+    diversity: Mapping[str, float] = field(default_factory=dict)
+    """The measures of `evaluate_diversity`; empty where they were not taken."""
 
 
 def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
@@ -94,6 +98,10 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
         metrics["styles_correct"] = _interval([len(set(item.styles_correct) - {"other"}) for item in scored])
         total = sum((item.styles for item in scored), Counter[str]())
         shares = {name: count / total.total() for name, count in sorted(total.items())}
+    for name in MEASURES:
+        known = [item.diversity[name] for item in scored if name in item.diversity]
+        if known:
+            metrics[name] = _interval(known)
     return {
         "problems": len(scored),
         "samples": n,
@@ -176,7 +184,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []
-    with make_verifiers(config.verifier) as verifiers:
+    with make_verifiers(config.verifier) as verifiers, make_plan_reader(config.verifier) as plans:
         for split in _split_names(config.task.split):
             problems = usable_problems(verifiers, select(task, split, config.task.limit))
             scored, groups = evaluate_split(
@@ -191,6 +199,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
                 with_greedy=config.greedy,
                 label=f"evaluating {split}",
             )
+            scored = _with_diversity(scored, groups, params, plans, f"diversity of {split}")
             splits[split] = summarise(scored, rollout.n)
             problem_rows += [_problem_row(split, item) for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
@@ -204,6 +213,21 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
         shown = {name: f"{value['mean']:.3f}" for name, value in summary["metrics"].items()}
         say(f"{split}: {summary['problems']} problems, " + ", ".join(f"{k} {v}" for k, v in shown.items()))
     return run.path
+
+
+def _with_diversity(
+    scored: Sequence[Scored],
+    groups: Sequence[tuple[Group, Group | None]],
+    params: SamplingParams,
+    plans: PlanReader,
+    label: str,
+) -> list[Scored]:
+    measured = []
+    with progress(label, len(scored)) as shown:
+        for item, (group, _) in zip(scored, groups, strict=True):
+            measured.append(replace(item, diversity=diversity_of(group, params, plans)))
+            shown.advance()
+    return measured
 
 
 def label_of(config: EvalConfig) -> str:
@@ -237,6 +261,7 @@ def _problem_row(split: str, item: Scored) -> dict[str, Any]:
         "greedy": item.greedy,
         "styles": len(item.styles),
         "styles_correct": len(set(item.styles_correct) - {"other"}),
+        **{name: item.diversity.get(name) for name in MEASURES},
     }
 
 
