@@ -10,7 +10,7 @@ from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, 
 from dph.distributed import World
 from dph.optim import Optimizer, learning_rate
 from dph.rehearsal import reference_logprobs
-from dph.update import Updater
+from dph.update import Updater, split_by_gradient
 from helpers import gradient, random_rows, tiny_policy
 
 CASES = {
@@ -180,6 +180,57 @@ def test_rows_without_weight_do_not_count():
     _, without = update(policy, [rows[2:]], config)
     _, weightless = update(policy, [[replace(row, weight=0.0) for row in rows[:2]] + rows[2:]], config)
     same(weightless.gradients[0], without.gradients[0], 2e-6)
+
+
+def without_advantage(rows, above=-math.inf):
+    """The rows, without advantage where it is above a number."""
+    return [replace(row, advantage=0.0) if row.advantage > above else row for row in rows]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("above", [0.0, -math.inf])
+def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypatch, case, above):
+    config = CASES[case]
+    policy, reference = tiny_policy(0), tiny_policy(1)
+    rows = without_advantage(mixed_rows(policy, config), above)
+    found, recorder = update(policy, [rows], settings(config), reference)
+    moving, still = split_by_gradient(rows, config)
+    everything = config.kl != "none" or config.estimator == "definition" or config.entropy_coef > 0
+    assert (not still) is everything and len(moving) + len(still) == len(rows)
+    assert all(row.advantage == 0 and not row.is_rehearsal for row in still)
+    monkeypatch.setattr("dph.update.split_by_gradient", lambda rows, _: (rows, []))
+    expected, whole = update(policy, [rows], settings(config), reference)
+    # the same rows in other micro-batches: fp32 sums in another order
+    assert float((recorder.gradients[0] - whole.gradients[0]).abs().max()) <= 2e-6 * float(
+        whole.gradients[0].abs().max()
+    )
+    assert found == {name: pytest.approx(value, rel=2e-5, abs=2e-6) for name, value in expected.items()}
+
+
+def test_moments_go_on_where_no_row_has_an_advantage():
+    """As they do with a gradient of zeros: the weights move, by the moments of the steps before."""
+    policies = [tiny_policy(), tiny_policy()]
+    config = settings(CASES["grpo"], lr=1e-2)
+    rows = mixed_rows(policies[0], config.loss)
+    optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
+    for policy, optimizer in zip(policies, optimizers, strict=True):
+        update(policy, [rows], config, optimizer=optimizer)
+    before = policies[0].weight_hash()
+    metrics, _ = update(policies[0], [without_advantage(rows)], config, optimizer=optimizers[0])
+    for parameter in optimizers[1].parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizers[1].step()
+    assert metrics["grad_norm"] == 0
+    assert policies[0].weight_hash() == policies[1].weight_hash() != before
+
+
+def test_the_first_minibatch_has_old_logprobs_from_its_own_forward_pass(monkeypatch):
+    policy, config = tiny_policy(), settings(CASES["dph_f"])
+    rows = mixed_rows(policy)
+    calls = []
+    monkeypatch.setattr("dph.update.reference_logprobs", lambda *_: calls.append(1))
+    metrics, _ = update(policy, [rows], config, recompute_old=True)
+    assert not calls and metrics["exp/ratio"] == 1 and metrics["exp/old_kl"] == 0
 
 
 def test_old_logprobs_recomputed_are_those_of_the_policy_before_the_first_step():

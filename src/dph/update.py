@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dph.config import TrainConfig
+from dph.config import LossConfig, TrainConfig
 from dph.distributed import World
 from dph.errors import is_out_of_memory
 from dph.losses import (
@@ -19,6 +19,7 @@ from dph.losses import (
     rehearsal_divergence,
 )
 from dph.models.batch import Row
+from dph.models.packing import group_by_prompt
 from dph.models.policy import Policy
 from dph.optim import Optimizer
 from dph.progress import say
@@ -31,6 +32,28 @@ def count_rows(rows: Sequence[Row]) -> LossCounts:
     exp = [len(row.response_ids) for row in counted if not row.is_rehearsal]
     pef = [len(row.response_ids) for row in counted if row.is_rehearsal]
     return LossCounts(sum(exp), sum(pef), len(exp), len(pef))
+
+
+def split_by_gradient(rows: Sequence[Row], config: LossConfig) -> tuple[list[Row], list[Row]]:
+    """Rows whose prompts have a gradient in this loss, and rows that only the metrics need.
+
+    A rollout without advantage has a gradient through KL, JS by its definition or entropy alone; a row without weight
+    has none, and none of its tokens counts. Prompts are kept whole, as their rows are computed together. If no row has
+    a gradient, one prompt is taken for one that has: its zeros let the optimizer step on with its moments.
+    """
+    everywhere = needs_rollout_ref(config) or bool(config.entropy_coef)
+    counted = [row for row in rows if row.weight > 0]
+
+    def learns(row: Row) -> bool:
+        return bool(config.eta) if row.is_rehearsal else everywhere or row.advantage != 0
+
+    groups = [[counted[index] for index in indices] for indices in group_by_prompt(counted)]
+    moves = [any(learns(row) for row in group) for group in groups]
+    if not any(moves):
+        moves[:1] = [True] * len(moves[:1])
+    moving = [row for group, has in zip(groups, moves, strict=True) if has for row in group]
+    still = [row for group, has in zip(groups, moves, strict=True) if not has for row in group]
+    return moving, still
 
 
 class Updater:
@@ -61,17 +84,19 @@ class Updater:
 
         Args:
             minibatches: this process's rows of each.
-            recompute_old: take log π_old from the policy as it is now instead of from the sampler.
+            recompute_old: take log π_old from the policy as it is now instead of from the sampler. The first
+                mini-batch has it from its own forward pass, as no weight has changed until then.
         Returns:
             Metrics over all mini-batches and processes.
         """
-        prepared = [self._with_reference(self._with_old(rows) if recompute_old else rows) for rows in minibatches]
+        later = [self._with_old(rows) if recompute_old else rows for rows in minibatches[1:]]
+        prepared = [self._with_reference(rows) for rows in [*minibatches[:1], *later]]
         totals: dict[str, float] = {}
         norms, skipped = [], 0
         seen: list[tuple[Tensor, Tensor, Tensor]] = []
         loss = 0.0
-        for rows in prepared:
-            sums, norm = self._step(rows, seen)
+        for index, rows in enumerate(prepared):
+            sums, norm = self._step(rows, recompute_old and index == 0, seen)
             loss += sums.pop("loss", 0.0)
             for name, value in sums.items():
                 totals[name] = totals.get(name, 0.0) + value
@@ -84,13 +109,15 @@ class Updater:
         metrics.update(self._diagnose(seen))
         return metrics
 
-    def _step(self, rows: Sequence[Row], seen: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[dict[str, float], float]:
+    def _step(
+        self, rows: Sequence[Row], on_policy: bool, seen: list[tuple[Tensor, Tensor, Tensor]]
+    ) -> tuple[dict[str, float], float]:
         config = self._config
         own = count_rows(rows)
         fields = {name: float(getattr(own, name)) for name in LossCounts.__dataclass_fields__}
         counts = LossCounts(**self._world.sum_values(fields))
         try:
-            sums = self._accumulate(rows, counts, seen)
+            sums = self._accumulate(rows, counts, on_policy, seen)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or self.reduced_budget:
                 raise
@@ -99,7 +126,7 @@ class Updater:
             self.reduced_budget = max(1, config.optim.tokens_per_microbatch // 2)
             say(f"out of memory: going on with optim.tokens_per_microbatch {self.reduced_budget}")
             self._optimizer.clear()
-            sums = self._accumulate(rows, counts, seen)
+            sums = self._accumulate(rows, counts, on_policy, seen)
         self._world.sum_gradients(self._optimizer.parameters)
         norm = self._optimizer.step()
         names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
@@ -107,23 +134,31 @@ class Updater:
         return reduced, norm
 
     def _accumulate(
-        self, rows: Sequence[Row], counts: LossCounts, seen: list[tuple[Tensor, Tensor, Tensor]]
+        self, rows: Sequence[Row], counts: LossCounts, on_policy: bool, seen: list[tuple[Tensor, Tensor, Tensor]]
     ) -> dict[str, Tensor]:
         """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics. `seen` grows
-        by what the diagnosis of the step needs, unless this fails."""
+        by what the diagnosis of the step needs, unless this fails.
+
+        on_policy: the policy is the one whose log-probabilities are to count as log π_old.
+        """
         config = self._config
         sums: dict[str, Tensor] = {}
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         entropy_mode = "gradient" if config.loss.entropy_coef else "value"
-        for _, batch in self._policy.microbatches(rows, self._budget):
-            logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
-            loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
-            loss.backward()
-            for name, value in parts.items():
-                sums[name] = sums[name] + value if name in sums else value
-            if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
-                mask = batch.response_mask * batch.is_rehearsal[:, None]
-                found.append((logprobs.detach(), batch.ref_logprobs, mask))
+        for part, learns in zip(split_by_gradient(rows, config.loss), (True, False), strict=True):
+            for _, batch in self._policy.microbatches(part, self._budget):
+                with torch.set_grad_enabled(learns):
+                    logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
+                    if on_policy:
+                        batch = replace(batch, old_logprobs=logprobs.detach())
+                    loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
+                if learns:
+                    loss.backward()
+                for name, value in parts.items():
+                    sums[name] = sums[name] + value if name in sums else value
+                if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
+                    mask = batch.response_mask * batch.is_rehearsal[:, None]
+                    found.append((logprobs.detach(), batch.ref_logprobs, mask))
         seen += found
         return sums
 
