@@ -9,6 +9,7 @@ from dph.cache import cache_folder
 from dph.config import DemoConfig
 from dph.errors import UserError
 from dph.jobs import Job, run_jobs
+from dph.locks import waiting_for
 from dph.progress import say
 from dph.settings import preset_names, to_toml
 from dph.stages.report import report
@@ -48,7 +49,7 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     def words(stage: str, *more: str) -> tuple[str, ...]:
         return (stage, "--preset", WORLD, *more, *(_SMOKE[stage] if config.smoke else ()), "--resume")
 
-    planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs)]
+    planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs, out=base)]
     shared = ("--model.path", model, "--seed", seed)
     planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
     planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
@@ -77,12 +78,27 @@ def demo(config: DemoConfig) -> Path:
     started = time.monotonic()
     out = Path(config.out)
     base = out / "base" if config.smoke else cache_folder() / "base" / _fingerprint()
-    run_jobs(jobs(config, base), out / "logs", config.jobs, "demo")
+    planned = jobs(config, base)
+    if not config.smoke:
+        _make_base(planned[0], base, out / "logs", config.jobs)
+    run_jobs(planned, out / "logs", config.jobs, "demo")
     evaluations = [out / "eval" / name for name in ("base", *config.methods)]
     trained = [out / method for method in config.methods]
     page = report([*evaluations, *trained], out / "report", base="base", title="DPH-RL in the embedded world")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
+
+
+def _make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
+    """Make the base model that all demos share; another demo that is making it already is waited for."""
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make {base.parent} ({error.strerror}); name a writable folder with the variable DPH_CACHE"
+        ) from error
+    with waiting_for(base.parent):
+        run_jobs([job], logs, slots, "base model")
 
 
 def _fingerprint() -> str:
