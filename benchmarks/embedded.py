@@ -18,12 +18,17 @@ def dph(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "dph.cli", *words], env=ENVIRONMENT, check=True)
 
 
-def prepare(folder: Path) -> tuple[Path, Path]:
-    """Base model and presample run in a folder, laid out as `dph demo --smoke` does; made first where they are not."""
+def prepare(folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:
+    """Base model and presample run in a folder, laid out as `dph demo --smoke` does; made first where they are not.
+
+    smoke: a base model of the same size, trained for a few steps only.
+    """
     base, sampled = folder / "base", folder / "presample"
     preset = ("--preset", "minisql", "--resume")
-    dph("sft", *preset, "--out", str(base))
-    dph("presample", *preset, "--model.path", str(base / "model"), "--out", str(sampled))
+    short = ("--steps", "120", "--batch", "24", "--demonstrations", "3000") if smoke else ()
+    few = ("--task.limit", "48", "--rollout.n", "4", "--threshold", "1", "--refine", "keep") if smoke else ()
+    dph("sft", *preset, *short, "--out", str(base))
+    dph("presample", *preset, *few, "--model.path", str(base / "model"), "--out", str(sampled))
     return base / "model", sampled
 
 

@@ -1,0 +1,228 @@
+"""Kill a training run in the embedded world again and again, resume it each time, and compare what it ends with.
+
+    python benchmarks/kill.py --kills 30 --out runs/kill
+
+One run is left alone. The other is stopped at moments that are drawn at random within a part of the step (sampling,
+verification, update, checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT; a run that
+ends before all kills are spent is checked, and a further one begun. Each must end with the files of the undisturbed
+run, byte by byte: weights, optimizer moments, cursors, metrics.jsonl; with no file besides; and no process may outlive
+its run. Linux only: it reads /proc.
+
+Writes kills.json; the exit status is 0 only if every comparison holds.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+
+import phases
+from embedded import ENVIRONMENT, given, prepare, training
+from soak import children
+
+TARGETS = ("sampling", "verification", "update", "checkpoint", "evaluation", "any")
+PATIENCE = 5.0
+"""Seconds within which the processes of a killed run must have ended, and within which a run must answer a signal
+(besides the rest of an update, which is not broken off)."""
+DIFFERING = {"timings.jsonl", "config.toml", "inputs.json"}
+"""Files that hold times or the run's own path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One stop of a run."""
+
+    aimed: str
+    """Part of the step that the moment was drawn in."""
+    part: str
+    """Part that the process was in when it was stopped."""
+    step: int
+    """Last step that it had logged."""
+    seconds: float
+    """Until it had ended."""
+    orphans: int
+    """Its processes that were still there `PATIENCE` seconds later."""
+    left: str
+    """Half-written files that it left, which the next start must remove."""
+
+
+class Victim:
+    """A training process whose part of the step can be read."""
+
+    def __init__(self, words: list[str], marker: Path, log: Path) -> None:
+        self.marker, self.run = marker, Path(words[words.index("--out") + 1])
+        marker.write_bytes(b"")
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(phases.__file__)), str(marker), *words],
+                env=ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def reaches(self, part: str, times: int, delay: float) -> bool:
+        """Wait until it enters a part for the given time, and a moment longer; False if it ended before."""
+        before = self.part
+        while self.process.poll() is None:
+            now = self.part
+            if now == part != before:
+                times -= 1
+                if times == 0:
+                    time.sleep(delay)
+                    return self.process.poll() is None
+            before = now
+            time.sleep(0.0005)
+        return False
+
+    def lives(self, seconds: float) -> bool:
+        """Wait; False if it ended before."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    @property
+    def part(self) -> str:
+        return phases.read(self.marker)
+
+    def stop(self, aimed: str, number: int) -> Kill:
+        """Stop it by a signal; the process stands still while its part is read."""
+        self.process.send_signal(signal.SIGSTOP)
+        part, family = self.part, children(self.process.pid)
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        status = self.process.wait(120)
+        seconds = time.monotonic() - began
+        if status != (-number if number == signal.SIGKILL else 128 + number) and status != 0:
+            raise SystemExit(f"the run ended with status {status} after signal {number} in {part}")
+        left = [path.name for folder in (self.run, self.run / "checkpoints") for path in folder.glob(".*.tmp")]
+        return Kill(aimed, part, last_step(self.run), round(seconds, 2), survivors(family), " ".join(left))
+
+
+def survivors(family: list[int]) -> int:
+    """How many processes are still there after a while."""
+    end = time.monotonic() + PATIENCE
+    while (alive := sum(map(alive_now, family))) and time.monotonic() < end:
+        time.sleep(0.05)
+    return alive
+
+
+def alive_now(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def last_step(run: Path) -> int:
+    """The last step that a run has logged; a line that a kill cut short does not count."""
+    try:
+        return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]][-1]
+    except (OSError, IndexError):
+        return -1
+
+
+def content(run: Path) -> dict[str, str]:
+    """Hashes of a run's files by name; of those that hold times or paths only that they are there."""
+    files = [path for path in run.rglob("*") if path.is_file() and "tensorboard" not in path.parts]
+    names = {path.relative_to(run).as_posix(): path for path in files}
+    return {
+        name: "there" if name in DIFFERING else hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in sorted(names.items())
+    }
+
+
+def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
+    """Names of files that differ, are missing, or are too many."""
+    return [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--every", type=int, default=2, help="steps between evaluations and checkpoints")
+    parser.add_argument("--signal", choices=("KILL", "TERM", "INT"), default="KILL")
+    parser.add_argument("--base", type=Path, help="folder with base/ and presample/ that are there already")
+    parser.add_argument("--smoke", action="store_true", help="train the base model for a few steps only")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    options, more = parser.parse_known_args()
+    out: Path = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    model, sampled = given(options.base) if options.base else prepare(out, smoke=options.smoke)
+    small = ("--monitor.limit", "4", "--monitor.n", "4", "--verifier.workers", "2", *more)
+    number, rng, marker, log = (
+        signal.Signals[f"SIG{options.signal}"],
+        random.Random(options.seed),
+        out / "part",
+        out / "log",
+    )
+
+    def begin(name: str) -> Victim:
+        words = training(model, sampled, out / name, options.steps, options.every, *small)
+        return Victim(words, marker, log)
+
+    def finish(victim: Victim) -> None:
+        if victim.process.wait() != 0:
+            raise SystemExit(f"the run {victim.run} failed; see {log}")
+
+    for name in ("whole", "killed"):
+        shutil.rmtree(out / name, ignore_errors=True)
+    started = time.monotonic()
+    undisturbed = begin("whole")
+    finish(undisturbed)
+    whole_seconds = time.monotonic() - started
+    lasts = {part: mean for part, (mean, _) in json.loads(marker.with_suffix(".json").read_text()).items()}
+    expected = content(undisturbed.run)
+
+    kills: list[Kill] = []
+    differing: list[list[str]] = []
+    victim, aims = begin("killed"), cycle(TARGETS)
+    while len(kills) < options.kills:
+        aimed = next(aims)
+        if aimed == "any":
+            reached = victim.lives(rng.uniform(0, lasts["loading"] + 4 * whole_seconds / options.steps))
+        else:
+            reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
+        if reached:
+            kills.append(victim.stop(aimed, number))
+            print(f"{len(kills)}/{options.kills} {kills[-1]}", flush=True)
+        else:
+            finish(victim)
+            differing.append(differences(expected, content(victim.run)))
+            shutil.rmtree(victim.run)
+        victim = begin("killed")
+    finish(victim)
+    differing.append(differences(expected, content(victim.run)))
+    facts = {
+        "kills": len(kills),
+        "signal": options.signal,
+        "by_part": dict(Counter(kill.part for kill in kills)),
+        "left_half_written_files": sum(bool(kill.left) for kill in kills),
+        "longest_seconds_to_end": max(kill.seconds for kill in kills),
+        "orphans": sum(kill.orphans for kill in kills),
+        "runs_completed": len(differing),
+        "files_compared": len(expected),
+        "files_that_differ": sorted({name for names in differing for name in names}),
+        "each": [asdict(kill) for kill in kills],
+    }
+    (out / "kills.json").write_text(json.dumps(facts, indent=1) + "\n")
+    print(json.dumps({name: value for name, value in facts.items() if name != "each"}, indent=1))
+    return 1 if facts["orphans"] or facts["files_that_differ"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
