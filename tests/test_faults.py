@@ -30,12 +30,12 @@ SETTINGS = {"steps": 4, "checkpoint_every": 1, "monitor": {"every": 2, "limit": 
 class ToyDatabase(ToyTask):
     """The toy task, whose problems name a database file."""
 
-    def __init__(self, *, path: str, problems: int = 12) -> None:
+    def __init__(self, *, path: str, suite: str = "", problems: int = 12) -> None:
         super().__init__(problems=problems)
-        self._path = path
+        self._files = {"db": path} | ({"suite": [suite]} if suite else {})
 
     def problems(self, split):
-        return [replace(problem, meta=problem.meta | {"db": (self._path,)}) for problem in super().problems(split)]
+        return [replace(problem, meta=problem.meta | self._files) for problem in super().problems(split)]
 
 
 register_task("toy_database")(ToyDatabase)
@@ -335,30 +335,33 @@ def database(path, value):
     connection.close()
 
 
-def of_database(out, path):
-    task = TaskConfig(name="toy_database", options={"path": str(path)})
+def of_database(out, **paths):
+    task = TaskConfig(name="toy_database", options={name: str(path) for name, path in paths.items()})
     config = train_config(out, "grpo", SETTINGS, monitor=MonitorConfig())
     return replace(config, task=task, rehearsal=RehearsalConfig())
 
 
-def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch):
-    path = tmp_path / "a.sqlite"
-    database(path, 1)
-    whole = train(of_database(tmp_path / "whole", path))
+@pytest.mark.parametrize("place", ["path", "suite"])
+def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place):
+    paths = {"path": tmp_path / "a.sqlite", "suite": tmp_path / "b.sqlite"}
+    database(paths["path"], 1)
+    database(paths["suite"], 1)
+    path = paths[place]
+    whole = train(of_database(tmp_path / "whole", **paths))
     draw = module.Explorer.draw
     monkeypatch.setattr(module.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
     message = f"the database {path} has changed since .*run was started; put the old file back, then --resume goes on"
     with pytest.raises(UserError, match=message):
-        train(of_database(tmp_path / "run", path))
+        train(of_database(tmp_path / "run", **paths))
     monkeypatch.undo()
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2]
     with pytest.raises(UserError, match=message):
-        train(of_database(tmp_path / "run", path), resume=True)
+        train(of_database(tmp_path / "run", **paths), resume=True)
     path.unlink()
     with pytest.raises(UserError, match=f"the database {path} is gone"):
-        train(of_database(tmp_path / "run", path), resume=True)
+        train(of_database(tmp_path / "run", **paths), resume=True)
     database(path, 1)
-    assert same(train(of_database(tmp_path / "run", path), resume=True), whole)
+    assert same(train(of_database(tmp_path / "run", **paths), resume=True), whole)
 
 
 def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeypatch):

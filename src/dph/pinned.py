@@ -88,9 +88,9 @@ def pin(
 
 
 def databases(problems: Iterable[Problem]) -> list[str]:
-    """The database files of problems, each once."""
-    named = [problem.meta.get("db", ()) for problem in problems]
-    return list(dict.fromkeys(str(path) for paths in named for path in ([paths] if isinstance(paths, str) else paths)))
+    """The database files of problems, each once: meta["db"] and the list meta["suite"], where there are any."""
+    named = [path for p in problems for path in (p.meta.get("db"), *p.meta.get("suite", ())) if isinstance(path, str)]
+    return list(dict.fromkeys(named))
 
 
 def _compare(run: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
