@@ -14,7 +14,7 @@ from dph.errors import UserError
 from dph.types import Problem
 from dph.verifiers.math_answer import Fallback, equal_at_sight, extract_answer, normalize
 from dph.verifiers.math_qwen import qwen_equal
-from dph.verifiers.math_qwen_text import extract_choice, extract_qwen, normalize_qwen
+from dph.verifiers.math_qwen_text import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen
 
 PolicyName = Literal["math_verify", "qwen", "paper"]
 
@@ -24,6 +24,7 @@ _LONGEST_TEXT = 50_000  # characters of a whole response that math-verify search
 
 _UNITS_MATTER = {"minerva_math", "carp_en"}  # sets in which the Qwen evaluation keeps units
 _CHOICES = {"sat_math", "mmlu_stem", "aqua", "gaokao2023"}  # sets in which it looks for a letter
+_NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normalizes once, and the others' twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +88,39 @@ def _identical_at_sight(given: str, gold: str) -> bool | None:
 
 
 def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
+    r"""The answer, normalized twice as the evaluation does. Where the gold answer is a choice letter, the response's
+    own letter; where it consists of letters A-E, or of nothing (\text{east}: a unit), the letters A-E in the answer."""
     kind = problem.meta.get("set")
+    written = "".join(gold_texts(problem)[:1])
+    gold = _normal_gold(written, kind)
     if kind in _CHOICES:
-        return extract_choice(response) or None
-    answer = extract_qwen(response, phrases=fallback != "none", last_number=fallback == "last_number")
-    if len(answer) > LONGEST:
-        return answer
-    return _normal(answer, kind in _UNITS_MATTER) or None
+        answer = extract_choice(response)
+    else:
+        answer = extract_qwen(response, phrases=fallback != "none", last_number=fallback == "last_number")
+        if len(answer) > LONGEST:
+            return answer
+        answer = _normal(answer, kind in _UNITS_MATTER)
+    if not answer and (gold or not written):
+        return None
+    if len(answer) <= LONGEST:
+        answer = _normal(answer, kind in _UNITS_MATTER)
+    if gold in CHOICE_LETTERS:
+        return answer if answer in CHOICE_LETTERS else extract_choice(response)
+    if written and set(gold) <= CHOICE_LETTERS:
+        return "".join(char for char in answer if char in CHOICE_LETTERS)
+    return answer or None
+
+
+@lru_cache(maxsize=4096)
+def _normal_gold(gold: str, kind: str | None) -> str:
+    if kind == "carp_en":
+        return gold.replace(r"\neq", r"\ne").replace(r"\leq", r"\le").replace(r"\geq", r"\ge")
+    once = _normal(gold, kind in _UNITS_MATTER)
+    return once if kind in _NORMALIZED_ONCE else _normal(once, False)
 
 
 def _qwen_golds(problem: Problem) -> tuple[str, ...]:
-    if problem.meta.get("set") in _UNITS_MATTER:
-        return tuple(_spell_relations(gold) for gold in gold_texts(problem))
-    return tuple(_normal(gold, False) for gold in gold_texts(problem))
-
-
-def _spell_relations(gold: str) -> str:
-    return gold.replace(r"\neq", r"\ne").replace(r"\leq", r"\le").replace(r"\geq", r"\ge")
+    return tuple(_normal_gold(gold, problem.meta.get("set")) for gold in gold_texts(problem))
 
 
 @lru_cache(maxsize=16_384)

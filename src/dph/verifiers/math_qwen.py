@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from math import isclose
 
-from dph.verifiers.math_qwen_text import choice_letter
+from dph.verifiers.math_qwen_text import CHOICE_LETTERS, choice_letter
 
 Algebra = Callable[[str, str], bool]
 """Whether two expressions are equal by algebra."""
@@ -29,7 +29,7 @@ def qwen_equal(given: str, gold: str, algebra: Algebra) -> bool:
     """
     if given.strip().lower() == gold.strip().lower():
         return True
-    if gold in ("A", "B", "C", "D", "E") and choice_letter(given) == gold:
+    if gold in CHOICE_LETTERS and choice_letter(given) == gold:
         return True
     numbers = as_number(given), as_number(gold)
     if numbers[0] is not None and numbers[1] is not None:

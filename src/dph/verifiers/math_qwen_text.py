@@ -10,6 +10,7 @@ from dph.verifiers.math_words import read_number_words
 
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 _CHOICE = re.compile(r"\b[ABCDE]\b")
+CHOICE_LETTERS = frozenset("ABCDE")
 
 # Words that are dropped wherever they stand alone, in this order. A dot stands for any character.
 _UNIT_WORDS = """
@@ -53,8 +54,8 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
     r"""The answer as written, or "" where there is none.
 
     In this order: Minerva's "final answer is $…$. I hope"; what follows the last "boxed", up to the brace that closes
-    it, or to the end where none does; what follows "he answer is" or "final answer is"; GSM8K's "#### 18"; the last
-    number. phrases, last_number: whether what is not a box counts.
+    it, or to the end where none does; what follows "he answer is" or "final answer is"; the last number (GSM8K's
+    "#### 18" among them). phrases, last_number: whether what is not a box counts.
     """
     response = response.replace("ки", "")  # the evaluation drops this fragment, which some models repeat
     if phrases and "final answer is $" in response and "$. I hope" in response:
@@ -72,7 +73,7 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
     return re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
 
 
-_MARKS = ("he answer is", "final answer is", "####")
+_MARKS = ("he answer is", "final answer is")
 
 
 def _boxed(rest: str) -> str:
