@@ -1,5 +1,7 @@
 """Reports from small synthetic run directories whose every number is known."""
 
+import base64
+import gzip
 import json
 import math
 import re
@@ -91,6 +93,13 @@ def write_train(path: Path, method: str, values: Sequence[float]) -> Path:
     return path
 
 
+def page_data(path: Path) -> Any:
+    """What the page's script reads: the compressed JSON within the page."""
+    found = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
 class Page(HTMLParser):
     """What a browser would see: tags with attributes, and the text outside style."""
 
@@ -103,7 +112,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
+        if tag not in ("meta", "img", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -126,12 +135,42 @@ def test_the_page_is_self_contained_and_escapes_what_a_model_wrote(runs: list[Pa
     path = report(runs, tmp_path / "out", base="base", title="A <b>title</b>")
     page = Page(path.read_text(encoding="utf-8"))
     assert page.open == []
-    assert {tag for tag, _ in page.tags} & {"script", "iframe", "link", "object"} == set()
-    images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert images and all((image["src"] or "").startswith("data:image/png;base64,") for image in images)
-    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
-    assert ATTACK in page.text and "A <b>title</b>" in page.text and "question 0 & more" in page.text
-    assert not re.search(r"https?://", path.read_text(encoding="utf-8"))
+    assert {tag for tag, _ in page.tags} & {"iframe", "link", "object", "img"} == set()
+    assert not any(name.startswith("on") or name == "src" for _, attributes in page.tags for name in attributes)
+    assert "A <b>title</b>" in page.text and not re.search(r"https?://", path.read_text(encoding="utf-8"))
+    # One script runs, the page's own, by a nonce that the policy names; the others are data.
+    scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+    assert [set(attributes) for attributes in scripts] == [{"type", "id"}, {"type", "id"}, {"nonce"}]
+    policy = next(dict(attributes)["content"] for tag, attributes in page.tags if "http-equiv" in attributes) or ""
+    assert f"script-src 'nonce-{scripts[-1]['nonce']}'" in policy and policy.startswith("default-src 'none'")
+    # What a model wrote is nowhere in the page but within the compressed data.
+    assert "alert(1)" not in path.read_text(encoding="utf-8")
+    data = page_data(path)
+    answers = [a for p in data["problems"]["test"] for side in p["runs"].values() for a in side["answers"]]
+    assert [ATTACK, "correct", "direct", 4, True] in answers
+    assert {p["prompt"] for p in data["problems"]["test"]} == {f"question {i} & more" for i in range(4)}
+
+
+def test_the_page_has_every_run_and_metric_for_its_charts(runs: list[Path], tmp_path: Path) -> None:
+    data = page_data(report(runs, tmp_path / "out", base="base", title="T"))
+    assert data["labels"] == ["base", "GRPO|x"] and data["looks"]["base"]["linestyle"] == "--"
+    assert data["curves"]["test"]["base"] == {
+        "x": [1, 2, 4],
+        "y": [0.4375, 0.6, 0.75],
+        "low": [pytest.approx(y - 0.05) for y in (0.4375, 0.6, 0.75)],
+        "high": [pytest.approx(y + 0.05) for y in (0.4375, 0.6, 0.75)],
+    }
+    (training,) = data["training"]
+    assert training["metrics"] == {key: [[0, 1, 2], [0.25, 0.5, 0.75]] for key in ("reward", "eval/pass@8")}
+    assert data["styles"] == dict.fromkeys(["base", "GRPO|x"], {"direct": 0.75, "other": 0.25})
+    assert set(data["style_colors"]) == {"direct", "other"}
+
+
+def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:
+    with (runs[2] / "metrics.jsonl").open("a") as lines:
+        lines.write('{"step": 3, "reward": NaN, "eval/pass@8": 0.5}\n')
+    (training,) = page_data(report(runs, tmp_path / "out", base="base", title="T"))["training"]
+    assert training["metrics"]["reward"][0] == [0, 1, 2] and training["metrics"]["eval/pass@8"][0] == [0, 1, 2, 3]
 
 
 def test_tables_show_the_numbers_of_the_runs(
@@ -287,7 +326,8 @@ def test_text_is_escaped_and_nothing_hides_in_it() -> None:
     assert html.safe("a<b>&\"'\n\tc") == "a&lt;b&gt;&amp;&quot;&#x27;\n\tc"
     assert html.safe("x\x1b[31m\u202eabc\x00") == "x\ufffd[31m\ufffdabc\ufffd"
     assert html.safe("y" * 5000).endswith("… (5000 characters in all)")
-    assert "<i>" not in html.answer("<i>", "<i>", "<i>", "<i>")
+    assert "<i>" not in html.unfolding("<i>", "<i>") + html.figure(b"", "<i>") + html.table("<i>", ["<i>"], [], "<i>")
+    assert html.visible("a<b>") == "a<b>"  # for the script, which shows text as text
 
 
 def test_one_label_looks_the_same_everywhere_and_base_is_grey() -> None:

@@ -1,62 +1,39 @@
-"""One self-contained HTML page: no script, nothing loaded from elsewhere, every text from outside escaped.
+"""One self-contained HTML page: nothing loaded from elsewhere, every text from outside escaped.
 
-A content security policy forbids scripts and outside loads besides, so that a completion that slipped through could
-still do nothing.
+Text that a model wrote reaches the page in two ways: escaped (`safe`), or inside compressed data that the page's own
+script shows as text, never as markup. A content security policy lets that script run and no other, and forbids loads
+from elsewhere, so that a completion that slipped through could still do nothing.
 """
 
 import base64
+import gzip
+import hashlib
+import json
 from collections.abc import Sequence
 from html import escape
+from importlib import resources
+from typing import Any
 
 _LONGEST = 4000
 
-_CSS = """
-:root { color-scheme: light dark; --ink: #1d2125; --soft: #5d6670; --line: #d9dde2; --page: #fff; --card: #f5f6f8;
-  --good: #17663a; --bad: #a3262a; --none: #6b5a00 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7ea; --soft: #9aa4ae; --line: #3a424a; --page: #15181b;
-  --card: #1f2428; --good: #6fcf97; --bad: #f28b82; --none: #e0c65a } }
-* { box-sizing: border-box }
-body { margin: 0 auto; padding: 1.2rem 1rem 4rem; max-width: 70rem; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif }
-h1 { font-size: 1.6rem; line-height: 1.2; margin: .4rem 0 1rem }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .6rem }
-p { max-width: 46rem } .soft { color: var(--soft); font-size: .9rem }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; font-size: .92rem; font-variant-numeric: tabular-nums }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
-  white-space: nowrap }
-th { font-weight: 600; color: var(--soft) } th:first-child, td:first-child { text-align: left; font-weight: 600 }
-td small { display: block; color: var(--soft); font-size: .76rem }
-figure { margin: 1rem 0 } img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; padding: 6px }
-details { border: 1px solid var(--line); border-radius: 8px; margin: .5rem 0; background: var(--page) }
-summary { cursor: pointer; padding: .5rem .8rem; overflow-wrap: anywhere }
-summary span { color: var(--soft); font-size: .86rem; margin-left: .6rem }
-.prompt { margin: 0 .8rem .6rem }
-.runs { display: grid; gap: .8rem; padding: 0 .8rem .8rem; grid-template-columns: repeat(auto-fit, minmax(15rem, 1fr)) }
-.runs h3 { font-size: .95rem; margin: 0 0 .4rem }
-.answer { background: var(--card); border-radius: 6px; padding: .4rem .6rem; margin-bottom: .4rem }
-.answer div { font-size: .8rem; color: var(--soft) }
-.answer b { font-weight: 600 } .correct { color: var(--good) } .wrong, .error, .timeout { color: var(--bad) }
-.no_answer, .infra_error, .gold_error { color: var(--none) }
-pre { margin: .2rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere;
-  font: .8rem/1.4 ui-monospace, Menlo, monospace }
-"""
 
-_OUTCOMES = frozenset({"correct", "wrong", "no_answer", "error", "timeout", "infra_error", "gold_error"})
-
-
-def safe(text: str) -> str:
-    """Text for HTML: escaped, unprintable characters (but line ends and tabs) made visible, and cut when very long.
+def visible(text: str) -> str:
+    """Text with unprintable characters (but line ends and tabs) made visible, and cut when very long.
 
     Unprintable are control characters, but also those that reorder text: a completion shows what it is.
     """
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]} … ({len(text)} characters in all)"
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text))
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def safe(text: str) -> str:
+    """Text for HTML: `visible` and escaped."""
+    return escape(visible(text))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]], note: str = "") -> str:
-    """A table; each entry is (text, small print under it)."""
+    """A table; each entry is (text, small print under it). Long texts are broken into lines."""
     head = "".join(f"<th>{safe(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_entry, row))}</tr>" for row in rows)
     after = f'<p class="soft">{safe(note)}</p>' if note else ""
@@ -68,38 +45,58 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[tuple[str,
 
 def _entry(entry: tuple[str, str]) -> str:
     text, small = entry
-    return f"<td>{safe(text)}{f'<small>{safe(small)}</small>' if small else ''}</td>"
+    opening = "<td class=text>" if len(text) > 40 else "<td>"
+    return f"{opening}{safe(text)}{f'<small>{safe(small)}</small>' if small else ''}</td>"
 
 
 def figure(png: bytes, description: str) -> str:
     """An image within the page."""
     data = base64.b64encode(png).decode()
-    return f'<figure><img alt="{safe(description)}" src="data:image/png;base64,{data}"></figure>'
+    return (
+        f'<figure><img alt="{safe(description)}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{safe(description)}</figcaption></figure>"
+    )
 
 
-def answer(text: str, outcome: str, style: str, note: str) -> str:
-    """One completion with its verdict."""
-    kind = outcome if outcome in _OUTCOMES else "wrong"
-    facts = "".join(f" · {safe(part)}" for part in (style, note) if part)
-    verdict = f'<b class="{kind}">{safe(outcome.replace("_", " "))}</b>'
-    return f"<div class=answer><div>{verdict}{facts}</div><pre>{safe(text)}</pre></div>"
+def unfolding(heading: str, text: str) -> str:
+    """A heading that unfolds a long plain text."""
+    return f"<details><summary>{safe(heading)}</summary><pre>{safe(text)}</pre></details>"
 
 
-def problem(name: str, facts: str, prompt: str, runs: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A problem that unfolds: its prompt, and for each run a heading and its completions (HTML of `answer`)."""
-    shown = f"<div class=prompt><pre>{safe(prompt)}</pre></div>" if prompt else ""
-    columns = "".join(f"<div><h3>{safe(label)}</h3>{''.join(answers)}</div>" for label, answers in runs)
-    summary = f"<summary>{safe(name)}<span>{safe(facts)}</span></summary>"
-    return f"<details>{summary}{shown}<div class=runs>{columns}</div></details>"
+def page(title: str, sections: Sequence[tuple[str, str]], data: Any) -> str:
+    """The whole page.
 
-
-def page(title: str, sections: Sequence[str]) -> str:
-    """The whole page from sections of HTML."""
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    sections: name (a single word, which the navigation links to) and HTML of each section; they hold the elements that
+    the script fills (see `assets/report.js`). data: what the script shows, as JSON takes it.
+    """
+    packed, library = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False)), _compressed(_plotting())
+    # The nonce is known only after everything in the page is: nothing in it can have been written to match.
+    nonce = hashlib.blake2b(packed.encode(), digest_size=16).hexdigest()
+    policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'nonce-{nonce}'"
+    links = "".join(f'<a href="#{name}">{name.capitalize()}</a>' for name, _ in sections)
+    body = "\n".join(f'<section id="{name}">\n{text}\n</section>' for name, text in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{safe(title)}</title>\n<style>{_CSS}</style></head>\n"
-        f"<body><h1>{safe(title)}</h1>\n" + "\n".join(sections) + "\n</body></html>\n"
+        f"<title>{safe(title)}</title>\n<style>{_asset('report.css')}</style></head>\n"
+        f"<body><h1>{safe(title)}</h1>\n<nav>{links}</nav>\n"
+        "<noscript><p>Charts and the browser of completions need scripts; the tables do not.</p></noscript>\n"
+        f"{body}\n"
+        f'<script type="text/plain" id="data">{packed}</script>\n'
+        f'<script type="text/plain" id="plotly">{library}</script>\n'
+        f'<script nonce="{nonce}">{_asset("report.js")}</script>\n</body></html>\n'
     )
+
+
+def _compressed(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
+
+
+def _asset(name: str) -> str:
+    return (resources.files("dph") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _plotting() -> str:
+    """The source of the plotting library's bundle, Plotly's."""
+    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

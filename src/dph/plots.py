@@ -55,6 +55,13 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
     return found
 
 
+def style_colors(styles: Sequence[str]) -> dict[str, str]:
+    """A colour for every solution style, in alphabetical order; "other" is last and grey."""
+    named = sorted(set(styles) - {"other"})
+    colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)}
+    return colors | ({"other": _OTHER} if "other" in styles else {})
+
+
 def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, title: str = "") -> Figure:
     """Pass@k (fractions in y) against k (in x, logarithmic), one line a label with its confidence band."""
     figure, (axes,) = _figure(1, width=5.2)
@@ -206,12 +213,10 @@ def _draw_training(
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
     tidy(axes, title)
-    styles = sorted({style for row in shares.values() for style in row}, key=lambda style: (style == "other", style))
-    named = [style for style in styles if style != "other"]
-    colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)} | {"other": _OTHER}
+    colors = style_colors([style for row in shares.values() for style in row])
     labels = list(shares)
     left = [0.0] * len(labels)
-    for style in styles:
+    for style in colors:
         widths = [100 * shares[label].get(style, 0.0) for label in labels]
         axes.barh(
             range(len(labels)),
@@ -234,7 +239,7 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     axes.set_xlabel("share of samples (%)", fontsize=10)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    _legend(axes, len(styles), handlelength=1, handleheight=1)
+    _legend(axes, len(colors), handlelength=1, handleheight=1)
 
 
 def _on(color: str) -> str:

@@ -1,6 +1,7 @@
 """Reports: from evaluations (and training runs) to tables, figures and one page that anybody can open."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from rich.text import Text
 from dph import html, plots
 from dph.errors import UserError
 from dph.runs import write_atomically
-from dph.stages.report_data import EvalRun, Split, TrainRun, aligned_rows, by_label, column, read_answers, read_runs
+from dph.stages.report_data import EvalRun, Split, TrainRun, by_label, read_runs
+from dph.stages.report_page import browser, charts, page_data, training_chart
 from dph.stages.report_tables import (
     KEEP_K,
     Table,
@@ -27,22 +29,27 @@ from dph.stages.report_tables import (
 MAIN_SPLIT = "test"
 """The split that the table is about, where it was evaluated; otherwise the first one."""
 
-_BROWSED = 20
-_ANSWERS = 6
 _CURVES = (
     *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
     *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
 )
-_PANELS = frozenset({"pass_at_k", "training", "styles"})  # files of their own; the page has them in the overview
 _PAGE, _MARKDOWN = "index.html", "report.md"
 
 
-def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """Tables and figures (PNG, description) that go before a report's own."""
+
+    tables: Sequence[Table] = ()
+    figures: Sequence[tuple[bytes, str]] = ()
+
+
+def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str, extra: Extra | None = None) -> Path:
     """Write a report of run directories into `out` and print its table; returns the HTML page.
 
-    Writes index.html (self-contained), report.md and figures/*.png. Evaluations with one label are taken as seeds of
-    one method. `base` is the label of the reference policy's evaluation; where no run has it, keep and exploration
-    rates are left out and the report says so.
+    Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png.
+    Evaluations with one label are taken as seeds of one method. `base` is the label of the reference policy's
+    evaluation; where no run has it, keep and exploration rates are left out and the report says so.
 
     Raises UserError for a directory that is missing, damaged or no run of `dph eval` or `dph train`, for evaluations on
     different problems, and when `out` cannot be written.
@@ -62,6 +69,16 @@ def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> 
     tables = _tables(main, labels, summaries, elsewhere, base)
     figures = _figures(main, summaries, elsewhere, trains, base)
     images = {name: plots.to_png(figure) for name, (figure, _) in figures.items()}
+    data = page_data(main, labels, {main: summaries, **elsewhere}, trains, base, _opening_metric(trains))
+    extra = extra or Extra()
+    sections = [
+        ("charts", charts(data)),
+        ("tables", "\n".join(map(_table_html, [*extra.tables, *tables]))),
+        ("figures", "\n".join(html.figure(*pair) for pair in extra.figures)),
+        ("training", training_chart() if trains else ""),
+        ("completions", browser()),
+        ("settings", _settings_html([*evals, *trains])),
+    ]
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, image in images.items():
@@ -69,13 +86,21 @@ def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> 
         links = [f"![{description}](figures/{name}.png)" for name, (_, description) in figures.items()]
         text = "\n\n".join([f"# {title}", *links[:1], *map(to_markdown, tables), *links[1:]])
         write_atomically(out / _MARKDOWN, text.rstrip() + "\n")
-        shown = [html.figure(images[name], text) for name, (_, text) in figures.items() if name not in _PANELS]
-        sections = [*shown[:1], *map(_table_html, tables), *shown[1:], *_browser(main, labels)]
-        write_atomically(out / _PAGE, html.page(title, sections))
+        write_atomically(out / _PAGE, html.page(title, [pair for pair in sections if pair[1]], data))
     except OSError as error:
         raise UserError(f"cannot write the report to {out}: {error.strerror or error}") from error
     _print(tables[0])
     return out / _PAGE
+
+
+def _settings_html(runs: Sequence[EvalRun | TrainRun]) -> str:
+    """Every run's directory and settings."""
+    parts = ["<h2>Runs and their settings</h2>"]
+    for run in runs:
+        file = run.path / "config.toml"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else "config.toml is not there"
+        parts.append(html.unfolding(f"{run.label}: {run.path}", text))
+    return "\n".join(parts)
 
 
 def _splits(labels: Mapping[str, Sequence[EvalRun]]) -> tuple[str, list[str]]:
@@ -171,6 +196,12 @@ def _monitored(trains: Sequence[TrainRun]) -> str:
     return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in found), "")
 
 
+def _opening_metric(trains: Sequence[TrainRun]) -> str:
+    """The metric that the training chart shows first."""
+    monitored = _monitored(trains)
+    return f"eval/{monitored}" if monitored else "reward"
+
+
 def _training_series(trains: Sequence[TrainRun], name: str) -> list[plots.Series]:
     """A metric through training for each label: over repeated runs the mean, between the lowest and the highest."""
     groups: dict[str, list[dict[float, float]]] = {}
@@ -190,42 +221,6 @@ def _training_series(trains: Sequence[TrainRun], name: str) -> list[plots.Series
 def _table_html(table: Table) -> str:
     rows = [[(entry.text, entry.interval) for entry in row] for row in table.rows]
     return html.table(table.title, table.columns, rows, table.note)
-
-
-def _browser(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[str]:
-    """Completions side by side: half of the problems are those on which the runs differ most, half spread evenly."""
-    runs = [group[0] for group in labels.values()]
-    rows = aligned_rows(runs, split)
-    rates = column(rows, lambda row: row["correct"] / max(1, row["samples"]))
-    differ = np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable")
-    chosen = [int(i) for i in differ[: _BROWSED // 2]]
-    rest = [i for i in range(rates.shape[1]) if i not in chosen]
-    chosen += rest[:: max(1, -(-len(rest) // (_BROWSED - len(chosen))))]
-    ids = [rows[0][i]["id"] for i in chosen]
-    answers = [read_answers(run, split, ids) for run in runs]
-    problems = []
-    for i, name in zip(chosen, ids, strict=True):
-        row = rows[0][i]
-        columns = []
-        for label, run_rows, found in zip(labels, rows, answers, strict=True):
-            given = found.get(name, [])
-            heading = f"{label}: {run_rows[i]['correct']} of {run_rows[i]['samples']} correct"
-            texts = [html.answer(a.text, a.outcome, a.style, _drawn(a.count, a.greedy)) for a in given[:_ANSWERS]]
-            if len(given) > _ANSWERS:
-                texts.append(f'<p class="soft">and {len(given) - _ANSWERS} more</p>')
-            columns.append((heading, texts))
-        answer = f"\n\nanswer: {row['answer']}" if row.get("answer") is not None else ""
-        problems.append(html.problem(name, row["kind"] or "", f"{row.get('prompt') or ''}{answer}".strip(), columns))
-    intro = (
-        f"<h2>Completions on {html.safe(split)}</h2><p class=soft>First the {min(_BROWSED // 2, len(ids))} problems on "
-        "which the runs differ most, then others spread evenly. Equal completions are counted together; the greedy one "
-        "comes first.</p>"
-    )
-    return [intro, *problems]
-
-
-def _drawn(count: int, greedy: bool) -> str:
-    return ", ".join(part for part in ("greedy" if greedy else "", f"drawn {count}×" if count else "") if part)
 
 
 def _print(table: Table) -> None:

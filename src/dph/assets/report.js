@@ -1,0 +1,225 @@
+// The page's script: charts of pass@k, training and styles, and the browser of completions. All data come from the
+// compressed JSON in the page; text reaches the page as textContent only, so that nothing a model wrote is markup.
+"use strict";
+
+const NONCE = document.currentScript.nonce;
+const $ = (id) => document.getElementById(id);
+
+async function inflated(id) {
+  const bytes = Uint8Array.from(atob($(id).textContent.trim()), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+function fill(select, entries, chosen) {
+  select.replaceChildren(...entries.map(([value, text]) => element("option", { value, textContent: text })));
+  if (chosen !== undefined) select.value = chosen;
+}
+
+// ---- charts -------------------------------------------------------------------------------------------------------
+
+const DASHES = { "-": "solid", "--": "dash", "-.": "dashdot" };
+const SYMBOLS = { o: "circle", s: "square", "^": "triangle-up", D: "diamond", v: "triangle-down", P: "cross", X: "x",
+  p: "pentagon" };
+const MANY_LINES = 6; // above it, bands would hide the lines
+
+function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function layout(more) {
+  const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
+  const small = window.innerWidth < 640;
+  return {
+    paper_bgcolor: css("--page"), plot_bgcolor: css("--page"), font: { color: css("--ink"), size: 13 },
+    margin: { l: 50, r: 12, t: 12, b: 44 }, hovermode: "closest", dragmode: small ? false : "zoom",
+    legend: small ? { orientation: "h", y: -0.22 } : { orientation: "v" },
+    ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
+  };
+}
+
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+
+function lines(label, look, points, name, legend) {
+  const traces = [];
+  const band = points.low.length > 0;
+  if (band && name.bands) {
+    traces.push({
+      x: [...points.x, ...[...points.x].reverse()], y: [...points.high, ...[...points.low].reverse()], fill: "toself",
+      fillcolor: look.color + "22", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: label,
+      mode: "lines",
+    });
+  }
+  const text = points.x.map((_, i) => (band ? ` (${name.show(points.low[i])} to ${name.show(points.high[i])})` : ""));
+  traces.push({
+    x: points.x, y: points.y, text, name: label, legendgroup: label, showlegend: legend, mode: name.mode,
+    line: { color: look.color, dash: DASHES[look.linestyle], width: 2 },
+    marker: { color: look.color, symbol: SYMBOLS[look.marker], size: 7 },
+    hovertemplate: `${name.x} %{x}: %{y:${name.format}}%{text}<extra>%{fullData.name}</extra>`,
+  });
+  return traces;
+}
+
+function drawPass(data) {
+  const curves = Object.entries(data.curves[$("pass-split").value]);
+  const show = (value) => (100 * value).toFixed(1) + " %";
+  const name = { x: "k =", format: ".1%", show, mode: "lines+markers", bands: curves.length <= MANY_LINES };
+  const traces = curves.flatMap(([label, points]) => lines(label, data.looks[label], points, name, true));
+  const ks = [...new Set(curves.flatMap(([, points]) => points.x))].sort((a, b) => a - b);
+  Plotly.react("pass-chart", traces, layout({
+    xaxis: { type: "log", tickvals: ks, ticktext: ks.map(String), title: { text: "k" } },
+    yaxis: { tickformat: ".0%", title: { text: "pass@k" } },
+  }), CONFIG);
+}
+
+function drawTraining(data) {
+  const metric = $("training-metric").value;
+  const each = $("training-each").checked;
+  const runs = data.training.filter((run) => metric in run.metrics);
+  const labels = [...new Set(runs.map((run) => run.label))];
+  const show = (value) => value.toPrecision(4);
+  const name = { x: "step", format: ".4~g", show, mode: "lines", bands: labels.length <= MANY_LINES };
+  const traces = [];
+  for (const label of labels) {
+    const own = runs.filter((run) => run.label === label);
+    const empty = { low: [], high: [] };
+    if (each || own.length === 1) {
+      own.forEach((run, i) => {
+        const points = { x: run.metrics[metric][0], y: run.metrics[metric][1], ...empty };
+        const drawn = lines(label, data.looks[label], points, name, i === 0);
+        drawn.forEach((trace) => { trace.text = undefined; trace.hovertemplate =
+          `step %{x}: %{y:.4~g}<extra>${label.replaceAll("%", "%%").replaceAll("<", "‹")} ${i + 1}/${own.length}</extra>`; });
+        traces.push(...drawn);
+      });
+      continue;
+    }
+    const tables = own.map((run) => new Map(run.metrics[metric][0].map((x, i) => [x, run.metrics[metric][1][i]])));
+    const steps = [...tables[0].keys()].filter((x) => tables.every((table) => table.has(x)));
+    const columns = steps.map((x) => tables.map((table) => table.get(x)));
+    traces.push(...lines(label, data.looks[label], {
+      x: steps, y: columns.map((found) => found.reduce((a, b) => a + b, 0) / found.length),
+      low: columns.map((found) => Math.min(...found)), high: columns.map((found) => Math.max(...found)),
+    }, name, true));
+  }
+  Plotly.react("training-chart", traces, layout({
+    xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } },
+  }), CONFIG);
+}
+
+function drawStyles(data) {
+  const labels = Object.keys(data.styles);
+  const styles = [...new Set(labels.flatMap((label) => Object.keys(data.styles[label])))];
+  const traces = styles.map((style) => ({
+    type: "bar", orientation: "h", name: style, y: labels, x: labels.map((label) => data.styles[label][style] ?? 0),
+    marker: { color: data.style_colors[style] }, hovertemplate: `%{y}: %{x:.1%}<extra>%{fullData.name}</extra>`,
+  }));
+  Plotly.react("styles-chart", traces, layout({
+    barmode: "stack", xaxis: { tickformat: ".0%", range: [0, 1] }, yaxis: { autorange: "reversed" },
+  }), CONFIG);
+}
+
+// ---- completions --------------------------------------------------------------------------------------------------
+
+function answer([text, outcome, style, count, greedy]) {
+  const facts = [style, greedy ? "greedy" : "", count ? `drawn ${count}×` : ""].filter(Boolean);
+  const verdict = element("b", { className: outcome, textContent: outcome.replaceAll("_", " ") });
+  const head = element("div", {}, verdict, facts.map((fact) => ` · ${fact}`).join(""));
+  return element("div", { className: "answer" }, head, element("pre", { textContent: text }));
+}
+
+function side(problem, label) {
+  const run = problem.runs[label];
+  const made = element("div", {}, element("h3", { textContent:
+    run ? `${label}: ${run.correct} of ${run.samples} correct` : `${label}: not evaluated here` }));
+  if (!run) return made;
+  made.append(...run.answers.map(answer));
+  if (run.more) made.append(element("p", { className: "soft", textContent: `and ${run.more} other completions` }));
+  return made;
+}
+
+function completions(data) {
+  const state = { listed: [], at: 0 };
+  const labels = data.labels.map((label) => [label, label]);
+  fill($("left"), labels, data.labels[0]);
+  fill($("right"), labels, data.labels[data.labels.length - 1]);
+  fill($("browse-split"), Object.keys(data.problems).map((split) => [split, split]));
+
+  function show() {
+    const problem = state.listed[state.at];
+    $("count").textContent = problem ? `${state.at + 1} of ${state.listed.length}` : "no such problem";
+    $("previous").disabled = state.at <= 0;
+    $("next").disabled = state.at >= state.listed.length - 1;
+    $("prompt").replaceChildren();
+    $("sides").replaceChildren();
+    if (!problem) return;
+    $("problem").value = String(state.at);
+    const facts = [problem.kind, problem.answer === null ? "" : `answer: ${problem.answer}`].filter(Boolean).join(" · ");
+    $("prompt").append(element("h3", { textContent: problem.id }),
+      element("p", { className: "soft", textContent: facts }), element("pre", { textContent: problem.prompt }));
+    $("sides").append(...[...new Set([$("left").value, $("right").value])].map((label) => side(problem, label)));
+  }
+
+  function rate(problem, label) {
+    const run = problem.runs[label];
+    return run && run.samples ? run.correct / run.samples : 0;
+  }
+
+  function list() {
+    const wanted = $("search").value.toLowerCase();
+    const [left, right] = [$("left").value, $("right").value];
+    state.listed = data.problems[$("browse-split").value].filter((problem) =>
+      `${problem.id} ${problem.kind} ${problem.prompt}`.toLowerCase().includes(wanted));
+    const gap = (problem) => rate(problem, right) - rate(problem, left);
+    if ($("order").value === "right") state.listed.sort((a, b) => gap(b) - gap(a));
+    if ($("order").value === "left") state.listed.sort((a, b) => gap(a) - gap(b));
+    state.at = 0;
+    fill($("problem"), state.listed.map((problem, i) => [String(i), problem.kind ? `${problem.id} (${problem.kind})` : problem.id]));
+    show();
+  }
+
+  function go(to) {
+    state.at = Math.max(0, Math.min(state.listed.length - 1, to));
+    show();
+  }
+
+  for (const id of ["left", "right", "order", "browse-split"]) $(id).addEventListener("change", list);
+  $("search").addEventListener("input", list);
+  $("problem").addEventListener("change", () => go(Number($("problem").value)));
+  $("previous").addEventListener("click", () => go(state.at - 1));
+  $("next").addEventListener("click", () => go(state.at + 1));
+  list();
+}
+
+// ---- start --------------------------------------------------------------------------------------------------------
+
+async function start() {
+  const data = JSON.parse(await inflated("data"));
+  completions(data);
+  const script = element("script", { textContent: await inflated("plotly") });
+  script.nonce = NONCE;
+  document.head.append(script);
+  const charts = [];
+  fill($("pass-split"), Object.keys(data.curves).map((split) => [split, split]));
+  charts.push(() => drawPass(data));
+  if ($("training-chart")) {
+    const metrics = [...new Set(data.training.flatMap((run) => Object.keys(run.metrics)))].sort();
+    fill($("training-metric"), metrics.map((name) => [name, name]), data.training_metric);
+    charts.push(() => drawTraining(data));
+    $("training-metric").addEventListener("change", () => drawTraining(data));
+    $("training-each").addEventListener("change", () => drawTraining(data));
+  }
+  if ($("styles-chart")) charts.push(() => drawStyles(data));
+  const draw = () => charts.forEach((chart) => chart());
+  $("pass-split").addEventListener("change", () => drawPass(data));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
+  document.body.dataset.ready = "yes";
+}
+
+start();

@@ -1,0 +1,106 @@
+"""`dph reproduce`: the paper's experiments as one resumable command, with its tables and figures."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from dph import plots
+from dph.config import ReproduceConfig
+from dph.errors import UserError
+from dph.jobs import run_jobs
+from dph.progress import say
+from dph.runs import write_atomically
+from dph.stages.report import report
+from dph.stages.report_tables import Table, to_markdown
+from dph.stages.reproduce_figures import figures
+from dph.stages.reproduce_grid import Grid, grid_names, read_grid
+from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
+from dph.stages.reproduce_results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
+from dph.stages.reproduce_tables import (
+    accuracy_table,
+    comparison_table,
+    cost_table,
+    diversity_table,
+    forgetting_table,
+    sampling_table,
+    settings_table,
+)
+
+
+def reproduce(config: ReproduceConfig) -> Path:
+    """Run what is missing of the chosen grid, then write tables and figures; returns the tables' file.
+
+    Interrupted, the same command goes on. A run that fails does not stop the others; what is missing then is said.
+
+    Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
+    failed.
+    """
+    started = time.monotonic()
+    grid = read_grid(config.scale) if config.scale in grid_names() else _unknown(config.scale)
+    layout = Layout(Path(config.out or f"runs/reproduce-{config.scale}"))
+    choice = choose(grid, config)
+    write_settings(choice, layout)
+    jobs = plan(choice, layout, config.jobs)
+    say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
+    failures = run_jobs(jobs, layout.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
+    page = write_results(choice, layout)
+    say(f"{time.monotonic() - started:.0f} s; tables and figures: {page}")
+    if failures:
+        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    return page
+
+
+def _unknown(scale: str) -> Grid:
+    raise UserError(f"no scale is named {scale!r}; known are: {', '.join(grid_names())}")
+
+
+def choose(grid: Grid, config: ReproduceConfig) -> Choice:
+    """The arms and seeds that a configuration names. Raises UserError for unknown ones."""
+    if config.smoke and not config.out:
+        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
+    arms = grid.chosen(config.methods)
+    seeds = {arm.name: tuple(config.seeds) or grid.seeds_of(arm) for arm in arms}
+    return Choice(grid, seeds, config.data, config.smoke)
+
+
+def write_results(choice: Choice, layout: Layout) -> Path:
+    """Tables (tables.md), figures (PNG and SVG) and the report page of all finished runs of a choice."""
+    results = read_results(choice, layout)
+    out = layout.root / "report"
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, tables(results))]
+    for name, (figure, description) in figures(results).items():
+        (out / "figures" / f"{name}.png").write_bytes(plots.to_png(figure))
+        figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
+        parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
+    write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
+    base = next((base for base in choice.bases() if base.name in results.bases), None)
+    if base is not None:
+        shown = _shown(results, layout, base.name)
+        report(shown, out / "page", base=base.label, title="DPH-RL: the paper's experiments")
+    return out / "tables.md"
+
+
+def _shown(results: Results, layout: Layout, base: str) -> Sequence[Path]:
+    """Run directories for the page: the first base model's evaluation, and evaluations and trainings of its methods."""
+    chosen = [results.bases[base].path]
+    for name in results.of_base(base):
+        chosen += [run.path for run in results.arms[name]]
+        chosen += [run.path for run in results.trained[name]]
+    return chosen
+
+
+def tables(results: Results) -> list[Table]:
+    """All tables that the finished runs allow."""
+    found: list[Table | None] = []
+    titles = ("Greedy and pass@k (Table 1)", "A second, stronger base model (Table 2)")
+    bases = results.choice.bases()
+    for base, title in zip(bases, titles, strict=False):
+        found.append(accuracy_table(results, base, title))
+    if bases:
+        found.append(comparison_table(results, bases[0]))
+        found.append(forgetting_table(results, bases[0]))
+        found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
+        found.append(diversity_table(results, bases[0]))
+    found += [cost_table(results), settings_table(results.choice)]
+    return [table for table in found if table is not None]

@@ -1,0 +1,208 @@
+"""The paper's tables from the runs of a grid: Tables 1–4 and 8, comparisons with intervals, budgets and settings."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dph.settings import flatten
+from dph.stages.report_data import EvalRun, Value
+from dph.stages.report_tables import KEEP_K, Cell, Table, cell, retention
+from dph.stages.reproduce_grid import Base, train_settings
+from dph.stages.reproduce_plan import AGAIN, Choice
+from dph.stages.reproduce_results import (
+    CROSS_DOMAIN,
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    Results,
+    difference,
+    mean_value,
+    values,
+)
+
+
+def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table | None:
+    """Tables 1 and 2: greedy and pass@k, in-domain and cross-domain, of a base model and what was trained from it."""
+    if base.name not in results.bases:
+        return None
+    domains = [(domain, results.split(domain)) for domain in (IN_DOMAIN, CROSS_DOMAIN) if results.split(domain)]
+    rows = [[Cell(base.label), *_accuracies([results.bases[base.name]], domains, ks)]]
+    for name, runs in results.of_base(base.name).items():
+        rows.append([Cell(_seeded(results, name)), *_accuracies(runs, domains, ks)])
+    columns = ["", *(f"{domain}: {metric}" for domain, _ in domains for metric in _metrics(ks))]
+    return Table(title, columns, rows, _sizes(results, domains))
+
+
+def _metrics(ks: Sequence[int]) -> list[str]:
+    return ["greedy", *(f"pass@{k}" for k in ks)]
+
+
+def _accuracies(runs: Sequence[EvalRun], domains: Sequence[tuple[str, str]], ks: Sequence[int]) -> list[Cell]:
+    return [cell(metric, mean_value(runs, split, metric)) for _, split in domains for metric in _metrics(ks)]
+
+
+def _seeded(results: Results, name: str) -> str:
+    count = len(results.arms[name])
+    return f"{results.arm(name).label} ({count} seed{'s' if count > 1 else ''})"
+
+
+def _sizes(results: Results, domains: Sequence[tuple[str, str]]) -> str:
+    any_run = next(iter(results.bases.values()))
+    parts = [f"{domain}: {any_run.splits[split].problems} problems" for domain, split in domains]
+    samples = any_run.splits[domains[0][1]].samples if domains else 0
+    return (
+        f"{', '.join(parts)}; {samples} samples a problem. Percent, with 95 % intervals by the bootstrap over seeds "
+        "and problems together."
+    )
+
+
+def forgetting_table(results: Results, base: Base) -> Table | None:
+    """Table 3: the task that training did not touch."""
+    split = results.split(OUT_OF_DOMAIN)
+    if not split or base.name not in results.bases:
+        return None
+    metrics = ("greedy", "mean", "pass@8")
+    rows = [[Cell(base.label), *(cell(m, mean_value([results.bases[base.name]], split, m)) for m in metrics)]]
+    for name, runs in results.of_base(base.name).items():
+        rows.append([Cell(_seeded(results, name)), *(cell(m, mean_value(runs, split, m)) for m in metrics)])
+    note = f"Split {split!r}: {results.bases[base.name].splits[split].problems} problems."
+    return Table("Out-of-domain after training (Table 3)", ["", "greedy", "mean@n", "pass@8"], rows, note)
+
+
+def sampling_table(results: Results, base: Base, domain: str) -> Table | None:
+    """Tables 4 and 8: mean@n and the whole pass@k curve of one domain."""
+    split = results.split(domain)
+    if not split or base.name not in results.bases:
+        return None
+    run = results.bases[base.name]
+    ks = [k for k in sorted(run.splits[split].pass_curve) if 2 * k <= run.splits[split].samples]
+    metrics = ["mean", *(f"pass@{k}" for k in ks if k > 1)]
+    rows = [[Cell(base.label), *(cell(m, mean_value([run], split, m)) for m in metrics)]]
+    for name, runs in results.of_base(base.name).items():
+        rows.append([Cell(_seeded(results, name)), *(cell(m, mean_value(runs, split, m)) for m in metrics)])
+    columns = ["", "mean@n", *metrics[1:]]
+    return Table(f"mean@n and pass@k, {domain} (Tables 4 and 8)", columns, rows, "k up to half of the samples.")
+
+
+def comparison_table(results: Results, base: Base, against: Sequence[str] = ("grpo", "exp_only")) -> Table | None:
+    """Differences in percentage points to the base model and to other arms, in-domain, paired by problem."""
+    split = results.split(IN_DOMAIN)
+    if not split or base.name not in results.bases:
+        return None
+    run = results.bases[base.name]
+    known = results.of_base(base.name)
+    metrics = [
+        metric
+        for metric in ("greedy", "pass@8", "pass@32", "styles_correct")
+        if not np.isnan(values([run], split, metric)).all()
+    ]
+    others = {base.label: [run]} | {results.arm(name).label: known[name] for name in against if name in known}
+    rows, compared, excluding = [], 0, 0
+    for name, runs in known.items():
+        row = [Cell(_seeded(results, name))]
+        for label, other in others.items():
+            for metric in metrics:
+                if label == results.arm(name).label:
+                    row.append(Cell("–"))
+                    continue
+                found = difference(runs, other, split, metric)
+                compared += 1
+                excluding += found.low > 0 or found.high < 0
+                row.append(_signed(metric, found))
+        rows.append(row)
+    columns = ["", *(f"{metric} − {label}" for label in others for metric in metrics)]
+    note = (
+        f"Percentage points (styles: counts), 95 % intervals, problems paired, seeds drawn apart. "
+        f"{compared} comparisons, {excluding} of them with an interval that excludes 0; {0.05 * compared:.1f} would by "
+        "chance if nothing differed."
+    )
+    return Table("Differences, in-domain", columns, rows, note)
+
+
+def _signed(metric: str, value: Value) -> Cell:
+    if math.isnan(value.mean):
+        return Cell("–")
+    scale, digits = (1, 2) if metric.startswith("styles") else (100, 1)
+    texts = [f"{scale * part:+.{digits}f}" for part in (value.mean, value.low, value.high)]
+    return Cell(texts[0], f"{texts[1]} to {texts[2]}")
+
+
+def diversity_table(results: Results, base: Base) -> Table | None:
+    """Fig. 2 and Fig. 4 in numbers: styles, keep and exploration rates, with the noise floor."""
+    split = results.split(IN_DOMAIN)
+    if not split or base.name not in results.bases:
+        return None
+    run = results.bases[base.name]
+    rows = []
+    floor = {base.label: [run]} | (
+        {base.label + AGAIN: [results.again[base.name]]} if base.name in results.again else {}
+    )
+    trained = {_seeded(results, name): runs for name, runs in results.of_base(base.name).items()}
+    for label, runs in (floor | trained).items():
+        rates = retention(runs, run, split)
+        styles = (cell(m, mean_value(runs, split, m)) for m in ("styles", "styles_correct"))
+        rows.append([Cell(label), *styles, *(cell(m, rates.get(m)) for m in (f"keep@{KEEP_K}", f"explore@{KEEP_K}"))])
+    columns = ["", "styles in 32 samples", "styles among correct", f"keep@{KEEP_K}", f"explore@{KEEP_K}"]
+    note = (
+        f"keep@{KEEP_K}: of the problems that the base model solves within {KEEP_K} samples, the share solved within "
+        f"as many; explore@{KEEP_K}: the same of those that it does not solve. The base model against other samples of "
+        "its own is the noise floor."
+    )
+    return Table("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
+
+
+def cost_table(results: Results) -> Table | None:
+    """The efficiency comparison: rollouts, seconds a step and memory of each arm."""
+    rows = []
+    for name, trained in results.trained.items():
+        laps = results.timings[name]
+        if not trained or not laps:
+            continue
+        config = flatten(train_settings(results.choice.grid.world, results.arm(name), results.choice.grid.train))
+        drawn = [sum(row.get("prompts_drawn", 0.0) for row in run.metrics) for run in trained]
+        steps = [max(row["step"] for row in run.metrics) for run in trained]
+        seconds = [_median(laps, key) for key in ("sample_seconds", "update_seconds")]
+        memory = max((row.get("peak_memory_gib", math.nan) for row in laps), default=math.nan)
+        rows.append(
+            [
+                Cell(results.arm(name).label),
+                Cell(f"{np.mean(steps):.0f}"),
+                Cell(f"{np.mean(drawn) * config['rollout.n']:.0f}"),
+                *(Cell("–" if math.isnan(part) else f"{part:.2f}") for part in seconds),
+                Cell("–" if math.isnan(memory) else f"{1024 * memory:.0f}"),
+            ]
+        )
+    if not rows:
+        return None
+    columns = ["", "steps", "rollouts", "sampling (s)", "update (s)", "peak memory (MiB)"]
+    note = "A run; medians over steps and seeds. Runs side by side on shared cores: see benchmarks/ for exact ratios."
+    return Table("Budgets and cost", columns, rows, note)
+
+
+def _median(laps: Sequence[Mapping[str, float]], key: str) -> float:
+    found = [row[key] for row in laps if key in row]
+    return float(np.median(found)) if found else math.nan
+
+
+def settings_table(choice: Choice) -> Table:
+    """What was run: every arm with its preset, base, store, seeds, and all settings in which it differs from GRPO's."""
+    grid = choice.grid
+    resolved = {name: flatten(train_settings(grid.world, grid.arms[name], grid.train)) for name in choice.arms}
+    common = {key: value for key, value in next(iter(resolved.values()), {}).items()}
+    for settings in resolved.values():
+        common = {key: value for key, value in common.items() if settings.get(key, value) == value}
+    rows = []
+    for name, seeds in choice.arms.items():
+        arm = grid.arms[name]
+        own = {key: value for key, value in resolved[name].items() if key not in common and key != "method"}
+        text = ", ".join(
+            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in own.items()
+        )
+        seeds_text = ", ".join(map(str, seeds))
+        rows.append(
+            [Cell(arm.label), Cell(arm.preset), Cell(f"{arm.base} / {arm.store}"), Cell(seeds_text), Cell(text)]
+        )
+    shared = ", ".join(f"{key}={value}" for key, value in sorted(common.items()))
+    return Table(
+        "Everything that was run", ["", "preset", "base / store", "seeds", "settings"], rows, f"In common: {shared}."
+    )
