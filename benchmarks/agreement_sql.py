@@ -102,9 +102,8 @@ def _spider(data: Path, workers: int, every: int, files: Sequence[str], suite: P
         for rule in SPIDER:
             if rule.suite and not suites:
                 continue
-            with SqlVerifier(
-                workers=workers, timeout=TIMEOUT, gold_timeout=TIMEOUT, answer="whole", **rule.options
-            ) as v:
+            limits = {"workers": workers, "timeout": TIMEOUT, "gold_timeout": TIMEOUT}
+            with SqlVerifier(answer="whole", **limits, **rule.options) as verifier:
                 for path in paths:
                     rows = []
                     for row in _read(path)[::every]:
@@ -115,7 +114,7 @@ def _spider(data: Path, workers: int, every: int, files: Sequence[str], suite: P
                                 meta["suite"] = suites.get(name, [])
                             problem = Problem(f"spider/{row['i']}", "", golds[row["i"]], "sql", meta)
                             rows.append((problem, row["pred"], float(row[rule.label])))
-                    yield _judge(v, path.stem, rule, rows)
+                    yield _judge(verifier, path.stem, rule, rows)
 
 
 def _bird(data: Path, workers: int, every: int, files: Sequence[str]) -> Iterator[Agreement]:

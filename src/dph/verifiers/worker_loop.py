@@ -15,17 +15,20 @@ from dph.orphans import when_parent_ends
 Message = dict[str, Any]
 
 
-def _limit_memory(memory_mb: int) -> None:
-    """Cap the address space, forbid writing files and core dumps (POSIX; elsewhere the parent's limits remain)."""
+def _limit(memory_mb: int) -> list[str]:
+    """Cap the address space, forbid writing files and core dumps; returns what this system does not enforce."""
     try:
         import resource
-    except ImportError:
-        return
+    except ImportError:  # Windows
+        return ["memory", "files", "processor time"]
+    unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS takes the limit and does not heed it
     for kind, value in (("RLIMIT_AS", memory_mb << 20), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0)):
         try:
             resource.setrlimit(getattr(resource, kind), (value, value))
-        except (ValueError, OSError):  # a system that does not enforce this limit
-            continue
+        except (ValueError, OSError):
+            lost = {"RLIMIT_AS": "memory", "RLIMIT_FSIZE": "files"}.get(kind)
+            unlimited += [lost] if lost and lost not in unlimited else []
+    return unlimited
 
 
 def limit_cpu(seconds: float) -> None:
@@ -53,8 +56,8 @@ def serve(handle: Callable[[Message], Message], memory_mb: int) -> None:
     """
     if hasattr(signal, "SIGINT"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    _limit_memory(memory_mb)
+    unlimited = _limit(memory_mb)
     when_parent_ends(lambda: os._exit(1))  # a killed parent closes the pipe, but a busy worker would not notice
-    send({"ready": True})
+    send({"unlimited": unlimited})
     for line in sys.stdin.buffer:
         send(handle(json.loads(line)))
