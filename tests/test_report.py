@@ -162,7 +162,7 @@ def test_the_page_has_every_run_and_metric_for_its_charts(runs: list[Path], tmp_
     }
     (training,) = data["training"]
     assert training["metrics"] == {key: [[0, 1, 2], [0.25, 0.5, 0.75]] for key in ("reward", "eval/pass@8")}
-    assert data["styles"] == dict.fromkeys(["base", "GRPO|x"], {"direct": 0.75, "other": 0.25})
+    assert data["styles"] == {key: {"direct": 0.75, "other": 0.25} for key in ["base", "GRPO|x"]}
     assert set(data["style_colors"]) == {"direct", "other"}
 
 

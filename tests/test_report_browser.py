@@ -3,13 +3,12 @@
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import ATTACK, write_eval, write_train
 
 from dph.stages.report import report
+from test_report import ATTACK, write_eval, write_train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
