@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.batch import Batch, Row, collate, microbatches
+from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
 from dph.models.prefix import shared_attention
@@ -46,8 +47,12 @@ class Policy:
         self._sharing: Sharing | None = None
         self._told = False
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-        ids = eos if isinstance(eos, (list, tuple)) else [eos]
-        self.eos_ids = frozenset([int(i) for i in ids if i is not None] + [int(tokenizer.eos_token_id)])
+        ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
+        if not all(isinstance(i, int) for i in ids):
+            raise UserError(
+                f"eos_token_id of the model's generation_config.json is {eos!r}, which is no token's id"
+            )
+        self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
 
     @classmethod
     def load(cls, config: ModelConfig, seed: int = 0) -> "Policy":
@@ -55,44 +60,39 @@ class Policy:
 
         seed: of the adapters' initial weights, which are then the same in every process and on every device.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        transformers_logging.disable_progress_bar()  # ours shows the whole of a stage
-
-        if not config.path:
-            raise UserError("no model was named; add --model.path with a directory or a hub name")
-        device = choose_device(config.device)
-        common = {"trust_remote_code": config.trust_remote_code}
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(config.path, **common)
-            model = AutoModelForCausalLM.from_pretrained(
-                config.path, dtype=torch.float32, attn_implementation=config.attention, **common
-            )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-            raise UserError(_load_failure(config.path, error)) from error
-        if config.gradient_checkpointing:
-            # Named anew in transformers 5.2x, which warns about the old name
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable({"use_reentrant": False})
-        if config.lora_rank:
-            model = _add_adapters(model, config, seed)
-        model.to(device)  # type: ignore[arg-type]
+        model, tokenizer = load_model(config, seed)
         return cls(model, tokenizer, precision=config.precision, shared_prefix=config.shared_prefix)
 
     # Text ------------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt, through the tokenizer's chat template where it has one."""
+        """Token ids of a prompt, through the tokenizer's chat template where it has one.
+
+        Raises UserError where the template refuses the prompt, and for tokens that the model does not have.
+        """
         if getattr(self.tokenizer, "chat_template", None):
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            try:
+                text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            except (TemplateError, ImportError) as error:
+                raise UserError(f"the tokenizer's chat template does not take a prompt: {error}") from error
+            return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         text = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-        return self.tokenizer(text)["input_ids"]
+        return self._known(self.tokenizer(text)["input_ids"])
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a response, closed by EOS."""
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], int(self.tokenizer.eos_token_id)]
+        """Token ids of a response, closed by EOS. Raises UserError for tokens that the model does not have."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self._known([*ids, int(self.tokenizer.eos_token_id)])
+
+    def _known(self, ids: list[int]) -> list[int]:
+        """The same ids. On a GPU, one beyond the embedding would end the process without a word of the reason."""
+        size = int(self.model.config.get_text_config().vocab_size)
+        if ids and max(ids) >= size:
+            raise UserError(
+                f"the tokenizer gives the token {max(ids)}, but the model has {size} only: they do not belong together"
+            )
+        return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of a response without special tokens."""
@@ -249,49 +249,9 @@ def tokenizer_hash(tokenizer: Any) -> str:
     return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
 
 
-def choose_device(name: str) -> torch.device:
-    """The device by name; "auto" takes CUDA where it is there, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"the device {name!r} cannot be used here ({error}); try --model.device cpu") from error
-    return device
-
-
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Values [K] at the places [B, T] that are present; 0 elsewhere."""
     return flat.new_zeros(present.shape).index_put((present,), flat)
-
-
-def _load_failure(path: str, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if Path(path).exists():
-        return f"cannot load a model from {path}: {reason}"
-    return (
-        f"cannot load the model {path!r}: there is no such directory, and a model hub did not deliver it "
-        f"({reason}); give a local path, or check the name and the network"
-    )
-
-
-def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError as error:
-        raise UserError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
-    targets = config.lora_targets
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=0.0,
-        target_modules=targets if targets == "all-linear" else targets.split(","),
-        task_type="CAUSAL_LM",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return get_peft_model(model, lora)
 
 
 def _merged_state(model: Any) -> dict[str, Tensor]:

@@ -17,7 +17,8 @@ from dph.distributed import World
 from dph.errors import Interrupted, UserError
 from dph.interrupts import Interrupts
 from dph.models.batch import Row, collate, microbatches
-from dph.models.policy import Policy, choose_device
+from dph.models.loading import choose_device
+from dph.models.policy import Policy
 from dph.optim import Optimizer
 from dph.progress import progress, say
 from dph.runs import RunDir, directory_written_atomically

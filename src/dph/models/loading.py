@@ -1,0 +1,142 @@
+"""A model and its tokenizer from a directory or a hub: whatever is wrong with them is said in one sentence, and nothing
+in their files is run.
+
+Weights are read from safetensors only. The older files (pytorch_model.bin) are pickles, which can hold code.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging as transformers_logging
+
+from dph.config import ModelConfig
+from dph.errors import UserError, is_out_of_memory
+from dph.progress import say
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_LONGEST_REASON = 400  # characters of what a library says
+
+
+def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
+    """The causal language model that the settings name, on its device and perhaps with adapters, and its tokenizer.
+
+    seed: of the adapters' initial weights, which are then the same in every process and on every device.
+
+    Raises UserError with the reason when that fails: nothing there, damaged files, pickled weights, weights that are
+    missing or not finite, code that may not run.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    transformers_logging.disable_progress_bar()  # ours shows the whole of a stage
+    if not config.path:
+        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    device = choose_device(config.device)
+    _refuse_pickles(Path(config.path))
+    common = {"trust_remote_code": config.trust_remote_code}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.path, **common)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            config.path,
+            dtype=torch.float32,
+            attn_implementation=config.attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            **common,
+        )
+    except Exception as error:  # whatever damaged files make transformers raise
+        if is_out_of_memory(error):
+            raise
+        raise UserError(_load_failure(config.path, error)) from error
+    _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
+    if config.gradient_checkpointing:
+        # Named anew in transformers 5.2x, which warns about the old name
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
+    if config.lora_rank:
+        model = _add_adapters(model, config, seed)
+    model.to(device)  # type: ignore[arg-type]
+    _check_finite(config.path, model)
+    return model, tokenizer
+
+
+def choose_device(name: str) -> torch.device:
+    """The device by name; "auto" takes CUDA where it is there, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).item()  # devices that hold no numbers fail here
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"the device {name!r} cannot be used here ({_said(error)}); try --model.device cpu") from error
+    return device
+
+
+def _refuse_pickles(folder: Path) -> None:
+    """Raises UserError for a directory whose weights would have to be unpickled."""
+    found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
+    adapter = "adapter_model.bin" in found and not (folder / "adapter_model.safetensors").exists()
+    if found and (adapter or not any(folder.glob("*.safetensors"))):
+        name = "adapter_model.bin" if adapter else found[0]
+        raise UserError(
+            f"the weights of {folder} are pickled ({name}), and unpickling a file can run code that it holds; convert "
+            "them to safetensors where you trust them: load them with transformers and call save_pretrained"
+        )
+
+
+def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
+    """Weights that a model lacks would be random numbers; weights that it has besides are only reported."""
+    if missing:
+        raise UserError(
+            f"cannot load a model from {path}: its files lack {len(missing)} of the weights that its config.json "
+            f"describes, such as {min(missing)}; they belong to another model, or are not complete"
+        )
+    if unexpected:
+        say(f"{len(unexpected)} weights in the files of {path} are not used by the model, such as {min(unexpected)}")
+
+
+@torch.no_grad()
+def _check_finite(path: str, model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        # The sum is not finite where a weight is not; it is quick, and settles nearly every case.
+        if not torch.isfinite(parameter.sum()) and not torch.isfinite(parameter).all():
+            raise UserError(
+                f"cannot load a model from {path}: the weights {name} are not all finite; they come from a training "
+                "that failed, or the file is damaged"
+            )
+
+
+def _load_failure(path: str, error: Exception) -> str:
+    if Path(path).exists():
+        return f"cannot load a model from {path}: {_said(error)}"
+    return (
+        f"cannot load the model {path!r}: there is no such directory, and a model hub did not deliver it "
+        f"({_said(error)}); give a local path, or check the name and the network"
+    )
+
+
+def _said(error: BaseException) -> str:
+    """What a library said, on one line: its first sentences."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
+
+
+def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UserError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
+    targets = config.lora_targets
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=0.0,
+        target_modules=targets if targets == "all-linear" else [name.strip() for name in targets.split(",")],
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return get_peft_model(model, lora)
+        except ValueError as error:
+            raise UserError(f"model.lora_targets {targets!r} does not suit this model: {_said(error)}") from error
