@@ -36,7 +36,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     common = {"trust_remote_code": config.trust_remote_code}
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.path, **common)
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             config.path,
             dtype=torch.float32,
             attn_implementation=config.attention,
@@ -44,6 +44,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             output_loading_info=True,
             **common,
         )
+        model, info = loaded
     except Exception as error:  # whatever damaged files make transformers raise
         if is_out_of_memory(error):
             raise
@@ -55,7 +56,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         enable({"use_reentrant": False})
     if config.lora_rank:
         model = _add_adapters(model, config, seed)
-    model.to(device)  # type: ignore[arg-type]
+    model.to(device)
     _check_finite(config.path, model)
     return model, tokenizer
 

@@ -49,9 +49,7 @@ class Policy:
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
-            raise UserError(
-                f"eos_token_id of the model's generation_config.json is {eos!r}, which is no token's id"
-            )
+            raise UserError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is no token's id")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
 
     @classmethod
