@@ -148,9 +148,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             varied = f"{arm.name}-{key}-{number:g}"
             settings = _with(arm.settings, value["setting"], number)
             label = f"{arm.label}, {value['setting'].rpartition('.')[2]} {number:g}"
-            arms[varied] = replace(
-                arm, name=varied, label=label, tier=value["tier"], settings=settings, sweep=key, other_budget=False
-            )
+            arms[varied] = replace(arm, name=varied, label=label, tier=value["tier"], settings=settings, sweep=key)
             points[varied] = float(number)
         sweeps[key] = Sweep(key, arm.name, value["setting"], points)
     grid = Grid(
