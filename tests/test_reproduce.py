@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_report import write_eval, write_train
 
 from dph.config import ReproduceConfig
 from dph.errors import UserError
@@ -19,6 +18,7 @@ from dph.stages.reproduce_grid import grid_from, grid_names, read_grid, train_se
 from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
 from dph.stages.reproduce_results import difference, mean_value, read_results, values
 from dph.stages.reproduce_tables import accuracy_table, comparison_table, diversity_table, settings_table
+from test_report import write_eval, write_train
 
 SAMPLES = 32
 
