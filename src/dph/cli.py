@@ -49,6 +49,12 @@ def _train(config: Any, resume: bool) -> object:
     return path
 
 
+def _verl(config: Any, resume: bool) -> object:
+    from dph.integrations.verl.launch import verl
+
+    return verl(config)
+
+
 def _eval(config: Any, resume: bool) -> object:
     from dph.stages.evaluate import evaluate
 
@@ -90,6 +96,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
+    "verl": ("write the launch of a training run on a cluster, through verl", _verl),
     "doctor": ("whether this machine can do the work, and what to do where it cannot", _doctor),
 }
 

@@ -64,9 +64,11 @@ class SamplerConfig:
     """How responses are generated."""
 
     engine: str = "hf"
-    """hf (built in), or vllm (extra)."""
+    """hf (built in), or vllm (extra): for `dph presample` and `dph eval`."""
     rows: int = 256
     """Responses decoded together at most; lower it when memory runs out."""
+    tensor_parallel: int = 1
+    """GPUs that one copy of the model spans (vllm)."""
 
 
 @dataclass(frozen=True, slots=True)

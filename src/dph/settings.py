@@ -24,6 +24,7 @@ from dph.config import (
     SftConfig,
     TrainConfig,
 )
+from dph.config_verl import PartitionConfig, VerlConfig
 from dph.errors import UserError
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ STAGES: dict[str, type[Any]] = {
     "sft": SftConfig,
     "presample": PresampleConfig,
     "train": TrainConfig,
+    "verl": VerlConfig,
     "eval": EvalConfig,
     "report": ReportConfig,
     "demo": DemoConfig,
@@ -131,6 +133,8 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     when that method was chosen, so that a world or model may set, say, η per method. All of this is settled among
     presets first; whatever files say goes before whatever presets say.
     """
+    if stage == "verl":
+        return _merge_verl(presets, files)
     from_presets = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
     from_files = [(str(path), read_toml(path)) for path in files]
     parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
@@ -139,6 +143,21 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     for plain, by_method in parts:
         _merge(merged, plain)
         _merge(merged, by_method.get(methods[-1], {}) if methods else {})
+    return merged
+
+
+def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
+    """`dph verl` trains: what holds for `dph train` holds for it, what holds for `dph presample` and `dph eval` stands
+    in its tables `partition` and `validation`, and a table `verl` goes before all."""
+    merged = merge_settings("train", presets, files)
+    presample = from_dict(PresampleConfig, merge_settings("presample", presets, files))
+    names = [item.name for item in dataclasses.fields(PartitionConfig) if item.name != "n"]
+    merged["partition"] = {"n": presample.rollout.n} | {name: getattr(presample, name) for name in names}
+    merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)).rollout)
+    own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
+    for layer in [*map(_read_preset, presets), *map(read_toml, files)]:
+        _merge(merged, {key: value for key, value in layer.items() if key in own})
+        _merge(merged, _table(layer, "verl", "the settings"))
     return merged
 
 

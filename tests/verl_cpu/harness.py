@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform,verl_cpu_rollout",
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",

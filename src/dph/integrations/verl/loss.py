@@ -25,7 +25,8 @@ _load_once = cache(load_plugin)
 def rehearsal_flags(data: Any) -> Tensor:
     """bool [B]: which rows are stored responses."""
     if IS_REHEARSAL in data:
-        return data[IS_REHEARSAL].reshape(len(data)).bool()
+        rows = data[IS_REHEARSAL].unbind()  # nested, as every column that went through the TransferQueue
+        return torch.stack([row.reshape(()) for row in rows]).bool()
     return torch.zeros(len(data), dtype=torch.bool, device=data["response_mask"].device)
 
 
@@ -53,6 +54,8 @@ def dph_loss(
     """
     for plugin in plugins:
         _load_once(plugin)
+    if config.eta > 0 and IS_REHEARSAL not in data:
+        raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")
     logprobs = no_padding_2_padding(model_output["log_probs"], data)
     entropy = model_output.get("entropy")
     entropy = None if entropy is None else no_padding_2_padding(entropy, data)

@@ -70,7 +70,7 @@ def put_rows(
         keys=batch.keys + own.keys,
         tags=batch.tags + own.tags,
         partition_id=batch.partition_id,
-        fields=batch.fields,
+        fields=None if batch.fields is None else [*batch.fields, IS_REHEARSAL],  # the columns that workers fetch
         extra_info=batch.extra_info,
     )
     lengths = [tag["response_len"] for tag in tags]

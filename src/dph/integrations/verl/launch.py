@@ -1,0 +1,206 @@
+"""`dph verl`: a directory with everything to train through verl, step by step, on one machine or a cluster.
+
+launch.yaml      verl's configuration          presample.sh   1. partition and rehearsal set, through vLLM
+presample.toml   settings of each stage        data.sh        2. problems as verl's Parquet
+train.toml                                     ray.sh         3. on each node of several: join them
+eval.toml                                      train.sh       4. train; the same command resumes
+verl.toml        what this was written from    eval.sh        5. merge a checkpoint and score it
+README.md        all of this, with the estimates of memory
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dph.config import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
+from dph.config_verl import VerlConfig
+from dph.errors import UserError
+from dph.integrations.verl.launch_config import verl_config
+from dph.integrations.verl.launch_files import readme, scripts
+from dph.integrations.verl.sizes import Layout, ModelShape, Work, plan, read_shape
+from dph.losses import check_loss_config
+from dph.progress import say
+from dph.settings import from_dict, merge_settings, to_dict, to_toml
+
+STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
+"""Scripts of a launch in the order in which they run; methods that use no partition have no presample.sh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch that was written."""
+
+    path: Path
+    steps: tuple[Path, ...]
+    """Scripts to run, in this order."""
+    layout: Layout
+
+
+def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
+    """Write a launch directory.
+
+    Args:
+        config: settings; `out` is the directory.
+        shape: of the model, where its configuration cannot be read here.
+    Raises UserError for settings that verl cannot do or that no estimate of memory allows, and for a directory that
+    holds another launch.
+    """
+    if not config.out:
+        raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
+    if not config.model.path:
+        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    check_loss_config(config.loss)
+    config = _absolute(config)
+    folder = Path(config.out)
+    shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)
+    layout = plan(shape, work_of(config), config.cluster)
+    files = {"launch.yaml": launch_yaml(verl_config(config, layout, folder)), **_settings_files(config, layout, folder)}
+    files |= scripts(config, folder)
+    files["README.md"] = readme(config, layout, shape)
+    files["verl.toml"] = to_toml(replace(config, start=False))
+    existing = folder / "verl.toml"
+    if existing.exists() and existing.read_text(encoding="utf-8") != files["verl.toml"]:
+        raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+        if name.endswith(".sh"):
+            (folder / name).chmod(0o755)
+    steps = tuple(folder / name for name in STEPS if name in files)
+    return Launch(folder, steps, layout)
+
+
+def preset_launch(
+    presets: Sequence[str], out: Path, settings: Mapping[str, Any], shape: ModelShape | None = None
+) -> Launch:
+    """Write a launch from presets (a model's and a method's) and settings that go before them.
+
+    `settings` are nested as in a settings file: {"model": {"path": …}, "task": {"options": {…}}, "cluster": {"gpus":
+    32}, "seed": 1, …}. Raises UserError as `write_launch`, and for unknown presets and keys.
+    """
+    default = from_dict(VerlConfig, merge_settings("verl", presets, []))
+    return write_launch(replace(from_dict(VerlConfig, settings, default=default), out=str(out)), shape)
+
+
+def run_launch(launch: Launch) -> None:
+    """Run the steps of a launch on this machine, one after the other. Raises UserError where one fails."""
+    for step in launch.steps:
+        say(f"running {step}")
+        if status := subprocess.run([str(step)], check=False).returncode:
+            raise UserError(f"{step} ended with status {status}; see its output, mend it and start again")
+
+
+def verl(config: VerlConfig) -> Path:
+    """The stage: write a launch and, where asked, run it."""
+    if config.start and config.cluster.gpus > config.cluster.per_node:
+        raise UserError("--start runs on one node; for several write the launch and follow its README.md")
+    launch = write_launch(config)
+    estimate = f"about {launch.layout.training_gb:.0f} GB a GPU in training, by estimate"
+    say(f"wrote {launch.path} for {config.cluster.gpus} GPUs ({estimate}); its README.md says what to run")
+    if config.start:
+        run_launch(launch)
+    return launch.path
+
+
+def work_of(config: VerlConfig) -> Work:
+    """What a run asks of memory."""
+    rollout = config.rollout
+    tokens = config.optim.tokens_per_microbatch
+    return Work(rollout.max_prompt_tokens, rollout.max_tokens, rollout.n, tokens, adapters=config.model.lora_rank > 0)
+
+
+def uses_partition(config: TrainConfig) -> bool:
+    """Whether a method needs pre-sampling."""
+    return config.prompts == "explore" or config.rehearsal.rows > 0
+
+
+def _absolute(config: VerlConfig) -> VerlConfig:
+    """Paths that are there, made absolute: the processes of a launch start in other directories."""
+
+    def place(text: str) -> str:
+        path = Path(text).expanduser()
+        return str(path.resolve()) if text and path.exists() else text
+
+    options = {key: place(value) for key, value in config.task.options.items()}
+    return replace(
+        config,
+        out=str(Path(config.out).expanduser().resolve()),
+        model=replace(config.model, path=place(config.model.path)),
+        task=replace(config.task, options=options),
+        rehearsal=replace(config.rehearsal, path=place(config.rehearsal.path)),
+        plugins=tuple(place(name) for name in config.plugins),
+    )
+
+
+def _settings_files(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, str]:
+    """Settings of the other stages, so that all of them agree with training."""
+    sampler = SamplerConfig(engine="vllm", tensor_parallel=layout.tensor_parallel)
+    drawn = replace(config.rollout, n=config.partition.n)
+    partition = config.partition
+    presample = PresampleConfig(
+        out=str(folder / "presample"),
+        seed=config.seed,
+        model=config.model,
+        task=config.task,
+        verifier=config.verifier,
+        sampler=sampler,
+        rollout=drawn,
+        threshold=partition.threshold,
+        refine=partition.refine,
+        stored=partition.stored,
+        drop_unsolved=partition.drop_unsolved,
+    )
+    own = {key: value for key, value in to_dict(config).items() if key in to_dict(TrainConfig())}
+    train = from_dict(TrainConfig, own)
+    made_here = uses_partition(config) and not config.rehearsal.path
+    rehearsal = replace(train.rehearsal, path=str(folder / "presample")) if made_here else train.rehearsal
+    evaluation = EvalConfig(
+        out=str(folder / "eval"),
+        label=config.method,
+        model=replace(config.model, path="", lora_rank=0),
+        task=TaskConfig(config.task.name, config.monitor.split, options=config.task.options),
+        verifier=config.verifier,
+        sampler=sampler,
+        rollout=config.validation,
+    )
+    files = {"train.toml": to_toml(replace(train, rehearsal=rehearsal)), "eval.toml": to_toml(evaluation)}
+    return {**files, "presample.toml": to_toml(presample)} if made_here else files
+
+
+def launch_yaml(config: Mapping[str, Any]) -> str:
+    """verl's configuration as a Hydra file: verl's defaults, then ours, then this launch's."""
+    head = [
+        "# Written by `dph verl`. Values here go before verl's own; `train.sh KEY=VALUE` goes before both.",
+        "hydra:",
+        "  searchpath:",
+        "    - pkg://verl.trainer.config",
+        "    - pkg://dph.integrations.verl",
+        "defaults:",
+        "  - ppo_trainer",
+        "  - dph_defaults",
+        "  - _self_",
+        "",
+    ]
+    return "\n".join([*head, *_yaml(config, "")]) + "\n"
+
+
+def _yaml(tree: Mapping[str, Any], indent: str) -> list[str]:
+    """Nested dictionaries as YAML; JSON's scalars and lists are YAML's."""
+    lines = []
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}{key}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float):
+        text = repr(value)  # YAML reads 1e-06 as text
+        return text if "." in text or "e" not in text else text.replace("e", ".0e")
+    # "${" would be an interpolation
+    return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")

@@ -1,0 +1,201 @@
+"""From our settings to verl's configuration: every setting of `dph train` that verl has a place for, and ours beside.
+
+What verl cannot do as asked is an error, never a silent difference; what it does by itself is listed in docs/verl.md.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dph.config_verl import VerlConfig
+from dph.errors import UserError
+from dph.integrations.verl.settings import NO_DUAL_CLIP
+from dph.integrations.verl.sizes import Layout
+
+_AGGREGATION = {"token": "token-mean", "sequence": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
+_NO_GRAD_CLIP = 1e9
+_CHECK_ROWS = 64
+
+
+def check_launch(config: VerlConfig, layout: Layout) -> None:
+    """Raises UserError for settings that verl has no counterpart for, and for sizes that do not divide."""
+    cluster, gpus = config.cluster, config.cluster.gpus
+    prompts, minibatches = config.rollout.prompts, config.optim.minibatches
+    if gpus > cluster.per_node and gpus % cluster.per_node:
+        raise UserError(f"cluster.gpus {gpus} is no multiple of cluster.per_node {cluster.per_node}")
+    if prompts % minibatches:
+        raise UserError(
+            f"verl needs mini-batches of equal size: rollout.prompts {prompts} is no multiple of optim.minibatches "
+            f"{minibatches}"
+        )
+    per_node = min(gpus, cluster.per_node)
+    for name in ("tensor_parallel", "sequence_parallel"):
+        width = getattr(layout, name)
+        if per_node % width:
+            raise UserError(f"cluster.{name} {width} does not divide the {per_node} GPUs of a node")
+    ranks = gpus // layout.sequence_parallel
+    rows = prompts // minibatches * config.rollout.n
+    if rows % ranks:
+        raise UserError(
+            f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
+            "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
+        )
+    if config.optim.schedule == "linear":
+        raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
+
+
+def verl_config(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, Any]:
+    """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
+    check_launch(config, layout)
+    cluster, rollout = config.cluster, config.rollout
+    per_node = min(cluster.gpus, cluster.per_node)
+    every = config.monitor.every
+    trackers = [] if config.tracker == "none" else [config.tracker]
+    return {
+        "trainer": {
+            "nnodes": cluster.gpus // per_node,
+            "n_gpus_per_node": per_node,
+            "project_name": "dph",
+            "experiment_name": f"{config.method}-{config.seed}",
+            "default_local_dir": str(folder / "checkpoints"),
+            "logger": ["console", "file", "tensorboard", *trackers],
+            "total_training_steps": config.steps,
+            "total_epochs": config.steps,  # verl stops at whichever comes first
+            "save_freq": config.checkpoint_every,
+            "max_actor_ckpt_to_keep": config.keep_checkpoints,
+            "test_freq": every or -1,
+            "val_before_train": every > 0,
+        },
+        "data": {
+            "train_files": str(folder / "data" / "train.parquet"),
+            "val_files": str(folder / "data" / "val.parquet"),
+            "train_batch_size": rollout.prompts,
+            "max_prompt_length": rollout.max_prompt_tokens,
+            "max_response_length": rollout.max_tokens,
+            "filter_overlong_prompts": True,
+            "seed": config.seed,
+            "trust_remote_code": config.model.trust_remote_code,
+        },
+        "algorithm": {"filter_groups": {"enable": config.dynamic_sampling.enabled}},
+        "actor_rollout_ref": {
+            "model": _model(config),
+            "actor": _actor(config, layout),
+            "ref": {"fsdp_config": {"offload_policy": layout.offload == "cpu", "param_offload": _waits(layout)}},
+            "rollout": _rollout(config, layout),
+        },
+        "reward": {
+            "custom_reward_function": {
+                "reward_kwargs": {**asdict(config.verifier), "plugins": list(config.plugins)},
+            }
+        },
+        "dph": _dph(config, folder),
+    }
+
+
+def _waits(layout: Layout) -> bool:
+    return layout.offload == "between"
+
+
+def _model(config: VerlConfig) -> dict[str, Any]:
+    model = config.model
+    targets = model.lora_targets.split(",")
+    adapters = {
+        "lora_rank": model.lora_rank,
+        "lora_alpha": model.lora_alpha,
+        "target_modules": targets[0] if len(targets) == 1 else targets,
+    }
+    return {
+        "path": model.path,
+        "trust_remote_code": model.trust_remote_code,
+        "enable_gradient_checkpointing": True,  # the memory estimate counts on it
+        **(adapters if model.lora_rank else {}),
+    }
+
+
+def _actor(config: VerlConfig, layout: Layout) -> dict[str, Any]:
+    loss, optim = config.loss, config.optim
+    definition = loss.estimator == "definition" and loss.eta > 0
+    clip = optim.grad_clip or _NO_GRAD_CLIP
+    return {
+        "ppo_mini_batch_size": config.rollout.prompts // optim.minibatches,
+        "ppo_max_token_len_per_gpu": layout.tokens_per_gpu,
+        "ulysses_sequence_parallel_size": layout.sequence_parallel,
+        "entropy_from_logits_with_chunking": True,
+        "clip_ratio_low": loss.clip_low,
+        "clip_ratio_high": loss.clip_high,
+        "clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
+        "loss_agg_mode": _AGGREGATION[loss.aggregation],
+        "loss_scale_factor": loss.dr_grpo_length if loss.aggregation == "dr_grpo" else None,
+        "entropy_coeff": loss.entropy_coef,
+        "use_kl_loss": loss.kl != "none" or definition,  # what makes verl keep a reference model
+        "kl_loss_type": _kl(loss.kl),
+        "kl_loss_coef": loss.kl_coef,
+        "data_loader_seed": config.seed,
+        "grad_clip": clip,
+        "optim": {
+            "lr": optim.lr,
+            "lr_scheduler_type": optim.schedule,
+            "lr_warmup_steps": optim.warmup_steps,
+            "weight_decay": optim.weight_decay,
+            "betas": [optim.beta1, optim.beta2],
+            "clip_grad": clip,
+        },
+        "fsdp_config": {
+            "offload_policy": layout.offload == "cpu",
+            "param_offload": _waits(layout),
+            "optimizer_offload": _waits(layout),
+            "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
+            "seed": config.seed,
+        },
+    }
+
+
+def _kl(kind: str) -> str:
+    if kind == "k3_is":
+        raise UserError("verl has no name for loss.kl 'k3_is'; use k1, k2 or k3")
+    return "k3" if kind == "none" else kind
+
+
+def _rollout(config: VerlConfig, layout: Layout) -> dict[str, Any]:
+    rollout, validation = config.rollout, config.validation
+    greedy = validation.temperature == 0
+    longest = rollout.max_prompt_tokens + rollout.max_tokens
+    return {
+        "name": "vllm",
+        "n": rollout.n,
+        "temperature": rollout.temperature,
+        "top_p": rollout.top_p,
+        "tensor_model_parallel_size": layout.tensor_parallel,
+        "gpu_memory_utilization": layout.utilization,
+        "max_model_len": longest,
+        "max_num_batched_tokens": max(8192, longest),
+        "seed": config.seed,
+        "val_kwargs": {
+            "n": 1 if greedy else config.monitor.n,
+            "do_sample": not greedy,
+            "temperature": validation.temperature,
+            "top_p": 1.0 if greedy else validation.top_p,
+        },
+    }
+
+
+def _dph(config: VerlConfig, folder: Path) -> dict[str, Any]:
+    loss, rows = config.loss, config.rehearsal.rows
+    return {
+        "divergence": loss.divergence,
+        "alpha": loss.alpha,
+        "eta": loss.eta,
+        "reduction": loss.reduction,
+        "estimator": loss.estimator,
+        "official": loss.official,
+        "js_scale": loss.js_scale,
+        "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
+        "rows": rows,
+        "check_rows": _CHECK_ROWS,
+        "seed": config.seed,
+        "overlong_buffer": config.overlong.buffer,
+        "overlong_penalty": config.overlong.penalty,
+        "mask_truncated": config.rollout.mask_truncated,
+        "max_unjudged": config.max_unjudged,
+        "plugins": list(config.plugins),
+    }

@@ -1,0 +1,119 @@
+"""The scripts and the README of a launch."""
+
+import shlex
+from pathlib import Path
+
+from dph.config_verl import VerlConfig
+from dph.integrations.verl.sizes import Layout, ModelShape
+
+_HEAD = """#!/usr/bin/env bash
+# {title}
+# PYTHON names the interpreter, of an environment that has {needs}.
+set -euo pipefail
+here={here}
+python="${{PYTHON:-python}}"
+"""
+
+
+def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
+    """Every script by name."""
+    here = shlex.quote(str(folder))
+    plugins = "".join(f" --plugin {shlex.quote(name)}" for name in config.plugins)
+    nodes = -(-config.cluster.gpus // config.cluster.per_node)
+
+    def script(title: str, needs: str, body: str) -> str:
+        return _HEAD.format(title=title, needs=needs, here=here) + body.lstrip("\n")
+
+    files = {
+        "data.sh": script(
+            "2. Problems as verl's Parquet, where every node can read them.",
+            "dph-rl",
+            f"""
+"$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
+""",
+        ),
+        "train.sh": script(
+            "4. Train; again, it goes on from the newest checkpoint. Words KEY=VALUE change verl's configuration.",
+            "dph-rl[verl] and vLLM",
+            f"""
+export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
+{'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made' if nodes > 1 else ""}
+cd "$here"
+exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
+""".replace("\n\n", "\n"),
+        ),
+        "eval.sh": script(
+            "5. Merge a checkpoint and score it: eval.sh [STEP], by default the newest.",
+            "dph-rl[verl], or dph-rl[vllm] once it is merged",
+            f"""
+step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
+model="$here/models/step-$step"
+if [ ! -e "$model/config.json" ]; then
+    "$python" -m verl.model_merger merge --backend fsdp \\
+        --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
+fi
+exec "$python" -m dph.cli eval --config "$here/eval.toml" --model.path "$model" --out "$here/eval/step-$step"{plugins}
+""",
+        ),
+    }
+    if (config.prompts == "explore" or config.rehearsal.rows) and not config.rehearsal.path:
+        files["presample.sh"] = script(
+            "1. Partition and rehearsal set from the reference policy, sampled through vLLM.",
+            "dph-rl[vllm]",
+            f"""
+resume=""
+if [ -e "$here/presample" ]; then resume=--resume; fi
+exec "$python" -m dph.cli presample --config "$here/presample.toml" $resume{plugins}
+""",
+        )
+    if nodes > 1:
+        files["ray.sh"] = script(
+            f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others.",
+            "dph-rl[verl] and vLLM",
+            f"""
+port="${{RAY_PORT:-6379}}"
+case "${{1:?head, or the address of the head node}}" in
+    head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
+    *) exec "$python" -m ray.scripts.scripts start --address="$1:$port" --num-gpus={config.cluster.per_node} ;;
+esac
+""",
+        )
+    return files
+
+
+def readme(config: VerlConfig, layout: Layout, shape: ModelShape) -> str:
+    """What to run, and what memory is expected."""
+    cluster = config.cluster
+    nodes = -(-cluster.gpus // cluster.per_node)
+    made = (config.prompts == "explore" or config.rehearsal.rows) and not config.rehearsal.path
+    ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
+    commands = [
+        *(["./presample.sh                 # one node with GPUs"] if made else []),
+        "./data.sh                      # needs the data, no GPU",
+        *(ray if nodes > 1 else []),
+        "./train.sh                     # the first node",
+        "./eval.sh                      # the newest checkpoint",
+    ]
+    where = {
+        "none": "all training states on the GPUs",
+        "between": "weights and moments wait in host memory while responses are sampled",
+        "cpu": "all training states in host memory",
+    }[layout.offload]
+    rollout, rows, ranks = config.rollout, config.rehearsal.rows, cluster.gpus // layout.sequence_parallel
+    lines = [
+        f"# {config.method} on {config.task.name}, {cluster.gpus} GPUs",
+        "",
+        "Written by `dph verl`. Every node must see this directory, and what it names, under the same path.",
+        "",
+        "```sh",
+        *commands,
+        "```",
+        "",
+        f"* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;",
+        f"  {config.optim.minibatches} mini-batches; {config.steps} steps.",
+        f"* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over",
+        f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens a GPU at once; {where}.",
+        f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters: in training",
+        f"  {layout.training_gb:.0f} GB a GPU of {cluster.memory:.0f}; {layout.host_gb:.0f} GB of a node's own memory.",
+    ]
+    return "\n".join(lines) + "\n"

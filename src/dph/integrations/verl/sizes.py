@@ -1,0 +1,169 @@
+"""What a model needs of a cluster: bytes by arithmetic, and the layout that follows. Nothing here was measured.
+
+Full training holds 16 bytes a parameter over all GPUs (fp32 weights, gradient and two moments of AdamW); verl gathers
+one layer at a time in bf16. On top come, for the tokens of one micro-batch on one GPU, each layer's input, what one
+layer computes in between, and the logits. For sampling, vLLM keeps a copy of the weights in bf16 and its cache.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dph.config_verl import ClusterConfig
+from dph.errors import UserError
+
+Offload = Literal["none", "between", "cpu"]
+
+STATE_BYTES = 16
+"""Of a trained parameter: weight, gradient and two moments, 4 bytes each."""
+_GATHERED_LAYERS = 2
+"""Layers that are there whole at one time: the one at work and the next."""
+_LAYER_BYTES = 68
+"""Bytes a token and unit of width that one layer's passes hold: about 17 activations of bf16 and their gradients."""
+_LOGIT_BYTES = 10
+"""Bytes a token and entry of the vocabulary: bf16 logits, and in fp32 their log-softmax and gradient."""
+_USABLE = 0.9
+"""Share of a GPU's memory that is planned with."""
+_CACHE_GROUPS = 2
+"""Groups of responses at their full length, the prompt kept once, whose cache one copy of vLLM must hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What the memory of a decoder depends on."""
+
+    parameters: int
+    hidden: int
+    layers: int
+    vocab: int
+    heads: int
+    kv_heads: int
+    head_size: int
+
+    @property
+    def cache_bytes(self) -> int:
+        """Key/value cache of one token in bf16."""
+        return 2 * 2 * self.layers * self.kv_heads * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Lengths in tokens, and responses to a prompt."""
+
+    prompt: int
+    response: int
+    n: int
+    tokens: int
+    """Tokens of a micro-batch, over the GPUs that share a sequence."""
+    adapters: bool = False
+    """Train adapters only; the other weights have neither gradient nor moments."""
+
+    @property
+    def longest(self) -> int:
+        return self.prompt + self.response
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a model lies on a cluster."""
+
+    tensor_parallel: int
+    """GPUs that one copy of vLLM spans."""
+    sequence_parallel: int
+    """GPUs that share each sequence in training (Ulysses)."""
+    offload: Offload
+    """none; between: weights and moments wait in host memory during sampling; cpu: all states live there."""
+    tokens_per_gpu: int
+    utilization: float
+    """Share of a GPU's memory that vLLM takes while it samples."""
+    training_gb: float
+    """Estimated peak of one GPU in training."""
+    host_gb: float
+    """Estimated host memory of one node for what is offloaded."""
+
+
+def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
+    """Shape of a model by its configuration; its weights are not read. Raises UserError where that cannot be had."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the configuration of the model {path!r}: {str(error).splitlines()[0]}") from error
+    text: Any = config.get_text_config()
+    heads = int(text.num_attention_heads)
+    return ModelShape(
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        hidden=int(text.hidden_size),
+        layers=int(text.num_hidden_layers),
+        vocab=int(text.vocab_size),
+        heads=heads,
+        kv_heads=int(getattr(text, "num_key_value_heads", None) or heads),
+        head_size=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
+    )
+
+
+def training_bytes(shape: ModelShape, work: Work, gpus: int, tokens: int, offload: Offload) -> float:
+    """Peak of one GPU in training with `tokens` tokens on it at once."""
+    state = (4 if work.adapters else STATE_BYTES) * shape.parameters / gpus
+    layer = 2 * shape.parameters / shape.layers
+    activations = tokens * shape.hidden * (2 * shape.layers + _LAYER_BYTES)
+    logits = tokens * shape.vocab * _LOGIT_BYTES
+    return (0.0 if offload == "cpu" else state) + _GATHERED_LAYERS * layer + activations + logits
+
+
+def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> Layout:
+    """The simplest layout whose estimates fit: states on the GPUs before host memory, whole sequences before shared
+    ones. What the settings fix stays. Raises UserError where nothing fits."""
+    memory = cluster.memory * 1e9
+    per_node = min(cluster.gpus, cluster.per_node)
+    utilization = 0.6
+    tensor = cluster.tensor_parallel or _tensor_parallel(shape, work, per_node, utilization * memory)
+    resident = (4 if work.adapters else 12) * shape.parameters / cluster.gpus  # weights and moments while vLLM samples
+    fits_beside = resident + utilization * memory <= _USABLE * memory
+    choices: tuple[Offload, ...] = ("none" if fits_beside else "between", "cpu")
+    if cluster.offload != "auto":
+        choices = (cluster.offload,)
+    powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0 and shape.heads % (1 << i) == 0]
+    parallel = [cluster.sequence_parallel] if cluster.sequence_parallel else powers
+    least = float("inf")
+    for offload in choices:
+        for sequence in parallel:
+            tokens = -(-max(work.tokens, work.longest) // sequence)
+            needed = training_bytes(shape, work, cluster.gpus, tokens, offload)
+            least = min(least, needed)
+            if needed <= _USABLE * memory:
+                host = _host_bytes(shape, work, cluster, offload)
+                return Layout(tensor, sequence, offload, tokens, utilization, needed / 1e9, host / 1e9)
+    raise UserError(
+        f"by estimate a model of {shape.parameters / 1e9:.1f} billion parameters needs {least / 1e9:.0f} GB a GPU on "
+        f"{cluster.gpus} GPUs of {cluster.memory:.0f} GB; use more of them, shorter sequences or --model.lora-rank"
+    )
+
+
+def _tensor_parallel(shape: ModelShape, work: Work, per_node: int, room: float) -> int:
+    """GPUs that hold the weights in bf16 and the cache of a few whole groups."""
+    group = (work.prompt + work.n * work.response) * shape.cache_bytes
+    wanted = 2 * shape.parameters + _CACHE_GROUPS * group
+    powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0]
+    possible = [count for count in powers if shape.heads % count == 0]
+    for count in possible:
+        if wanted <= count * room:
+            return count
+    count = possible[-1]
+    if 2 * shape.parameters + work.longest * shape.cache_bytes > count * room:
+        raise UserError(
+            f"vLLM needs {2 * shape.parameters / 1e9:.0f} GB for the weights of {shape.parameters / 1e9:.1f} billion "
+            f"parameters and has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs a node"
+        )
+    return count
+
+
+def _host_bytes(shape: ModelShape, work: Work, cluster: ClusterConfig, offload: Offload) -> float:
+    bytes_each = {"none": 0, "between": 12, "cpu": STATE_BYTES}[offload]
+    if work.adapters and offload != "none":
+        bytes_each = 4
+    nodes = -(-cluster.gpus // cluster.per_node)
+    return bytes_each * shape.parameters / nodes
