@@ -1,10 +1,12 @@
 """Bootstrap confidence intervals over problems, over paired differences, and over seeds and problems together.
 
-All are percentile intervals and reproducible by their seed. Only numpy.
+All are percentile intervals and reproducible by their seed; for a share of successes there is Wilson's interval too.
+Only numpy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +60,21 @@ def bootstrap_interval(
     return _interval(statistic(array), draws, level)
 
 
+def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
+
+    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
+    """
+    if not 0 <= successes <= count or count < 1:
+        raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
+    share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)
+    width = z * np.sqrt(share * (1.0 - share) / count + z * z / (4 * count * count))
+    centre, scale = share + z * z / (2 * count), 1.0 + z * z / count
+    # Rounding must not push the bounds past the share itself, at 0 or 1.
+    low, high = min(share, (centre - width) / scale), max(share, (centre + width) / scale)
+    return Interval(share, float(low), float(high), level)
+
+
 def paired_difference(
     a: ArrayLike, b: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
@@ -83,12 +100,7 @@ def cluster_bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int 
     if array.ndim != 2:
         raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
     _check(array, level)
-    rng = np.random.default_rng(seed)
-    seeds, problems = array.shape
-    draws = np.empty(resamples)
-    for i in range(resamples):
-        rows, columns = rng.integers(seeds, size=seeds), rng.integers(problems, size=problems)
-        draws[i] = array[np.ix_(rows, columns)].mean()
+    draws = _cluster_draws([array], resamples, np.random.default_rng(seed))[0]
     return _interval(_mean(array), draws, level)
 
 
@@ -105,13 +117,20 @@ def cluster_difference(
         raise ValueError(f"values must be [seeds, problems] of the same problems, but have {left.shape}, {right.shape}")
     _check(left, level)
     _check(right, level)
-    rng = np.random.default_rng(seed)
-    problems = left.shape[1]
+    first, second = _cluster_draws([left, right], resamples, np.random.default_rng(seed))
+    return _interval(_mean(left) - _mean(right), first - second, level)
+
+
+def _cluster_draws(
+    sides: Sequence[NDArray[np.float64]], resamples: int, rng: np.random.Generator
+) -> list[NDArray[np.float64]]:
+    """Means [resamples] of every side's [seeds, problems]: problems drawn once for all sides, seeds for each apart."""
+    problems = sides[0].shape[1]
     # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems
-    sides = []
-    for values in (left, right):
+    means = []
+    for values in sides:
         seeds = len(values)
         weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
-        sides.append(((weights @ values) * drawn).sum(1))
-    return _interval(_mean(left) - _mean(right), sides[0] - sides[1], level)
+        means.append(((weights @ values) * drawn).sum(1))
+    return means

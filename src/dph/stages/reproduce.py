@@ -10,7 +10,7 @@ from dph.errors import UserError
 from dph.jobs import run_jobs
 from dph.progress import say
 from dph.runs import write_atomically
-from dph.stages.report import report
+from dph.stages.report import Extra, report
 from dph.stages.report_tables import Table, to_markdown
 from dph.stages.reproduce_figures import figures
 from dph.stages.reproduce_grid import Grid, grid_names, read_grid
@@ -44,7 +44,7 @@ def reproduce(config: ReproduceConfig) -> Path:
     say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
     failures = run_jobs(jobs, layout.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
     page = write_results(choice, layout)
-    say(f"{time.monotonic() - started:.0f} s; tables and figures: {page}")
+    say(f"{time.monotonic() - started:.0f} s; open {page}")
     if failures:
         raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
     return page
@@ -64,24 +64,27 @@ def choose(grid: Grid, config: ReproduceConfig) -> Choice:
 
 
 def write_results(choice: Choice, layout: Layout) -> Path:
-    """Tables (tables.md), figures (PNG and SVG) and the report page of all finished runs of a choice."""
+    """Tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice; returns the
+    page, or the tables where no base model was evaluated yet."""
     results = read_results(choice, layout)
     out = layout.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
-    parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, tables(results))]
+    found, images = tables(results), []
+    parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]
     for name, (figure, description) in figures(results).items():
+        images.append((plots.to_png(figure, dpi=110), description))
         (out / "figures" / f"{name}.png").write_bytes(plots.to_png(figure))
         figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
     base = next((base for base in choice.bases() if base.name in results.bases), None)
-    if base is not None:
-        shown = _shown(results, layout, base.name)
-        report(shown, out / "page", base=base.label, title="DPH-RL: the paper's experiments")
-    return out / "tables.md"
+    if base is None:
+        return out / "tables.md"
+    title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
+    return report(_shown(results, base.name), out, base=base.label, title=title, extra=Extra(found, images))
 
 
-def _shown(results: Results, layout: Layout, base: str) -> Sequence[Path]:
+def _shown(results: Results, base: str) -> Sequence[Path]:
     """Run directories for the page: the first base model's evaluation, and evaluations and trainings of its methods."""
     chosen = [results.bases[base].path]
     for name in results.of_base(base):
