@@ -1,39 +1,51 @@
 """A bounded cache that forgets what was used least recently."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
 
 class LRU:
-    """Keeps entries while the sum of their weights is at most `capacity`."""
+    """Keeps entries while the sum of their weights is at most `capacity`. Threads may share it."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._weight = 0
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Any:
         """The value, or None."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key)
-        return entry[0]
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def put(self, key: Hashable, value: Any, weight: int = 1) -> list[Any]:
         """Store a value; returns the values that had to go. One heavier than the capacity is not kept."""
         dropped = []
-        if key in self._entries:
-            old, old_weight = self._entries.pop(key)
-            self._weight -= old_weight
-            dropped.append(old)
-        self._entries[key] = (value, weight)
-        self._weight += weight
-        while self._weight > self._capacity:
-            _, (old, old_weight) = self._entries.popitem(last=False)
-            self._weight -= old_weight
-            dropped.append(old)
+        with self._lock:
+            if key in self._entries:
+                old, old_weight = self._entries.pop(key)
+                self._weight -= old_weight
+                dropped.append(old)
+            self._entries[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self._capacity:
+                _, (old, old_weight) = self._entries.popitem(last=False)
+                self._weight -= old_weight
+                dropped.append(old)
+        return dropped
+
+    def clear(self) -> list[Any]:
+        """Forget everything; returns the values that were kept."""
+        with self._lock:
+            dropped = [value for value, _ in self._entries.values()]
+            self._entries.clear()
+            self._weight = 0
         return dropped
 
     def __len__(self) -> int:

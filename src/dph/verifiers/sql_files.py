@@ -1,6 +1,7 @@
 """The database files of SQL problems, known by their content."""
 
 import hashlib
+import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +33,8 @@ class DatabaseFiles:
         file = Path(path).absolute()
         try:
             status = file.stat()
+            if not stat.S_ISREG(status.st_mode):  # a pipe or a device could be read for ever
+                return file.as_uri(), ""
             stamp = (status.st_size, status.st_mtime_ns)
             with self._lock:
                 known = self._hashes.get(path)

@@ -161,7 +161,12 @@ class SqlWorker:
         """An open connection; a file that has changed since (another stamp) is opened afresh."""
         connection = self._connections.get((uri, stamp))
         if connection is None:
-            connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            try:
+                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            except sqlite3.OperationalError:  # perhaps the system's limit of open files
+                for idle in self._connections.clear():
+                    idle.close()
+                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
             if self._rule.text != "strict":
                 connection.text_factory = partial(str, encoding="utf-8", errors=self._rule.text)
             connection.execute("PRAGMA query_only = 1")
