@@ -2,15 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
 
+from dph import checkpoints
 from dph.config import LossConfig, MonitorConfig, OptimConfig, RehearsalConfig, TrainConfig
 from dph.distributed import World
+from dph.errors import Interrupted, UserError
 from dph.optim import Optimizer
 from dph.runs import read_metrics
 from dph.update import Updater
@@ -20,16 +24,17 @@ pytestmark = pytest.mark.slow
 TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
 
 
-def step(world):
-    """One update of two mini-batches, the rows dealt out over processes; one process may get none of the second."""
+def step(world, sizes=(8, 1, 0)):
+    """One update of mini-batches of these sizes, the rows dealt out over processes; one process may get none of one."""
     policy = tiny_policy()
     config = TrainConfig(loss=LossConfig(divergence="forward_kl"), rehearsal=RehearsalConfig(rows=1))
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-2, grad_clip=0.5), 10)
     seen = []
     take = optimizer.step
     optimizer.step = lambda: seen.append(gradient(policy)) or take()
-    rows = random_rows(policy, 9, seed=5, rehearsal_every=3)
-    minibatches = [[rows[i] for i in world.share(8)], [rows[8:][i] for i in world.share(1)], []]
+    rows = iter(random_rows(policy, sum(sizes), seed=5, rehearsal_every=3))
+    parts = [[next(rows) for _ in range(size)] for size in sizes]
+    minibatches = [[part[i] for i in world.share(len(part))] for part in parts]
     metrics = Updater(policy, None, optimizer, config, world).update(minibatches, recompute_old=False)
     parameters = torch.cat([p.detach().flatten() for _, p in policy.trainable()])
     return {"metrics": metrics, "gradient": seen[0], "weights": parameters}
@@ -43,10 +48,60 @@ def runs(out, methods=TRAINED):
         train(train_config(out / method, method, monitor=monitor))
 
 
+def faulty(out, world):
+    """What each process says when one of them, or the place of the run, is at fault."""
+    from dph.stages import train as module
+    from dph.tracking import Metrics
+
+    config = train_config(out / "faults", "grpo", {"steps": 3, "checkpoint_every": 1})
+    said = {}
+
+    def refused(name, settings, *, resume=False):
+        try:
+            module.train(settings, resume=resume)
+        except UserError as error:
+            said[name] = str(error)
+        except Interrupted as error:
+            said[name] = error.message
+
+    def mistake(*_args, **_more):
+        raise UserError(f"process {world.rank} cannot go on")
+
+    def in_process(rank, owner, name, call, action):
+        """From a number of calls on, do something before each call of a function, in one process only."""
+        inner, calls = getattr(owner, name), []
+
+        def outer(*args, **more):
+            calls.append(1)
+            if len(calls) >= call and world.rank == rank:
+                action()
+            return inner(*args, **more)
+
+        return patch.object(owner, name, outer)
+
+    with in_process(0, Metrics, "__init__", 1, mistake):
+        refused("tracker", config)
+    with in_process(1, module, "load_policy", 1, mistake):
+        refused("loading", config)
+    with in_process(1, module.Explorer, "_sample", 2, mistake):
+        refused("sampling", config)
+    refused("no resume", config)
+    with in_process(0, checkpoints, "save", 1, mistake):
+        refused("checkpoint", config, resume=True)
+    with in_process(1, module.Updater, "update", 1, lambda: signal.raise_signal(signal.SIGTERM)):
+        refused("signal", config, resume=True)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    module.train(config, resume=True)
+    return said
+
+
 def work(out):
     """What each of the two processes does."""
     world = World.join()
     torch.save(step(world), out / f"step{world.rank}.pt")
+    torch.save(step(world, (9,)), out / f"fixed{world.rank}.pt")
+    (out / f"said{world.rank}.json").write_text(json.dumps(faulty(out, world)))
     sums = world.sum_values({"b": 0.1 * (world.rank + 1), "a": float(world.rank)})
     gathered = world.gather({"rank": world.rank})
     shares = [list(share) for share in world.gather(world.share(5))]
@@ -121,6 +176,38 @@ def test_an_update_is_that_of_one_process(together):
         assert found["metrics"] == {
             name: pytest.approx(value, rel=1e-4, abs=1e-5) for name, value in alone["metrics"].items()
         }
+
+
+def test_loss_and_gradient_of_a_fixed_batch_are_those_of_one_process(together):
+    """To 1e-6, relative: fp32 sums in another order."""
+    alone = step(World(), (9,))
+    for rank in (0, 1):
+        found = torch.load(together / f"fixed{rank}.pt")
+        difference = found["gradient"] - alone["gradient"]
+        assert float(difference.norm()) <= 1e-6 * float(alone["gradient"].norm())
+        assert found["metrics"]["loss"] == pytest.approx(alone["metrics"]["loss"], rel=1e-6)
+        assert found["metrics"]["grad_norm"] == pytest.approx(alone["metrics"]["grad_norm"], rel=1e-6)
+
+
+def test_a_mistake_or_signal_of_one_process_stops_both_with_the_state_saved(together):
+    """No process waits for one that has left; the run then goes on to the end of an undisturbed one."""
+    said = [json.loads((together / f"said{rank}.json").read_text()) for rank in (0, 1)]
+    assert said[0] == said[1]
+    place = str(together / "faults")
+    assert said[0] == {
+        "tracker": "process 0 cannot go on",
+        "loading": "process 1 cannot go on",
+        "sampling": "process 1 cannot go on",
+        "no resume": f"{place} already holds a run; add --resume to go on with it, or name another --out",
+        "checkpoint": "process 0 cannot go on",
+        "signal": "stopped after step 2 of 3, which is saved; the same command with --resume goes on",
+    }
+    config = train_config(folder(), "grpo", {"steps": 3, "checkpoint_every": 1})
+    from dph.stages.train import train
+
+    lines = [read_metrics(path) for path in (together / "faults", train(config))]
+    for one, two in zip(*lines, strict=True):
+        assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
 
 
 @pytest.mark.parametrize("method", TRAINED)

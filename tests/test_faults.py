@@ -128,7 +128,7 @@ def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypa
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system limits no file sizes")
-def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, undisturbed):
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, undisturbed):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill():
@@ -141,7 +141,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, undistur
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "the one after step 2 is kept; make room, then --resume goes on from there" in str(caught.value)
-    assert "ile too large" in str(caught.value)
+    assert "ile too large" in str(caught.value) and "is saved" not in capsys.readouterr().err
     assert checkpoints.steps_saved(tmp_path / "run") == [1, 2]
     assert sorted(entry.name for entry in (tmp_path / "run" / "checkpoints").glob(".*")) == []
     monkeypatch.undo()

@@ -1,7 +1,9 @@
 """The exploration side of a step: draw prompts, sample and judge them, refill constant groups (DAPO), shape rewards."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -34,6 +36,10 @@ class Drawn:
     """This process's responses, those of dropped groups included."""
     lost: int = 0
     """Those among them whose judging failed."""
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
+    """Number of them by outcome."""
+    rewarded: int = 0
+    """Those among them with a positive reward."""
 
 
 class Explorer:
@@ -63,13 +69,15 @@ class Explorer:
         wanted = self._config.rollout.prompts
         dynamic = self._config.dynamic_sampling
         kept: list[tuple[int, Group]] = []
-        total, start, sampled, lost = 0, cursor, 0, 0
+        total, start, rewarded = 0, cursor, 0
+        outcomes: Counter[Outcome] = Counter()
         for _ in range(dynamic.max_attempts if dynamic.enabled else 1):
             count = wanted - total
-            groups = self._sample(cursor, count)
+            groups = self._world.together(partial(self._sample, cursor, count))
             cursor += count
-            outcomes = [rollout.verdict.outcome for group in groups for rollout in group.rollouts]
-            sampled, lost = sampled + len(outcomes), lost + outcomes.count(Outcome.INFRA_ERROR)
+            rollouts = [rollout for group in groups for rollout in group.rollouts]
+            outcomes.update(rollout.verdict.outcome for rollout in rollouts)
+            rewarded += sum(rollout.reward > 0 for rollout in rollouts)
             useful = [not dynamic.enabled or is_informative(group) for group in groups]
             flags = [False] * count
             for rank, own in enumerate(self._world.gather(useful)):
@@ -81,7 +89,8 @@ class Explorer:
             if total == wanted:
                 break
         own, ranks = [group for _, group in kept], [place for place, _ in kept]
-        return Drawn(own, ranks, total, cursor - start, cursor, sampled, lost)
+        sampled, lost = outcomes.total(), outcomes[Outcome.INFRA_ERROR]
+        return Drawn(own, ranks, total, cursor - start, cursor, sampled, lost, dict(outcomes), rewarded)
 
     def _sample(self, cursor: int, count: int) -> list[Group]:
         positions = [cursor + offset for offset in self._world.share(count)]

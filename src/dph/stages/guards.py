@@ -3,12 +3,14 @@
 Each raises UserError in every process alike, at a place where the state can still be saved.
 """
 
+from dph.alarms import Judged
 from dph.checkpoints import TrainState
 from dph.config import TrainConfig
 from dph.distributed import World
 from dph.errors import UserError
 from dph.explore import Drawn
 from dph.pinned import Pinned
+from dph.types import Outcome
 
 
 def check_judging(drawn: Drawn, world: World, limit: float) -> None:
@@ -23,6 +25,12 @@ def check_judging(drawn: Drawn, world: World, limit: float) -> None:
             f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); see to the verifier's processes, then "
             "--resume goes on, or raise --max-unjudged"
         )
+
+
+def judged(drawn: Drawn, world: World) -> Judged:
+    """How a step's responses were judged over all processes, for the alarms; those of dropped groups count too."""
+    sums = world.sum_values({kind: drawn.outcomes.get(kind, 0) for kind in Outcome} | {"rewarded": drawn.rewarded})
+    return Judged({kind: int(sums[kind]) for kind in Outcome}, int(sums["rewarded"]))
 
 
 def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:

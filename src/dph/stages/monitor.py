@@ -148,7 +148,7 @@ class Monitor:
         rollout = config.rollout
         params = SamplingParams(config.monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
         own = [self.problems[i] for i in world.share(len(self.problems))]
-        scored = self._score(own, params) if own else []
+        scored = world.together(lambda: self._score(own, params) if own else [])
         every = [item for part in world.gather(scored) for item in part]
         return metric_means(summarise(every, config.monitor.n), "eval/")
 

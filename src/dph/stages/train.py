@@ -2,10 +2,11 @@
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dph import checkpoints
+from dph.alarms import Judged, alarm
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.checkpoints import TrainState
 from dph.config import TrainConfig
@@ -22,7 +23,7 @@ from dph.progress import progress, say
 from dph.rehearsal import RehearsalSet
 from dph.rollouts import encode_problems, usable_problems
 from dph.runs import RunDir, directory_written_atomically
-from dph.stages.guards import check_databases, check_judging, check_updates
+from dph.stages.guards import check_databases, check_judging, check_updates, judged
 from dph.stages.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
 from dph.stages.train_inputs import check_settings, load_policy, load_rehearsal, training_problems
 from dph.tracking import Metrics
@@ -42,7 +43,8 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
-    with make_verifiers(config.verifier) as verifiers, Metrics(run, config.tracker, world.leads) as metrics:
+    metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
+    with make_verifiers(config.verifier) as verifiers, metrics:
         training = Training.prepare(config, run, verifiers, world)
         metrics.begin(training.state.step)
         with Interrupts() as interrupts:
@@ -72,9 +74,13 @@ class Training:
     state: TrainState
     saved: TrainState
     """The state of the newest checkpoint."""
+    tried: TrainState
+    """The state whose checkpoint was last begun; where that failed there is no sense in trying again at once."""
     best: Best
     whole: bool = True
     """Whether weights and optimizer are those of `state`: not so in the midst of a step's updates."""
+    judged: list[Judged] = field(default_factory=list)
+    """How the responses of the steps so far were judged, since the start or the resuming."""
 
     @classmethod
     def prepare(cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World) -> "Training":
@@ -116,6 +122,7 @@ class Training:
             pinned=pinned,
             state=state,
             saved=state,
+            tried=state,
             best=Best.so_far(run.path, config.keep_best),
         )
 
@@ -168,6 +175,9 @@ class Training:
             drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
         check_judging(drawn, self.world, config.max_unjudged)
         check_databases(self.pinned, drawn, self.world)
+        self.judged.append(judged(drawn, self.world))
+        if (message := alarm(self.judged)) and self.world.leads:
+            say(f"step {state.step + 1}: {message}")
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
@@ -193,28 +203,29 @@ class Training:
         metrics.log(step, values, clock.laps | peak_memory())
         best = self.best.note(step, values)
         if best or step % config.checkpoint_every == 0 or step == config.steps:
-            self.save()
+            self.world.together(self.save)
 
     def save(self) -> None:
-        """Write a checkpoint of the state."""
-        self.saved = self.state  # also where it fails: there is no sense in trying again at once
+        """Write a checkpoint of the state; only the leading process does."""
+        self.tried = self.state
         if self.world.leads:
             self.directory.sync()
             run, keep = self.directory.path, self.config.keep_checkpoints
             checkpoints.save(run, self.policy, self.optimizer, self.state, keep, self.best.steps)
             self.best.write(run)
+        self.saved = self.state
 
     def _rescue(self) -> bool:
-        """Save a state that is whole and not saved yet; returns whether the state is saved."""
+        """Save a state that is whole and not saved yet; returns whether the state is saved. Other processes are not
+        waited for: it may be that one of them is why this one ends."""
         if not self.whole or self.state.step == 0:
             return False
-        if self.state != self.saved:
+        if self.state != self.tried:
             try:
                 self.save()
             except UserError as error:
                 say(str(error))
-                return False
-        return True
+        return self.state == self.saved
 
 
 def mix(drawn: Drawn, stored: Sequence[Row], config: TrainConfig, world: World) -> list[list[Row]]:
