@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.bootstrap import bootstrap_interval, cluster_bootstrap, cluster_difference, paired_difference
+from dph.bootstrap import (
+    bootstrap_interval,
+    cluster_bootstrap,
+    cluster_difference,
+    paired_difference,
+    wilson_interval,
+)
 from dph.errors import UserError
 from dph.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
 
@@ -88,6 +94,23 @@ def test_bootstrap_of_the_mean_has_the_standard_error_of_the_mean():
     # a quantile of 4000 draws has a relative error of about 4 % at 2.5 %
     assert interval.high - interval.estimate == pytest.approx(half_width, rel=0.12)
     assert interval.estimate - interval.low == pytest.approx(half_width, rel=0.12)
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 10), (3, 10), (10, 10), (1, 1), (804, 972)])
+def test_wilsons_bounds_are_the_shares_that_a_score_test_just_accepts(successes, count):
+    interval, share = wilson_interval(successes, count), successes / count
+    assert interval.estimate == share
+    for bound, trivial in ((interval.low, 0), (interval.high, 1)):
+        # (share − p)² = z²·p(1 − p)/n at the bounds, of which 0 and 1 are the trivial ones
+        accepted = 1.959964**2 * bound * (1 - bound) / count
+        assert bound == share == trivial or (share - bound) ** 2 == pytest.approx(accepted, rel=1e-5)
+    assert 0 <= interval.low <= share <= interval.high <= 1 and interval.high - interval.low > 0.01
+
+
+def test_wilson_needs_a_count():
+    for successes, count in ((0, 0), (2, 1), (-1, 3)):
+        with pytest.raises(ValueError, match="a share needs"):
+            wilson_interval(successes, count)
 
 
 def test_bootstrap_is_reproducible_and_narrows_with_the_level():

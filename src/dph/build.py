@@ -69,11 +69,12 @@ def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
     return task, select(task, config.split, config.limit)
 
 
-def make_verifiers(config: VerifierConfig) -> Verifiers:
-    """The verifiers, each with the settings that concern it."""
+def make_verifiers(config: VerifierConfig, *, bare_sql: bool = False) -> Verifiers:
+    """The verifiers, each with the settings that concern it. bare_sql: responses are SQL and nothing else."""
     common = {"workers": config.workers, "timeout": config.timeout}
-    sql = {**common, "comparator": config.comparator, "reward": config.reward}
-    return Verifiers({"sql": sql, "math": common})
+    sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
+    sql["answer"] = "whole" if bare_sql else "block"
+    return Verifiers({"sql": sql, "math": {**common, "policy": config.policy}})
 
 
 def make_plan_reader(config: VerifierConfig) -> PlanReader:

@@ -19,6 +19,7 @@ from dph.interrupts import raise_on_termination
 from dph.orphans import PARENT, when_parent_ends
 from dph.ranges import check_ranges
 from dph.settings import STAGES, from_dict, merge_settings, preset_names
+from dph.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 
 
 def _sft(config: Any, resume: bool) -> object:
@@ -61,6 +62,12 @@ def _eval(config: Any, resume: bool) -> object:
     return evaluate(config, resume=resume)
 
 
+def _verify(config: Any, resume: bool) -> object:
+    from dph.stages.verify import verify
+
+    return verify(config, resume=resume)
+
+
 def _report(config: Any, resume: bool) -> object:
     from dph.stages.report import report
 
@@ -94,6 +101,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "presample": ("split prompts by what the reference policy masters; store its correct responses", _presample),
     "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
+    "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
@@ -107,6 +115,14 @@ _COMMON = """Common flags, before or between the settings:
   --resume        go on with an interrupted run in the same --out directory
 
 Presets: """
+
+_SHORT = """
+
+Short flags for settings of the task and the verifier:
+  --task NAME        a benchmark (spider, bird, math500 …) with its split and official rule, or another task
+  --data PATH        where its data are; also --databases, --suite, --gold PATH, --subset, --skip-missing
+  --rule, --policy   how SQL results and mathematical answers are compared; also --workers, --timeout, --keep-distinct
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +161,14 @@ def split_common(arguments: Sequence[str]) -> CommonFlags:
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     common = split_common(arguments)
+    short = take_shortcuts(stage, common.rest)
     files = [*common.files, *_settings_of_checked(stage, common.rest)]
-    default = from_dict(STAGES[stage], merge_settings(stage, common.presets, files))
+    default = from_dict(STAGES[stage], short.over(merge_settings(stage, common.presets, files)))
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
-    settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=common.rest)
+    if stage in STAGES_WITH_SHORTCUTS:
+        description += _SHORT
+    settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=short.rest)
+    settings = short.finish(settings)
     check_ranges(settings)
     return settings, common
 

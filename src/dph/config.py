@@ -50,9 +50,13 @@ class VerifierConfig:
     """How responses are judged."""
 
     comparator: str = "strict"
-    """Rule for comparing SQL results: strict, bird, spider or paper."""
+    """Rule for comparing SQL results: strict, bird, spider, paper or paper_bird."""
+    keep_distinct: bool = False
+    """Rule spider: leave DISTINCT in both queries."""
     reward: str = "binary"
-    """Reward scheme: binary (1/0), or arctic (1 correct, 0.1 executes, 0 otherwise)."""
+    """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
+    policy: str = "math_verify"
+    """How mathematical answers are found and compared: math_verify, qwen or paper."""
     workers: int = 1
     """Worker processes that execute queries and grade mathematics."""
     timeout: float = 5.0
@@ -285,6 +289,24 @@ class EvalConfig:
     rollout: RolloutConfig = field(default_factory=lambda: RolloutConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyConfig:
+    """`dph verify`: scores of a file of predictions."""
+
+    predictions: str = ""
+    """The file: Spider's one SQL a line, BIRD's JSON, or rows (JSONL, Parquet) with ids and responses."""
+    out: str = ""
+    """Run directory to write, with every verdict; empty only prints."""
+    column: str = ""
+    """Column of rows that holds the predictions, where several could."""
+    bare: bool = False
+    """The predictions are SQL or answers themselves, not responses in which these are to be found."""
+    partial: bool = False
+    """Problems without a prediction are left out; otherwise they count as wrong."""
+    task: TaskConfig = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
+    verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 
 @dataclass(frozen=True, slots=True)

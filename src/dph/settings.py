@@ -23,6 +23,7 @@ from dph.config import (
     ReproduceConfig,
     SftConfig,
     TrainConfig,
+    VerifyConfig,
 )
 from dph.config_verl import PartitionConfig, VerlConfig
 from dph.errors import UserError
@@ -117,6 +118,7 @@ STAGES: dict[str, type[Any]] = {
     "train": TrainConfig,
     "verl": VerlConfig,
     "eval": EvalConfig,
+    "verify": VerifyConfig,
     "report": ReportConfig,
     "demo": DemoConfig,
     "reproduce": ReproduceConfig,

@@ -1,12 +1,13 @@
 """Tasks: sources of problems, by name."""
 
-from dph.tasks import bird, mathsets, minisql, records, spider, spider_small
+from dph.tasks import bird, gold, mathsets, minisql, records, spider, spider_small
 from dph.tasks.protocol import Demonstrates, Task, known_tasks, load_task, register_task
 
 __all__ = [
     "Demonstrates",
     "Task",
     "bird",
+    "gold",
     "known_tasks",
     "load_task",
     "mathsets",

@@ -14,16 +14,18 @@ class Benchmark:
     split: str
     k: int
     """Samples per problem in the paper's tables (its §6): pass@k and mean@k are reported at this k."""
+    rule: str = ""
+    """Comparator of the official SQL evaluator; mathematics is graded by the Qwen2.5-Math evaluation's rules."""
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
-    "spider": Benchmark("spider", "dev", 16),
-    "spider_test": Benchmark("spider", "test", 16),
-    "spider_syn": Benchmark("spider", "syn", 16),
-    "spider_dk": Benchmark("spider", "dk", 16),
-    "spider_realistic": Benchmark("spider", "realistic", 16),
-    "bird": Benchmark("bird", "dev", 16),
-    "bird_mini_dev": Benchmark("bird", "mini_dev", 16),
+    "spider": Benchmark("spider", "dev", 16, "spider"),
+    "spider_test": Benchmark("spider", "test", 16, "spider"),
+    "spider_syn": Benchmark("spider", "syn", 16, "spider"),
+    "spider_dk": Benchmark("spider", "dk", 16, "spider"),
+    "spider_realistic": Benchmark("spider", "realistic", 16, "spider"),
+    "bird": Benchmark("bird", "dev", 16, "bird"),
+    "bird_mini_dev": Benchmark("bird", "mini_dev", 16, "bird"),
     "aime24": Benchmark("aime24", "test", 64),
     "aime25": Benchmark("aime25", "test", 64),
     "amc23": Benchmark("amc23", "test", 16),

@@ -75,6 +75,18 @@ class Verifiers:
             broken.update(self._get(task).check(members))
         return broken
 
+    def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
+        """What makes gold answers doubtful judges although responses can be judged by them: id → flags, where any.
+
+        Only verifiers that have a method of this name flag anything (SQL: see sql_gold.GoldFlag).
+        """
+        flags: dict[str, list[str]] = {}
+        for task in {problem.task for problem in problems}:
+            find = getattr(self._get(task), "flags", None)
+            if find is not None:
+                flags.update(find([problem for problem in problems if problem.task == task]))
+        return flags
+
     def close(self) -> None:
         for verifier in self._made.values():
             verifier.close()

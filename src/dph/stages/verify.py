@@ -1,0 +1,148 @@
+"""`dph verify`: a file of predictions judged by the official rules, with a verdict for every one."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dph.build import make_task, make_verifiers, select
+from dph.config import TaskConfig, VerifyConfig
+from dph.errors import UserError
+from dph.progress import progress, say
+from dph.runs import RunDir, write_atomically
+from dph.stages.verify_summary import Judged, summarise, table_of
+from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers import Verifiers
+
+_AT_ONCE = 64  # problems
+_NAMED = 5  # problems that a message names
+_PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
+"""The prompt style that is made fastest, where the task builds prompts from databases."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    judged: list[Judged]
+    excluded: dict[str, str]
+    """Problems whose gold answer fails, with the reason."""
+
+
+def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
+    """Run the stage: prints the scores and, with `out`, writes scores.json and verdicts.jsonl; returns that directory.
+
+    Raises UserError for files that are missing, damaged or do not fit together.
+    """
+    if not config.predictions:
+        raise UserError("no file of predictions was named; add --predictions FILE")
+    run = RunDir.start(config.out, "verify", config, resume=resume) if config.out else None
+    if run and run.complete:
+        say(f"{run.path} is complete already")
+        return run.path
+    problems, count = _problems(config.task)
+    file = read_predictions(Path(config.predictions), count, config.column)
+    if config.bare:
+        file = replace(file, predictions=[replace(prediction, bare=True) for prediction in file.predictions])
+    pairing = _paired(config, problems, file, count)
+    bare = any(prediction.bare for prediction in file.predictions)
+    with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
+        found = _judge(verifiers, pairing, bare=bare)
+    if not found.judged:
+        raise UserError(f"no problem is left: none of the {len(found.excluded)} gold answers can be judged against")
+    summary = summarise(config, found.judged, found.excluded)
+    print(table_of(summary))
+    _remark(found.judged, bare=bare)
+    if run is None:
+        return None
+    rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in found.judged for row in item.rows()]
+    write_atomically(run.path / "verdicts.jsonl", "".join(rows))
+    write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+    run.finish()
+    return run.path
+
+
+def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
+    """The problems that can be judged, and how many the whole split has."""
+    options = dict(config.options)
+    if config.name in _PROMPTS_UNUSED:
+        options["prompt_style"] = _PROMPTS_UNUSED[config.name]
+    task = make_task(replace(config, options=options))
+    problems = select(task, config.split, config.limit)
+    size = getattr(task, "size", None)
+    return problems, size(config.split) if size else len(problems)
+
+
+def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionFile, count: int) -> Pairing:
+    """Predictions by problem, with a word on what is left over. Raises UserError where they cannot belong together."""
+    found = len(file.predictions)
+    if not found:
+        raise UserError(f"{config.predictions} holds no prediction")
+    if file.kind == "lines" and (found > count or (found < count and not config.partial)):
+        hint = "" if found > count else " (--partial: the file holds the first ones only)"
+        raise UserError(
+            f"{config.predictions} has {found} predictions, but there are {count} problems; they are paired by order, "
+            f"so that each needs its line{hint}"
+        )
+    if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
+        raise UserError(
+            f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
+        )
+    pairing = pair(problems, file.predictions)
+    for problem, predictions in pairing.pairs:
+        for prediction in predictions:
+            if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
+                raise UserError(
+                    f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
+                    f"but problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
+                )
+    if not pairing.pairs:
+        raise UserError(
+            f"{config.predictions}: none of its {found} predictions belongs to a problem; the first is for "
+            f"{file.predictions[0].key!r}, the first problem is {problems[0].id!r}"
+        )
+    if pairing.unknown:
+        say(f"{len(pairing.unknown)} of {found} predictions belong to none of the {len(problems)} problems")
+    if pairing.without:
+        what = "are left out" if config.partial else "count as wrong (--partial leaves them out)"
+        say(f"{len(pairing.without)} problems have no prediction and {what}")
+        if not config.partial:
+            pairing = replace(pairing, pairs=[*pairing.pairs, *((problem, []) for problem in pairing.without)])
+    return pairing
+
+
+def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
+    judged: list[Judged] = []
+    excluded: dict[str, str] = {}
+    with progress("judging", len(pairing.pairs)) as shown:
+        for start in range(0, len(pairing.pairs), _AT_ONCE):
+            part = pairing.pairs[start : start + _AT_ONCE]
+            broken = verifiers.check([problem for problem, _ in part])
+            excluded.update(broken)
+            usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
+            flags = verifiers.flags([problem for problem, _ in usable])
+            verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
+            for problem, predictions in usable:
+                own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
+                texts = [prediction.text for prediction in predictions] or [""]
+                judged.append(Judged(problem, texts, own, flags.get(problem.id, [])))
+            shown.advance(len(part))
+    for problem_id, reason in list(excluded.items())[:_NAMED]:
+        say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
+    if len(excluded) > _NAMED:
+        say(f"… and {len(excluded) - _NAMED} further problems are left out")
+    return _Findings(judged, excluded)
+
+
+def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
+    """What the verifiers are to judge: a bare mathematical answer is put into a box, bare SQL is left as it is."""
+    for problem, predictions in pairs:
+        for prediction in predictions:
+            boxed = bare and problem.task == "math" and prediction.text.strip()
+            yield problem, rf"\boxed{{{prediction.text.strip()}}}" if boxed else prediction.text
+
+
+def _remark(judged: Sequence[Judged], *, bare: bool) -> None:
+    """Say what looks like a mistake rather than like a bad model."""
+    outcomes = {verdict.outcome for item in judged for verdict in item.verdicts}
+    if not bare and outcomes == {Outcome.NO_ANSWER}:
+        say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")

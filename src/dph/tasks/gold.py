@@ -1,0 +1,61 @@
+"""A file of gold queries alone, as the evaluators of Spider and BIRD take it: enough to judge predictions by."""
+
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError
+from dph.tasks.protocol import register_task
+from dph.tasks.spider_hardness import hardness
+from dph.tasks.sqldata import Databases, read_gold, suite_files
+from dph.types import Problem
+
+
+@register_task("gold")
+class Gold:
+    """Problems of which nothing is known but the gold query and the database: they can be judged, not asked."""
+
+    def __init__(
+        self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
+    ) -> None:
+        """gold: file with a line "SQL<TAB>db_id" for each problem; databases: folder of <db>/<db>.sqlite; test_suite:
+        folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises
+        UserError where the first two are not given."""
+        if not gold or not databases:
+            raise UserError(
+                "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
+            )
+        self._gold = Path(gold)
+        self._folder = Path(databases)
+        self._suite = Path(test_suite) if test_suite else None
+        self._skip_missing = skip_missing
+
+    def size(self, split: str) -> int:
+        """Number of gold queries, those whose database is missing included."""
+        return len(read_gold(self._gold))
+
+    def problems(self, split: str) -> list[Problem]:
+        """All problems, whatever the split. Raises UserError for lines without a database and missing databases."""
+        databases = Databases([self._folder], [])
+        problems = []
+        for index, (sql, db_id) in enumerate(read_gold(self._gold)):
+            if not db_id:
+                raise UserError(f"{self._gold}, query {index + 1}: no database; a line must be SQL<TAB>database")
+            path = databases.path(db_id)
+            if not path.is_file():
+                if self._skip_missing:
+                    continue
+                raise UserError(
+                    f"{self._gold}, query {index + 1} needs the database {path}, which is missing; add it, "
+                    "or leave such queries out with --skip-missing"
+                )
+            meta: dict[str, Any] = {"db": str(path.absolute()), "db_id": db_id, "index": index}
+            if level := hardness(sql):
+                meta["difficulty"] = level
+            if self._suite is not None:
+                meta["suite"] = suite_files(self._suite, db_id)
+            problems.append(Problem(f"gold/{index:05d}", "", sql, "sql", meta))
+        return problems
+
+    def style(self, problem: Problem, response: str) -> str | None:
+        """Nothing is known of styles."""
+        return None

@@ -1,0 +1,173 @@
+"""Files of predictions, in the formats of Spider's and BIRD's evaluators or as rows, and whose they are.
+
+| file                     | what it holds                                                                             |
+|--------------------------|-------------------------------------------------------------------------------------------|
+| text (.txt, .sql …)      | Spider: one SQL a line in the order of the questions, perhaps with a TAB and the database |
+| .json, an object         | BIRD: position → "SQL<TAB>----- bird -----<TAB>database"                                  |
+| .jsonl(.gz), .parquet,   | rows with `id` (or a position: `index`, `i`, `idx`; or `question_id`) and one response or |
+| .json with a list        | several: texts in `response`, `responses`, `code` …, bare ones in `pred`, `sql` …         |
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dph.errors import UserError
+from dph.tables import read_rows
+from dph.types import Problem
+
+Key = Literal["id", "position", "number"]
+
+TEXTS = ("response", "responses", "code", "completion", "completions", "output", "outputs", "text", "generation")
+"""Columns with full responses, in the order in which they are looked for."""
+BARE = ("pred", "preds", "prediction", "predictions", "predicted_sql", "pred_sql", "sql", "SQL")
+"""Columns with nothing but the SQL or the answer."""
+
+_ROWS = (".jsonl", ".jsonl.gz", ".parquet")
+_KEYS: tuple[tuple[str, Key], ...] = (
+    ("id", "id"), ("problem_id", "id"), ("question_id", "number"), ("index", "position"), ("i", "position"),
+    ("idx", "position"),
+)  # fmt: skip
+_BIRD = "\t----- bird -----\t"
+_NOTHING = " "  # what BIRD's evaluator executes for a prediction that is no text
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One sample for one problem."""
+
+    by: Key
+    """What the key says: the problem's id, its position among the questions, or the number that ends its id."""
+    key: str
+    text: str
+    bare: bool
+    """The text is the SQL or the answer itself; otherwise a response that has to be searched for it."""
+    db_id: str = ""
+    """Database that the file names, if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """What a file of predictions holds."""
+
+    kind: Literal["lines", "bird", "rows"]
+    predictions: list[Prediction]
+
+
+def read_predictions(path: Path, count: int | None, field: str = "") -> PredictionFile:
+    """Read a file of predictions.
+
+    Args:
+        count: number of questions, by which empty lines that part dialogues are told from missing predictions.
+        field: the column of rows to take, where several would do.
+    Raises:
+        UserError: the file is missing, damaged, or of no known format.
+    """
+    name = path.name.lower()
+    if name.endswith(_ROWS):
+        return PredictionFile("rows", _from_rows(path, read_rows(path), field))
+    text = _read(path)
+    if name.endswith(".json"):
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is not valid JSON: {error}") from error
+        if isinstance(data, dict):
+            return PredictionFile("bird", _from_bird(path, data, count))
+        return PredictionFile("rows", _from_rows(path, read_rows(path), field))
+    return PredictionFile("lines", _from_lines(text, count))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def _from_lines(text: str, count: int | None) -> list[Prediction]:
+    lines = text.split("\n")
+    if lines and not lines[-1].strip():
+        lines.pop()
+    if count is None or len(lines) != count:
+        lines = [line for line in lines if line.strip()]
+    found = []
+    for number, line in enumerate(lines):
+        sql, *rest = line.strip("\r").split("\t")
+        found.append(Prediction("position", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
+    return found
+
+
+def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[Prediction]:
+    """The official evaluator pairs by order; a file of a part is paired by its keys."""
+    found = []
+    for number, (key, value) in enumerate(data.items()):
+        if len(data) != count and not key.isdecimal():
+            raise UserError(f"{path}: the key {key!r} is no position, and the file does not have all {count} questions")
+        text = value if isinstance(value, str) else _NOTHING
+        sql, _, db_id = text.partition(_BIRD)
+        found.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
+    return found
+
+
+def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
+    found = []
+    for number, row in enumerate(rows):
+        where = f"{path}, row {number + 1}"
+        if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
+            continue
+        known = [name for name in (*TEXTS, *BARE) if name in row]
+        column = field or next((name for name in known if row[name] is not None), known[0] if known else "")
+        if column not in row:
+            wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
+            raise UserError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
+        by, key = _key(row, number)
+        values = row[column] if isinstance(row[column], list) else [row[column]]
+        for value in values:
+            text = "" if value is None else str(value)
+            found.append(Prediction(by, key, text, column not in TEXTS, str(row.get("db_id") or "")))
+    return found
+
+
+def _key(row: Mapping[str, Any], number: int) -> tuple[Key, str]:
+    for name, by in _KEYS:
+        if row.get(name) is not None:
+            return by, str(row[name])
+    return "position", str(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Which predictions belong to which problem."""
+
+    pairs: list[tuple[Problem, list[Prediction]]]
+    """Problems that have predictions, in their order."""
+    without: list[Problem]
+    """Problems that have none."""
+    unknown: list[Prediction]
+    """Predictions for problems that are not there."""
+
+
+def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
+    """Bring predictions to their problems by id, position among the questions, or the number that ends the id."""
+    places: dict[tuple[str, str], int] = {}
+    for place, problem in enumerate(problems):
+        number = problem.id.rpartition("/")[2]
+        places["position", str(problem.meta.get("index", place))] = place
+        places["id", problem.id] = place
+        if number.isdecimal():
+            places.setdefault(("number", str(int(number))), place)
+    found: dict[int, list[Prediction]] = {}
+    unknown = []
+    for prediction in predictions:
+        place = places.get((prediction.by, prediction.key))
+        if place is None and prediction.by == "id" and prediction.key.isdecimal():
+            place = places.get(("number", str(int(prediction.key))))
+        if place is None:
+            unknown.append(prediction)
+        else:
+            found.setdefault(place, []).append(prediction)
+    pairs = [(problems[place], found[place]) for place in sorted(found)]
+    return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in found], unknown)
