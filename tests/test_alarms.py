@@ -1,9 +1,14 @@
 """The alarms about a run's verdicts."""
 
+from dataclasses import replace
+
 import pytest
 
+from dph import explore
 from dph.alarms import Judged, alarm
-from dph.types import Outcome
+from dph.stages.train import train
+from dph.types import Outcome, Verdict
+from helpers import train_config
 
 GOOD = Judged({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
 PARTIAL = Judged({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
@@ -58,3 +63,23 @@ def test_one_verdict_that_is_no_error_calls_off_that_alarm():
 def test_the_commonest_outcome_decides_the_advice(kind: Outcome, advice: str):
     rest = Outcome.WRONG if kind is not Outcome.WRONG else Outcome.NO_ANSWER
     assert advice in str(alarm([Judged({rest: 1, kind: 5}, rewarded=0)]))
+
+
+def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch, capsys):
+    original = explore.sample_groups
+    failed = Verdict(Outcome.NO_ANSWER, 0.0)
+
+    def sample_and_reject(*arguments):
+        return [
+            replace(group, rollouts=[replace(rollout, verdict=failed) for rollout in group.rollouts])
+            for group in original(*arguments)
+        ]
+
+    monkeypatch.setattr(explore, "sample_groups", sample_and_reject)
+    config = train_config(tmp_path, "grpo", steps=3)
+    train(config)
+    told = " ".join("".join(capsys.readouterr()).split())  # the console breaks lines
+    count = config.rollout.prompts * config.rollout.n
+    assert f"step 1: every reward is 0 in this step ({count} responses: {count} no_answer);" in told
+    assert f"step 2: every reward is 0 in 2 steps in a row ({count} responses" in told
+    assert "step 3: every" not in told
