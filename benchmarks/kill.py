@@ -105,7 +105,8 @@ class Victim:
         self.process.send_signal(signal.SIGCONT)
         status = self.process.wait(120)
         seconds = time.monotonic() - began
-        if status != (-number if number == signal.SIGKILL else 128 + number) and status != 0:
+        expected = {0, -number} if number == signal.SIGKILL or part == "start" else {0, 128 + number}
+        if status not in expected:
             raise SystemExit(f"the run ended with status {status} after signal {number} in {part}")
         left = [path.name for folder in (self.run, self.run / "checkpoints") for path in folder.glob(".*.tmp")]
         return Kill(aimed, part, last_step(self.run), round(seconds, 2), survivors(family), " ".join(left))
@@ -194,7 +195,7 @@ def main() -> int:
     while len(kills) < options.kills:
         aimed = next(aims)
         if aimed == "any":
-            reached = victim.lives(rng.uniform(0, lasts["loading"] + 4 * whole_seconds / options.steps))
+            reached = victim.lives(rng.uniform(0, whole_seconds / 2))
         else:
             reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
         if reached:
