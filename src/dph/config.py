@@ -140,8 +140,9 @@ class LossConfig:
     """η, weight of the rehearsal term; 0 switches it off."""
     reduction: Literal["pooled", "per_set"] = "pooled"
     """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
-    estimator: Literal["generator", "definition"] = "generator"
-    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
+    estimator: Literal["generator", "definition", "top_k"] = "generator"
+    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model;
+    top_k: the divergence of each stored token's whole distribution, from the tokens stored by presample.top_k."""
     official: bool = False
     """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
     js_scale: float = 1.0
@@ -264,6 +265,9 @@ class PresampleConfig:
     or keeps one of its first correct responses."""
     stored: int = 1
     """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
+    top_k: int = 0
+    """Log-probabilities of the reference policy's k likeliest tokens to store at each place of a response, for
+    loss.estimator top_k; 0 stores only that of the response's own token."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
     check: str = ""

@@ -32,6 +32,7 @@ from dph.token_losses import (
     per_token,
     policy_loss,
     rehearsal_loss,
+    top_k_rehearsal_loss,
 )
 
 FORGOTTEN_BELOW = 0.1
@@ -66,6 +67,11 @@ class LossBatch(Protocol):
         """bool [B]: True for D_pef rows."""
         ...
 
+    @property
+    def top_logprobs(self) -> Tensor | None:
+        """[B, T, k] of the reference's likeliest tokens; read on D_pef rows by the estimator top_k only."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
@@ -76,6 +82,7 @@ class TokenBatch:
     response_mask: Tensor
     advantages: Tensor
     is_rehearsal: Tensor
+    top_logprobs: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,7 @@ def check_loss_config(config: LossConfig) -> None:
             f"loss.estimator 'definition' exists for loss.divergence 'js' only, not for {config.divergence!r}; "
             "use estimator 'generator'"
         )
-    if config.estimator == "generator" and config.js_scale != 1.0:
+    if config.estimator != "definition" and config.js_scale != 1.0:
         raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
     if config.kl == "none" and config.kl_coef:
         raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")
@@ -180,13 +187,19 @@ def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
 
 
 def hybrid_loss(
-    logprobs: Tensor, batch: LossBatch, counts: LossCounts, config: LossConfig, entropy: Tensor | None = None
+    logprobs: Tensor,
+    batch: LossBatch,
+    counts: LossCounts,
+    config: LossConfig,
+    entropy: Tensor | None = None,
+    top: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """One micro-batch's contribution to the objective (eq. 7), and detached sums for metrics.
 
     logprobs: [B, T] log π_θ of the response tokens, with gradient.
     counts: of the whole mini-batch, over micro-batches and ranks; see `LossCounts`.
     entropy: [B, T] entropies of π_θ (with gradient where entropy_coef ≠ 0); KL and entropy apply to D_exp rows only.
+    top: [B, T, k] log π_θ of the tokens of batch.top_logprobs, with gradient; for the estimator top_k.
     Returns the loss (scalar) and sums that add up over micro-batches and ranks; `mean_metrics` divides them. Which keys
     there are depends on the config and on whether entropy is given, so all ranks have the same.
     Raises UserError for contradictory settings, ValueError where the batch lacks what the settings need.
@@ -234,6 +247,10 @@ def hybrid_loss(
         # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
         ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
         f = rehearsal_loss(logprobs, ref, pef, divergence)
+        if config.estimator == "top_k" and pef.any():
+            if top is None or batch.top_logprobs is None:
+                raise ValueError("the estimator top_k needs the reference's likeliest tokens, but the batch has none")
+            f = top_k_rehearsal_loss(top, batch.top_logprobs, pef, divergence)
         loss = loss + weights.pef * (share * f).sum()
         with torch.no_grad():
             log_ratio = masked_log_ratio(logprobs, ref, pef)

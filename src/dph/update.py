@@ -148,10 +148,12 @@ class Updater:
         for part, learns in zip(split_by_gradient(rows, config.loss), (True, False), strict=True):
             for _, batch in self._policy.microbatches(part, self._budget):
                 with torch.set_grad_enabled(learns):
-                    logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
+                    logprobs, entropy, top = self._policy.logprobs_with_top(
+                        batch, self._temperature, entropy=entropy_mode
+                    )
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
-                    loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy)
+                    loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy, top)
                 if learns:
                     loss.backward()
                 for name, value in parts.items():

@@ -25,6 +25,11 @@ class Row:
     """Which set the row belongs to; a property of the row, whatever micro-batch it lands in."""
     weight: float = 1.0
     """0 leaves the row out of the loss (its judging failed, or it was cut off and is masked)."""
+    top_ids: Sequence[Sequence[int]] | None = None
+    """The reference policy's k likeliest tokens at each place of the response, where they are stored; k is the same for
+    all rows."""
+    top_logprobs: Sequence[Sequence[float]] | None = None
+    """Their log-probabilities under the reference policy."""
 
     @property
     def length(self) -> int:
@@ -63,6 +68,10 @@ class Batch:
     """float [B]"""
     is_rehearsal: Tensor
     """bool [B]"""
+    top_ids: Tensor | None = None
+    """int64 [B, T, k]: the reference policy's k likeliest tokens, 0 in rows without; None where no row has them."""
+    top_logprobs: Tensor | None = None
+    """float [B, T, k], −inf in rows without."""
 
 
 def microbatches(rows: Sequence[Row], token_budget: int, *, shared: bool = False) -> list[list[Row]]:
@@ -122,6 +131,19 @@ def _padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -
     return out
 
 
+def _padded_top(
+    values: Sequence[Sequence[Sequence[float]] | None], width: int, empty: float, dtype: torch.dtype
+) -> Tensor | None:
+    k = max((len(row[0]) for row in values if row), default=0)
+    if k == 0:
+        return None
+    out = torch.full((len(values), width, k), empty, dtype=dtype)
+    for index, row in enumerate(values):
+        if row:
+            out[index, : len(row)] = torch.tensor(row, dtype=dtype)
+    return out
+
+
 def _padded_inputs(rows: Sequence[Row], present: Tensor) -> dict[str, Any]:
     width = max(row.length for row in rows)
     index, steps = present.nonzero(as_tuple=True)
@@ -157,6 +179,8 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
         ref_logprobs=_padded([row.ref_logprobs or () for row in rows], steps, torch.float32) if has_ref else None,
         advantages=torch.tensor([row.advantage for row in rows]),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
+        top_ids=_padded_top([row.top_ids for row in rows], steps, 0, torch.long),
+        top_logprobs=_padded_top([row.top_logprobs for row in rows], steps, -torch.inf, torch.float32),
     )
     return batch if str(device) == "cpu" else _moved(batch, device)
 

@@ -57,6 +57,11 @@ def load_rehearsal(config: TrainConfig, policy: Policy, run: RunDir, *, fresh: b
             f"the presample run {path} found no near-perfect prompt, so method {config.method!r} has nothing to "
             "rehearse; lower its threshold, use a stronger model, or train with a method without rehearsal"
         )
+    if config.loss.estimator == "top_k" and checked.stored[0].top_ids is None:
+        raise UserError(
+            f"loss.estimator top_k needs the reference's likeliest tokens, but {path} has none; run `dph presample` "
+            "with --top-k 8, or use the estimator generator"
+        )
     check_fit(checked.run.manifest, policy, config.rollout, same_weights=fresh, where=path)
     if not fresh:
         begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
