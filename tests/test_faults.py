@@ -148,6 +148,24 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, 
     assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
 
 
+def test_a_disk_that_is_full_for_a_line_of_metrics_leaves_no_part_of_it(tmp_path, monkeypatch, undisturbed):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    run = tmp_path / "run"
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((run / "metrics.jsonl").stat().st_size + 9, hard))
+
+    monkeypatch.setattr(RunDir, "log", at_call(3, fill, RunDir.log))
+    try:
+        with pytest.raises(OSError, match="File too large"):  # which the command line makes a sentence of
+            train(config_of(run))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(run)] == [0, 1]
+    assert same(train(config_of(run), resume=True), undisturbed)
+
+
 @pytest.mark.parametrize("name", ["model/model.safetensors", "trainer.safetensors", "state.json", "checksums.json"])
 def test_a_damaged_newest_checkpoint_costs_its_steps_only(tmp_path, monkeypatch, capsys, undisturbed, name):
     def leave():
