@@ -71,7 +71,9 @@ class SqlWorker:
         if "probes" in request:
             return self._probe(request)
         answer: Message = {"outcome": "correct", "detail": ""}
-        for uri, stamp in request["databases"]:
+        for number, (uri, stamp) in enumerate(request["databases"]):
+            if number:
+                send({"extend": request["timeout"] + request["grace"]})
             answer = self._judge(request, uri, stamp)
             if answer["outcome"] != "correct":
                 break
@@ -117,7 +119,7 @@ class SqlWorker:
             send({"extend": request["gold_timeout"] + request["grace"]})
             gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
             self._golds.put((stamp, request["gold"]), gold, 1 + len(gold.rows) * gold.width)
-        send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
+            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
         return gold
 
     def _execute(self, uri: str, stamp: str, sql: str, timeout: float) -> Result:
