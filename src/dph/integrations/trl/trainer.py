@@ -1,0 +1,138 @@
+# pyright: reportMissingImports=false
+"""TRL's GRPO trainer with rehearsal. Of TRL's it changes `_compute_loss` alone, to which it adds.
+
+    pooled:   L = N_exp/(N_exp + N_pef) · L_TRL  +  η/(N_exp + N_pef) · Σ_{D_pef} f(u)
+    per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
+
+N counts tokens (sequences, where TRL's loss type averages sequences) of an optimizer step: over its micro-batches and
+all processes. N_exp is the denominator that TRL itself takes. All of the mathematics is in `dph.losses`; the stored
+responses pass through the model by TRL's own method for log-probabilities, so temperature, precision, adapters, FSDP
+and DeepSpeed are TRL's.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from trl import GRPOTrainer
+
+from dph.config import RolloutConfig
+from dph.errors import UserError
+from dph.integrations.trl.config import DPHConfig
+from dph.losses import TokenBatch, hybrid_loss, mean_metrics, term_weights
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.rehearsal import Rehearsal, RehearsalSet
+from dph.rehearsal_check import check_fit, check_start, open_set
+from dph.update import count_rows
+
+
+class DPHTrainer(GRPOTrainer):
+    """GRPOTrainer that rehearses stored responses of the reference policy."""
+
+    def __init__(
+        self, *args: Any, rehearsal_set: str | Path | Sequence[Rehearsal] | None = None, **kwargs: Any
+    ) -> None:
+        """
+        Args:
+            rehearsal_set: run directory of `dph presample` with the model that training starts from, or stored
+                responses; unused where eta is 0. The rest is GRPOTrainer's.
+
+        Raises UserError where a run directory was made with another model, tokenizer, temperature or top-p.
+        """
+        super().__init__(*args, **kwargs)
+        if not isinstance(self.args, DPHConfig):
+            raise UserError("DPHTrainer takes its settings as a DPHConfig; give it args=DPHConfig(…)")
+        self._loss_config = self.args.loss_config()
+        if self.args.eta == 0:
+            return
+        if rehearsal_set is None:
+            raise UserError("DPHTrainer needs a rehearsal_set; give it the run directory of `dph presample`, or eta=0")
+        stored = self._open(Path(rehearsal_set)) if isinstance(rehearsal_set, str | Path) else rehearsal_set
+        if not stored:
+            raise UserError(
+                f"the rehearsal set {rehearsal_set} is empty; lower the threshold of `dph presample`, or eta=0"
+            )
+        self._rehearsal = RehearsalSet(stored, self.args.seed)
+        self._step_rows: list[Row] = []
+        self._step_of_rows, self._micro = -1, 0
+        self._sums: dict[str, Tensor] = {}
+
+    def _open(self, path: Path) -> Sequence[Rehearsal]:
+        """The stored responses of a presample run, once they are known to be this model's."""
+        checked = open_set(path)
+        model = self.accelerator.unwrap_model(self.model)
+        policy = Policy(model, self._tokenizer, precision="bf16" if self.args.bf16 or self.args.fp16 else "fp32")
+        rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
+        check_fit(checked.run.manifest, policy, rollout, same_weights=False, where=path)
+        if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
+            check_start(checked, policy, rollout, count, 4096)
+        return checked.stored
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        loss = super()._compute_loss(model, inputs)
+        if self.args.eta == 0 or not self.model.training:
+            return loss
+        processes, steps = self.accelerator.num_processes, self.current_gradient_accumulation_steps
+        if self.state.global_step != self._step_of_rows:
+            rows = self.args.rehearsal_rows or math.ceil(steps * processes * len(inputs["advantages"]) / 8)
+            self._step_of_rows, self._micro = self.state.global_step, 0
+            self._step_rows = self._rehearsal.take(self.state.global_step * rows, rows)
+        own = self._step_rows[self.accelerator.process_index * steps + self._micro :: processes * steps]
+        self._micro += 1
+        counts = replace(
+            count_rows(self._step_rows),
+            exp_tokens=float(inputs["num_items_in_batch"]) * steps / self.args.steps_per_generation,
+            exp_sequences=float(len(inputs["advantages"]) * steps * processes),
+        )
+        # Every process passes through the model equally often, or FSDP would wait for the one that has nothing left.
+        logprobs, batch = self._stored_logprobs(model, own or [replace(self._step_rows[0], weight=0.0)])
+        rehearsal, sums = hybrid_loss(logprobs, batch, counts, self._loss_config)
+        self._note(sums)
+        exp_count = counts.exp_tokens if self._loss_config.aggregation == "token" else counts.exp_sequences
+        share = term_weights(counts, self._loss_config).exp * exp_count
+        return share * loss + processes * rehearsal  # gradients are averaged over processes
+
+    def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
+        """log π_θ [B, T] of stored responses, prompts padded on the left and responses on the right as TRL does."""
+        device, pad = self.accelerator.device, self._tokenizer.pad_token_id
+        width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
+
+        def padded(values: Sequence[float], before: int, after: int, filling: float) -> list[float]:
+            return [filling] * before + list(values) + [filling] * after
+
+        ids, seen, mask, reference = [], [], [], []
+        for row in rows:
+            left, right = width - len(row.prompt_ids), steps - len(row.response_ids)
+            ids.append(padded([*row.prompt_ids, *row.response_ids], left, right, pad))
+            seen.append(padded([1] * row.length, left, right, 0))
+            mask.append(padded([row.weight] * len(row.response_ids), 0, right, 0))
+            assert row.ref_logprobs is not None
+            reference.append(padded(row.ref_logprobs, 0, right, 0))
+        logprobs, *_ = self._get_per_token_logps_and_entropies(
+            model, torch.tensor(ids, device=device), torch.tensor(seen, device=device), steps
+        )
+        references = torch.tensor(reference, dtype=torch.float32, device=device)
+        return logprobs, TokenBatch(
+            old_logprobs=references,
+            ref_logprobs=references,
+            response_mask=torch.tensor(mask, device=device),
+            advantages=torch.zeros(len(rows), device=device),
+            is_rehearsal=torch.ones(len(rows), dtype=torch.bool, device=device),
+        )
+
+    def _note(self, sums: dict[str, Tensor]) -> None:
+        """Add up what a step's micro-batches report; after the last one, log the means over all processes."""
+        for name, value in sums.items():
+            if name.startswith("pef/"):
+                self._sums[name] = self._sums[name] + value if name in self._sums else value
+        if not self.accelerator.sync_gradients:
+            return
+        total = self.accelerator.reduce(torch.stack(list(self._sums.values())), reduction="sum")
+        for name, value in mean_metrics(dict(zip(self._sums, total, strict=True))).items():
+            self._metrics["train"][name].append(value)
+        self._sums = {}
