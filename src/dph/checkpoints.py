@@ -43,6 +43,8 @@ class TrainState:
     """Optimizer steps left out, up to the last one, because loss or gradient was not finite."""
     token_budget: int = 0
     """Tokens that pass through the model at once, where memory ran out with the budget of the settings; else 0."""
+    eta: float = 0.0
+    """η of the next step where it adapts itself; 0 is that of the settings."""
     pending: Mapping[str, float] | None = None
     """Metrics of the last step while its line is not written yet: it was interrupted in its evaluation."""
 

@@ -192,6 +192,9 @@ class RehearsalConfig:
     """Stored responses per step, over all processes; 0 trains without rehearsal."""
     check_rows: int = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
+    target: float = 0.0
+    """Divergence per token of D_pef, mean f(u), near which η is held by raising and lowering it from loss.eta on; 0
+    leaves η as it is set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ _FROM_ONE = (
     *("new.vocab_size", "new.hidden", "new.layers", "new.heads", "new.intermediate", "new.context"),
 )
 _FROM_ZERO = (
-    *("steps", "task.limit", "rehearsal.rows", "rehearsal.check_rows", "monitor.every", "keep_checkpoints"),
+    *("steps", "task.limit", "rehearsal.rows", "rehearsal.check_rows", "rehearsal.target", "monitor.every"),
+    *("keep_checkpoints", "top_k"),
     *("rollout.temperature", "optim.lr", "optim.warmup_steps", "optim.weight_decay", "optim.grad_clip"),
     *("optim.max_skipped", "overlong.buffer", "overlong.penalty", "model.lora_rank", "new.kv_heads"),
 )

@@ -77,18 +77,23 @@ class Updater:
         """Tokens per micro-batch where memory ran out with those of the settings; else 0."""
         self._policy, self._reference, self._optimizer = policy, reference, optimizer
         self._config, self._world = config, world
+        self._loss = config.loss
         self._temperature = config.rollout.temperature
 
-    def update(self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool) -> dict[str, float]:
+    def update(
+        self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool, eta: float = 0.0
+    ) -> dict[str, float]:
         """One optimizer step for each mini-batch, in order.
 
         Args:
             minibatches: this process's rows of each.
             recompute_old: take log π_old from the policy as it is now instead of from the sampler. The first
                 mini-batch has it from its own forward pass, as no weight has changed until then.
+            eta: replaces that of the settings when it is not 0.
         Returns:
             Metrics over all mini-batches and processes.
         """
+        self._loss = replace(self._config.loss, eta=eta) if eta else self._config.loss
         later = [self._with_old(rows) if recompute_old else rows for rows in minibatches[1:]]
         prepared = [self._with_reference(rows) for rows in [*minibatches[:1], *later]]
         totals: dict[str, float] = {}
@@ -141,11 +146,10 @@ class Updater:
 
         on_policy: the policy is the one whose log-probabilities are to count as log π_old.
         """
-        config = self._config
         sums: dict[str, Tensor] = {}
         found: list[tuple[Tensor, Tensor, Tensor]] = []
-        entropy_mode = "gradient" if config.loss.entropy_coef else "value"
-        for part, learns in zip(split_by_gradient(rows, config.loss), (True, False), strict=True):
+        entropy_mode = "gradient" if self._loss.entropy_coef else "value"
+        for part, learns in zip(split_by_gradient(rows, self._loss), (True, False), strict=True):
             for _, batch in self._policy.microbatches(part, self._budget):
                 with torch.set_grad_enabled(learns):
                     logprobs, entropy, top = self._policy.logprobs_with_top(
@@ -153,7 +157,7 @@ class Updater:
                     )
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
-                    loss, parts = hybrid_loss(logprobs, batch, counts, config.loss, entropy, top)
+                    loss, parts = hybrid_loss(logprobs, batch, counts, self._loss, entropy, top)
                 if learns:
                     loss.backward()
                 for name, value in parts.items():

@@ -54,8 +54,6 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
     n = config.rollout.n
     if not 0 < config.threshold <= n:
         raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {n}")
-    if config.top_k < 0:
-        raise UserError(f"top_k must not be negative, but is {config.top_k}; 0 stores no further tokens")
     run = RunDir.start(config.out, "presample", config, resume=resume)
     if run.complete:
         say(f"{run.path} is complete already")

@@ -1,11 +1,13 @@
 """Training: the loop of DPH-RL (paper §4.2) and, with other settings, of its baselines."""
 
+import math
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dph import checkpoints
+from dph.adaptive import adapted_eta
 from dph.alarms import Judged, alarm
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.checkpoints import TrainState
@@ -182,8 +184,14 @@ class Training:
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
         self.whole = False
-        values = self.updater.update(minibatches, recompute_old=recomputes_old(config))  # PPO-clip, η·f(u)
+        values = self.updater.update(
+            minibatches, recompute_old=recomputes_old(config), eta=state.eta
+        )  # PPO-clip, η·f(u)
         values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
+        eta = 0.0
+        if config.rehearsal.target:
+            values["eta"] = state.eta or config.loss.eta
+            eta = adapted_eta(values["eta"], values.get("pef/divergence", math.nan), config.rehearsal.target)
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,
@@ -191,6 +199,7 @@ class Training:
             optimizer_steps=self.optimizer.steps_taken,
             skipped_in_a_row=self.optimizer.skipped_in_a_row,
             token_budget=self.updater.reduced_budget,
+            eta=eta,
             pending=values,
         )
         self.whole = True

@@ -24,6 +24,8 @@ def check_settings(config: TrainConfig) -> None:
             f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to "
             "rehearse, or both to 0"
         )
+    if config.rehearsal.target and not uses_rehearsal:
+        raise UserError("rehearsal.target adapts loss.eta, but nothing is rehearsed; set rehearsal.rows and loss.eta")
     if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
         raise UserError(
             f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
