@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from dph.config import (
 )
 from dph.integrations.verl.data import convert
 from dph.models.scratch import new_policy
+from dph.rehearsal import RehearsalSet, read_rehearsal
 from dph.stages.presample import presample
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +40,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform,verl_cpu_rollout",
-        "PYTHONPATH": f"{HERE}:{HERE.parents[1] / 'src'}",
+        "PYTHONPATH": f"{HERE}:{HERE.parent}:{HERE.parents[1] / 'src'}",
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -49,6 +51,19 @@ def environment() -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "HYDRA_FULL_ERROR": "1",
     }
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stored_tokens(run: Path, rows: int) -> int:
+    """Tokens of the first stored responses in the order of training."""
+    order = RehearsalSet(read_rehearsal(run / "rehearsal.parquet"), seed=0)
+    return sum(len(row.response_ids) for row in order.take(0, rows))
 
 
 def make_model(path: Path, seed: int = 0) -> Path:

@@ -125,7 +125,7 @@ def _actor(config: VerlConfig, layout: Layout) -> dict[str, Any]:
         "clip_ratio_high": loss.clip_high,
         "clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
         "loss_agg_mode": _AGGREGATION[loss.aggregation],
-        "loss_scale_factor": loss.dr_grpo_length if loss.aggregation == "dr_grpo" else None,
+        "loss_scale_factor": loss.dr_grpo_length,  # of that aggregation only
         "entropy_coeff": loss.entropy_coef,
         "use_kl_loss": loss.kl != "none" or definition,  # what makes verl keep a reference model
         "kl_loss_type": _kl(loss.kl),

@@ -1,0 +1,129 @@
+"""Test support: the contract of all engines in verl's own FSDP2 engine and training worker, without Ray.
+
+    RANK=0 WORLD_SIZE=1 python contract_worker.py FOLDER
+
+prints for every case the relative errors of loss and gradient as JSON. Rows are dealt to the ranks in turn, and cut
+into micro-batches of a few dozen tokens.
+"""
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import verl_cpu_rollout  # noqa: F401  (registers FSDP2's engine for the CPU)
+from hydra import compose, initialize_config_module
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import TrainingWorkerConfig
+
+from contract.fixture import Contract, case_name, read, relative_error
+from dph.config import NewModelConfig
+from dph.integrations.verl.loss import IS_REHEARSAL, dph_loss
+from dph.integrations.verl.worker import MINIBATCHES, DPHTrainingWorker
+from dph.models.batch import Row
+from dph.models.scratch import new_policy
+
+BUDGET = 40
+"""Tokens of a micro-batch; a row has up to 16."""
+
+
+def save_model(contract: Contract, folder: Path) -> None:
+    contract.make_model().save_pretrained(folder)
+    sizes = NewModelConfig(tokenizer="word", hidden=8, layers=1, heads=2, intermediate=8, context=8)
+    new_policy(sizes, ["a b c"], 0).tokenizer.save_pretrained(folder)  # verl loads one with every model
+
+
+def make_worker(folder: Path) -> DPHTrainingWorker:
+    with initialize_config_module("dph.integrations.verl", version_base=None):
+        config = compose(
+            "dph_trainer",
+            overrides=[
+                f"actor_rollout_ref.model.path={folder}",
+                "actor_rollout_ref.model.use_remove_padding=false",
+                "actor_rollout_ref.model.enable_gradient_checkpointing=false",
+                "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+                "actor_rollout_ref.actor.fsdp_config.use_torch_compile=false",
+                "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
+                "+actor_rollout_ref.actor.fsdp_config.mixed_precision.reduce_dtype=fp32",
+                "actor_rollout_ref.rollout.name=hf_cpu",
+                "actor_rollout_ref.actor.optim.lr=0.0",
+                "actor_rollout_ref.actor.optim.total_training_steps=10",
+            ],
+        ).actor_rollout_ref
+    actor = omega_conf_to_dataclass(config.actor)
+    actor.model_config = omega_conf_to_dataclass(config.model)
+    settings = TrainingWorkerConfig(
+        model_type="language_model",
+        model_config=actor.model_config,
+        engine_config=actor.engine,
+        optimizer_config=actor.optim,
+        checkpoint_config=actor.checkpoint,
+    )
+    settings.engine_config.use_dynamic_bsz = True
+    settings.engine_config.max_token_len_per_gpu = BUDGET
+    worker = DPHTrainingWorker(settings)
+    worker.reset()
+    return worker
+
+
+def batch_of(rows: list[Row], *, with_reference: bool) -> TensorDict:
+    """Rows as verl's trainer hands them to a worker: nested columns."""
+
+    def nested(lists: list[list[Any]]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor([torch.tensor(values) for values in lists], layout=torch.jagged)
+
+    prompts, responses = [list(row.prompt_ids) for row in rows], [list(row.response_ids) for row in rows]
+    columns = {
+        "prompts": nested(prompts),
+        "responses": nested(responses),
+        "input_ids": nested([a + b for a, b in zip(prompts, responses, strict=True)]),
+        "position_ids": nested([list(range(row.length)) for row in rows]),
+        "response_mask": nested([[1] * len(x) for x in responses]),
+        "loss_mask": nested([[1] * len(x) for x in responses]),
+        "old_log_probs": nested([list(row.old_logprobs) for row in rows]),
+        "advantages": nested([[row.advantage] * len(x) for row, x in zip(rows, responses, strict=True)]),
+        IS_REHEARSAL: nested([[int(row.is_rehearsal)] for row in rows]),
+    }
+    if with_reference:
+        columns["ref_log_prob"] = nested([list(row.ref_logprobs or ()) for row in rows])
+    return TensorDict(columns, batch_size=len(rows))
+
+
+def main(folder: Path) -> None:
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    contract = read()
+    save_model(contract, folder / f"model{rank}")
+    worker = make_worker(folder / f"model{rank}")
+    gradient: dict[str, torch.Tensor] = {}
+    step = worker.engine.optimizer_step
+
+    def note_gradient() -> Any:
+        for name, parameter in worker.engine.module.named_parameters():
+            gradient[name] = parameter.grad.full_tensor().clone()
+        return step()
+
+    worker.engine.optimizer_step = note_gradient
+    errors = {}
+    for case in contract.cases:
+        worker.set_loss_fn(partial(dph_loss, config=case.config))
+        definition = case.config.estimator == "definition"
+        data = batch_of(contract.rows[rank::ranks], with_reference=definition)
+        facts = {"epochs": 1, "temperature": contract.temperature, "calculate_entropy": False, MINIBATCHES: 1}
+        tu.assign_non_tensor(data, mini_batch_size=1, dataloader_kwargs={"shuffle": False}, **facts)
+        output = worker.train_mini_batch(data)
+        loss = tu.get(output, "metrics")["loss"]
+        loss = loss[0] if isinstance(loss, list) else loss
+        error = abs(float(loss) - case.loss) / abs(case.loss)
+        errors[case_name(case.config)] = [error, relative_error(gradient, case.gradient)]
+    if rank == 0:
+        print("ERRORS", json.dumps(errors))
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
