@@ -56,7 +56,8 @@ def judge(db: Path, gold: str, *queries: str, **options) -> list[Outcome]:
         ({"tolerance": 0.0}, "SELECT 0.3", {"SELECT 0.1 + 0.2": W, "SELECT 0.3": C}),
         ({"tolerance": 1e-3}, "SELECT 0.3", {"SELECT 0.30003": C, "SELECT 0.31": W}),
         # bird: sets; a text without a statement gives no rows; two empty results are equal
-        ({"comparator": "bird"}, "SELECT a FROM t", {"SELECT DISTINCT a FROM t ORDER BY 1 DESC": C, "SELECT a, b FROM t": W}),
+        ({"comparator": "bird"}, "SELECT a FROM t",
+         {"SELECT DISTINCT a FROM t ORDER BY 1 DESC": C, "SELECT a, b FROM t": W}),
         ({"comparator": "bird"}, "SELECT a FROM t WHERE 0", {"-- nothing": C, "SELECT b, a FROM t WHERE 0": C}),
         ({"comparator": "bird"}, "SELECT CAST(X'FF' AS TEXT)", {"SELECT 1": Outcome.GOLD_ERROR}),
         # spider: DISTINCT goes from both sides unless it is kept; "value" becomes 1; MySQL's year is 2020
@@ -71,7 +72,8 @@ def judge(db: Path, gold: str, *queries: str, **options) -> list[Outcome]:
          {"SELECT a FROM t": C, "SELECT a FROM t ORDER BY -a": W}),
         ({"comparator": "spider"}, "SELECT 'a'", {"SELECT CAST(X'61FF' AS TEXT)": C}),
         # paper: order never counts, DISTINCT always does
-        ({"comparator": "paper"}, "SELECT a FROM t ORDER BY a", {"SELECT a FROM t ORDER BY -a": C, "SELECT DISTINCT a FROM t": W}),
+        ({"comparator": "paper"}, "SELECT a FROM t ORDER BY a",
+         {"SELECT a FROM t ORDER BY -a": C, "SELECT DISTINCT a FROM t": W}),
         ({"comparator": "paper_bird"}, "SELECT a FROM t ORDER BY a", {"SELECT DISTINCT a FROM t": C}),
     ],
 )  # fmt: skip
