@@ -124,6 +124,28 @@ def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypa
     assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
 
 
+def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
+    """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
+    config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
+    score, draw = module.Monitor._score, module.Explorer.draw
+    monkeypatch.setattr(module.Monitor, "_score", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), score))
+    with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is saved"):
+        train(config)
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1]
+
+    def leave():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Explorer, "draw", at_call(1, leave, draw))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, resume=True)
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
+    run = train(config, resume=True)
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
 # The disk -----------------------------------------------------------------------------------------------------------
 
 

@@ -85,6 +85,15 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
     assert "greedy" not in message
 
 
+def test_other_versions_are_named_and_the_run_goes_on(tmp_path, capsys):
+    begun(tmp_path).update(versions=package_versions() | {"torch": "1.0", "gone": "2"})
+    assert not start(tmp_path, resume=True).complete
+    said = " ".join(capsys.readouterr().err.split())
+    assert "other versions than at the start" in said and f"torch: '1.0' → '{package_versions()['torch']}'" in said
+    assert "gone: '2' → None" in said and "python" not in said
+    start(tmp_path, resume=True)
+
+
 def test_a_run_may_be_moved_before_it_is_resumed(tmp_path):
     begun(tmp_path / "old")
     unlock(tmp_path / "old")
