@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dph.config import SamplerConfig, TaskConfig, VerifierConfig
+from dph.config import ModelConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.tasks import Task, load_task
 from dph.types import Problem
@@ -82,10 +82,26 @@ def make_plan_reader(config: VerifierConfig) -> PlanReader:
     return PlanReader(workers=config.workers, timeout=config.timeout)
 
 
-def make_sampler(config: SamplerConfig, policy: "Policy") -> "Sampler":
-    """The sampler that the settings name."""
+def make_sampler(
+    config: SamplerConfig, policy: "Policy", model: ModelConfig | None = None, longest: int = 0
+) -> "Sampler":
+    """The sampler that the settings name.
+
+    Args:
+        model: where the policy was loaded from, for stages that leave its weights as they are.
+        longest: tokens of the longest prompt and response together, for such stages.
+    """
     if config.engine == "hf":
         from dph.samplers.hf import HFSampler
 
         return HFSampler(policy, config.rows)
-    raise UserError(f"no sampler engine is named {config.engine!r}; known is: hf")
+    if config.engine == "vllm":
+        if model is None:
+            raise UserError(
+                "--sampler.engine vllm serves dph presample and dph eval; dph train samples with hf, and `dph verl` "
+                "trains with vLLM"
+            )
+        from dph.samplers.vllm import VLLMSampler
+
+        return VLLMSampler(policy, config, model, longest)
+    raise UserError(f"no sampler engine is named {config.engine!r}; known are: hf, vllm")

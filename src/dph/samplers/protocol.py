@@ -36,6 +36,21 @@ class StreamingSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class ClosingSampler(Protocol):
+    """A sampler that holds memory or processes beside the policy."""
+
+    def close(self) -> None:
+        """Give them back; a further call to sample takes them anew."""
+        ...
+
+
+def close(sampler: Sampler) -> None:
+    """Give back what a sampler holds beside the policy."""
+    if isinstance(sampler, ClosingSampler):
+        sampler.close()
+
+
 def stream(
     sampler: Sampler, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
 ) -> Iterator[tuple[int, list[Completion]]]:

@@ -20,7 +20,7 @@ from dph.passk import mean_at_k, pass_at_k
 from dph.progress import progress, say
 from dph.rollouts import encode_problems, greedy, sample_groups, usable_problems
 from dph.runs import RunDir, write_atomically
-from dph.samplers.protocol import Sampler
+from dph.samplers.protocol import Sampler, close
 from dph.stages.evaluate_diversity import MEASURES, diversity_of
 from dph.tasks import Task
 from dph.types import Group, Problem, SamplingParams
@@ -177,9 +177,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     policy = Policy.load(config.model)
-    sampler = make_sampler(config.sampler, policy)
-    task = make_task(config.task)
     rollout = config.rollout
+    sampler = make_sampler(config.sampler, policy, config.model, rollout.max_prompt_tokens + rollout.max_tokens)
+    task = make_task(config.task)
     params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
@@ -203,6 +203,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
             splits[split] = summarise(scored, rollout.n)
             problem_rows += [_problem_row(split, item) for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
+    close(sampler)
     pq.write_table(pa.Table.from_pylist(problem_rows), run.path / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(completion_rows), run.path / "completions.parquet")
     label = label_of(config)

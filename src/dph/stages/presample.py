@@ -22,6 +22,7 @@ from dph.rehearsal import Rehearsal, reference_logprobs, reference_top, write_re
 from dph.rehearsal_check import file_hashes, open_presampled
 from dph.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.runs import RunDir
+from dph.samplers.protocol import close
 from dph.types import Group, Rollout, SamplingParams
 
 Set = Literal["explore", "perfect", "dropped"]
@@ -66,7 +67,8 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-        sampler = make_sampler(config.sampler, policy)
+        longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
+        sampler = make_sampler(config.sampler, policy, config.model, longest)
         params = SamplingParams(n, config.rollout.temperature, config.rollout.top_p, config.rollout.max_tokens)
 
         def draw(chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
@@ -85,6 +87,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         perfect = [is_near_perfect(c, s, config.threshold, n) for c, s in counts]
         masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
         further = draw(masters, 1, "refine", "refining the near-perfect set") if masters else []
+        close(sampler)
     again = {group.problem.id: group.rollouts[0] for group in further}
     placed, stored = [], []
     for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):

@@ -137,7 +137,7 @@ def _absolute(config: VerlConfig) -> VerlConfig:
 
 def _settings_files(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, str]:
     """Settings of the other stages, so that all of them agree with training."""
-    sampler = SamplerConfig(engine="vllm", tensor_parallel=layout.tensor_parallel)
+    sampler = SamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
     drawn = replace(config.rollout, n=config.partition.n)
     partition = config.partition
     presample = PresampleConfig(

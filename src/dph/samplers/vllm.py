@@ -1,0 +1,156 @@
+# pyright: reportMissingImports=false
+"""vLLM's offline engine as a sampler, for `dph presample` and `dph eval` (extra `vllm`, in an environment of its own).
+
+It reads the model from where the policy was loaded, so it serves stages that do not train. While the engine is there,
+the policy waits in host memory.
+
+Log-probabilities are vLLM's own at the sampling temperature, without top-p; with top_p < 1 it knows only those of the
+truncated distribution, so there are none. Neither stage trains on them: rehearsal sets take theirs from the policy's
+forward pass. A response depends on its key and the policy, but vLLM's rounding also depends on what else is in its
+batch: unlike the built-in sampler it may give other responses when other prompts are sampled beside it.
+"""
+
+import gc
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from dph.config import ModelConfig, SamplerConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.progress import say
+from dph.types import Completion, SamplingParams
+
+_SEED_BITS = 31
+"""vLLM numbers the responses to a prompt by adding to the seed, and its generators take 64 bits."""
+
+
+class VLLMSampler:
+    """Samples from the model that a policy was loaded from."""
+
+    def __init__(self, policy: Policy, config: SamplerConfig, model: ModelConfig, longest: int) -> None:
+        """
+        Args:
+            policy: its tokenizer's ends of a response count; its weights are not read.
+            model: where vLLM finds the same weights.
+            longest: tokens of the longest prompt and response together.
+        """
+        self._policy, self._config, self._model = policy, config, model
+        self._longest = min(longest, policy.context_length)
+        self._engine: Any = None
+        self._home: torch.device | None = None
+        self._numbers = itertools.count()
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> list[list[Completion]]:
+        """See Sampler.sample."""
+        results = dict(self.stream(prompts, params, keys))
+        return [results[index] for index in range(len(prompts))]
+
+    def stream(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """See StreamingSampler.stream."""
+        engine = self._start()
+        places = {}
+        try:
+            for index, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
+                name = f"dph-{next(self._numbers)}"
+                wanted = self._params(params, key)
+                # An engine that numbers requests itself returns the name by which it finishes them
+                added = engine.add_request(name, {"prompt_token_ids": list(prompt)}, wanted)
+                places[name] = index
+                if isinstance(added, str):
+                    places[added] = index
+            left = len(prompts)
+            while left and engine.has_unfinished_requests():
+                for output in engine.step():
+                    if output.finished:
+                        left -= 1
+                        yield places.pop(output.request_id), [self._completion(x) for x in _in_order(output)]
+            if left:
+                raise RuntimeError(f"vLLM ended without {left} of {len(prompts)} prompts")
+        finally:
+            if places:
+                engine.abort_request(list(places))
+
+    def close(self) -> None:
+        """Stop the engine and put the policy back on its device."""
+        if self._engine is None:
+            return
+        self._engine.engine_core.shutdown()
+        self._engine = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if self._home is not None:
+            self._policy.model.to(self._home)
+
+    def _start(self) -> Any:
+        if self._engine is None:
+            self._home = self._policy.device
+            self._policy.model.to("cpu")
+            self._engine = start_engine(self._model, self._config, self._longest)
+        return self._engine
+
+    def _params(self, params: SamplingParams, key: int) -> Any:
+        from vllm import SamplingParams as Params
+        from vllm.sampling_params import RequestOutputKind
+
+        return Params(
+            n=params.n,
+            temperature=params.temperature,
+            top_p=params.top_p if params.temperature > 0 else 1.0,
+            max_tokens=params.max_tokens,
+            seed=key >> (64 - _SEED_BITS) if params.temperature > 0 else None,
+            stop_token_ids=sorted(self._policy.eos_ids),
+            logprobs=0 if params.top_p == 1 or params.temperature == 0 else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completion(self, output: Any) -> Completion:
+        ids = list(output.token_ids)
+        found = output.logprobs or []
+        logprobs = [at[token].logprob for token, at in zip(ids, found, strict=True)] if found else []
+        return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
+
+
+def _in_order(output: Any) -> list[Any]:
+    return sorted(output.outputs, key=lambda response: response.index)
+
+
+def start_engine(model: ModelConfig, config: SamplerConfig, longest: int) -> Any:
+    """vLLM's engine for a model. Raises UserError where vLLM is not installed or cannot load the model."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        from vllm import LLM
+    except ImportError as error:
+        raise UserError(
+            f"vLLM cannot be imported ({error}); in an environment of its own run: pip install 'dph-rl[vllm]', or "
+            "sample with --sampler.engine hf"
+        ) from error
+    say("starting vLLM")
+    try:
+        llm = LLM(
+            model=model.path,
+            skip_tokenizer_init=True,
+            trust_remote_code=model.trust_remote_code,
+            dtype="bfloat16" if model.precision == "bf16" else "float32",
+            max_model_len=longest,
+            max_num_seqs=config.rows,
+            tensor_parallel_size=config.tensor_parallel,
+            enforce_eager=not torch.cuda.is_available(),  # compiling for a CPU takes minutes
+            logprobs_mode="processed_logprobs",
+            seed=0,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise UserError(
+            f"vLLM could not start with {model.path}: {reason} (VLLM_LOGGING_LEVEL=INFO shows its own report)"
+        ) from error
+    return llm.llm_engine
