@@ -194,9 +194,8 @@ class TestReal:
         rows = [Row(row.prompt_ids, row.response_ids, ()) for row in stored]
         for row, values in zip(stored, reference_logprobs(policy, rows, 1.0, 4096), strict=True):
             assert list(row.ref_logprobs) == pytest.approx(values, abs=1e-5)
-        out = evaluate(
-            EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **(common | {"task": TaskConfig("toy", "dev")}))
-        )
+        common["task"] = TaskConfig("toy", "dev")
+        out = evaluate(EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **common))
         metrics = json.loads((out / "scores.json").read_text())["splits"]["dev"]["metrics"]
-        # 6 easy prompts are always right; of the 6 hard ones half of the samples, so that 8 samples nearly always hold one
+        # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always hold a right one
         assert 0.65 < metrics["mean@8"]["mean"] < 0.85 and metrics["pass@8"]["mean"] > 0.9
