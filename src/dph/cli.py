@@ -73,7 +73,7 @@ def _report(config: Any, resume: bool) -> object:
 
     runs = [Path(run) for run in config.runs]
     if not runs or not config.out:
-        raise UserError("dph report needs runs and a directory to write: dph report --runs RUN … --out DIRECTORY")
+        raise UserError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
     return report(runs, Path(config.out), base=config.base, title=config.title)
 
 
@@ -160,6 +160,8 @@ def split_common(arguments: Sequence[str]) -> CommonFlags:
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
+    if stage == "report" and arguments and not arguments[0].startswith("-"):
+        arguments = ["--runs", *arguments]  # dph report RUN …
     common = split_common(arguments)
     short = take_shortcuts(stage, common.rest)
     files = [*common.files, *_settings_of_checked(stage, common.rest)]

@@ -415,15 +415,16 @@ class ReproduceConfig:
     """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
 
     scale: str = "tiny"
-    """Grid of experiments: tiny (the embedded world) or small (real Spider, a model made from scratch)."""
+    """Grid of experiments: tiny (the embedded world), small (real Spider, a model made from scratch), or full (the
+    paper's models and data: launches for a cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
-    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all."""
+    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too."""
     seeds: tuple[int, ...] = ()
     """Training seeds of every method; empty: those of the grid."""
     out: str = ""
     """Directory of all runs; empty: runs/reproduce-SCALE."""
     data: str = ""
-    """Folder of the data set (scale small: Spider's)."""
+    """Folder of the data set (scale small: Spider's; scale full: a folder with one for each data set)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: int = 2

@@ -13,7 +13,7 @@ from dph.runs import write_atomically
 from dph.stages.report import Extra, report
 from dph.stages.report_tables import Table, to_markdown
 from dph.stages.reproduce_figures import figures
-from dph.stages.reproduce_grid import Grid, grid_names, read_grid
+from dph.stages.reproduce_grid import Grid, read_grid
 from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
 from dph.stages.reproduce_results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
 from dph.stages.reproduce_tables import (
@@ -35,8 +35,12 @@ def reproduce(config: ReproduceConfig) -> Path:
     Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
     failed.
     """
+    if config.scale == "full":
+        from dph.stages.reproduce_full import reproduce_full  # verl's launches; the other scales do without
+
+        return reproduce_full(config)
     started = time.monotonic()
-    grid = read_grid(config.scale) if config.scale in grid_names() else _unknown(config.scale)
+    grid = read_grid(config.scale)
     layout = Layout(Path(config.out or f"runs/reproduce-{config.scale}"))
     choice = choose(grid, config)
     write_settings(choice, layout)
@@ -48,10 +52,6 @@ def reproduce(config: ReproduceConfig) -> Path:
     if failures:
         raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
     return page
-
-
-def _unknown(scale: str) -> Grid:
-    raise UserError(f"no scale is named {scale!r}; known are: {', '.join(grid_names())}")
 
 
 def choose(grid: Grid, config: ReproduceConfig) -> Choice:

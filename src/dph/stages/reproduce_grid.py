@@ -109,15 +109,16 @@ class Grid:
 
 
 def grid_names() -> list[str]:
-    """Grids that come with the package."""
+    """Grids that come with the package and can be run on one machine."""
     folder = resources.files("dph") / "presets" / "grids"
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    names = {entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")}
+    return sorted(names - {"full"})
 
 
 def read_grid(name: str) -> Grid:
     """A grid by name. Raises UserError for an unknown name, and for arms whose budgets differ."""
     if name not in grid_names():
-        raise UserError(f"no grid is named {name!r}; known are: {', '.join(grid_names())}")
+        raise UserError(f"no scale is named {name!r}; known are: {', '.join([*grid_names(), 'full'])}")
     text = (resources.files("dph") / "presets" / "grids" / f"{name}.toml").read_text(encoding="utf-8")
     return grid_from(name, tomllib.loads(text))
 
