@@ -13,7 +13,7 @@ import pytest
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem
-from dph.verifiers import Verifiers
+from dph.verifiers import Verifiers, worker_process
 from dph.verifiers.sandbox import Request, WorkerPool
 from dph.verifiers.sql import SqlVerifier
 
@@ -170,6 +170,27 @@ def test_a_worker_lost_twice_is_an_infrastructure_error_that_is_not_remembered(d
             [verdict] = verifier.verify([(problem(db), fence(sql))])
         assert (verdict.outcome, verdict.scored) == (Outcome.INFRA_ERROR, False)
         assert outcome(verifier, problem(db), sql) is Outcome.CORRECT
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
+def test_workers_killed_while_they_start_are_started_again(db: str, monkeypatch):
+    killed = []
+
+    class Killed(subprocess.Popen):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            if len(killed) < 4:
+                killed.append(self.pid)
+                self.kill()
+
+    monkeypatch.setattr(worker_process.subprocess, "Popen", Killed)
+    with SqlVerifier() as verifier:
+        assert outcome(verifier, problem(db), "SELECT name FROM person WHERE age = 30") is Outcome.CORRECT
+        assert len(killed) == 4
+    killed.clear()
+    monkeypatch.setattr(worker_process, "_START_ATTEMPTS", 4)
+    with SqlVerifier() as verifier, pytest.raises(RuntimeError, match=r"could not start \(exit status -9\)"):
+        outcome(verifier, problem(db), "SELECT name FROM person WHERE age = 30")
 
 
 def test_a_worker_that_cannot_start_is_reported_and_not_judged():

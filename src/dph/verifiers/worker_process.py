@@ -29,6 +29,7 @@ sys.path += settings["path"]
 importlib.import_module(settings["module"]).main(**settings["options"])
 """
 _START_LIMIT = 60.0  # seconds until a fresh worker must be ready
+_START_ATTEMPTS = 5  # times that a worker may be killed from outside before it is ready
 _UNLIMITED = {
     "memory": "a query or an expression may take more memory than memory_mb",
     "files": "that no file is written rests on SQLite's own guards alone",
@@ -101,12 +102,18 @@ class Worker:
             return
         self.stop()
         command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, self._settings]
-        # Without buffers of Python's, whose locks a forked process could inherit held.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-        ready = self._exchange(None, _START_LIMIT)
-        if ready is None:
-            raise RuntimeError(f"a worker process could not start (exit status {self.stop()}); see its output above")
-        _warn_of_missing_limits(ready["unlimited"])
+        status = 0
+        for _ in range(_START_ATTEMPTS):
+            # Without buffers of Python's, whose locks a forked process could inherit held.
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+            ready = self._exchange(None, _START_LIMIT)
+            if ready is not None:
+                _warn_of_missing_limits(ready["unlimited"])
+                return
+            expired, status = self._expired, self.stop()
+            if expired or status >= 0 or -status in _CRASHES:
+                break
+        raise RuntimeError(f"a worker process could not start (exit status {status}); see its output above")
 
     def _exchange(self, payload: Mapping[str, Any] | None, limit: float) -> Mapping[str, Any] | None:
         """Write a payload if there is one, read the answer; None when the process ended before it answered."""
