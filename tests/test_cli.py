@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import dph
+from complaints import complaint, run
 from dph import cli
 from dph.cli import COMMANDS, main, split_common
 from dph.errors import UserError
@@ -16,26 +17,6 @@ from dph.settings import STAGES
 from helpers import base_run, presampled, tiny_policy
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--rollout.prompts", "2"]
-
-
-def run(capsys, *words):
-    """Exit status and what was said on standard error."""
-    try:
-        main([str(word) for word in words])
-        status = 0
-    except SystemExit as end:
-        status = end.code
-    return status, capsys.readouterr().err
-
-
-def complaint(capsys, *words):
-    """The one sentence of a mistake."""
-    status, said = run(capsys, *words)
-    assert status == 2, said
-    lines = said.strip().splitlines()
-    assert lines[-1].startswith("dph: ") and "Traceback" not in said
-    assert not any(line.startswith("dph: ") for line in lines[:-1])
-    return lines[-1].removeprefix("dph: ")
 
 
 @pytest.fixture

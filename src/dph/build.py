@@ -3,12 +3,14 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dph.config import ModelConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.tasks import Task, load_task
+from dph.tasks.protocol import option_types
 from dph.types import Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.sql_plan import PlanReader
@@ -19,7 +21,10 @@ if TYPE_CHECKING:  # judging needs no torch
 
 
 def load_plugin(name: str) -> None:
-    """Import a module of the user's, by module name or path of a .py file, so that what it registers is known."""
+    """Import a module of the user's, by module name or path of a .py file, so that what it registers is known.
+
+    Raises UserError, naming the line, for whatever its import raises.
+    """
     try:
         if name.endswith(".py"):
             spec = importlib.util.spec_from_file_location(Path(name).stem, name)
@@ -29,8 +34,17 @@ def load_plugin(name: str) -> None:
             spec.loader.exec_module(module)
         else:
             importlib.import_module(name)
-    except (ModuleNotFoundError, FileNotFoundError) as error:
-        raise UserError(f"cannot import the plug-in {name!r}: {error}") from error
+    except Exception as error:  # it is the user's code
+        raise UserError(f"cannot import the plug-in {name!r}: {_where(name, error)}{error}") from error
+
+
+def _where(name: str, error: Exception) -> str:
+    """Kind of an error and the line of a plug-in's file at which it came up; empty where the file was not found."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(name).absolute()]
+    if isinstance(error, SyntaxError):  # names its line itself
+        return "SyntaxError: "
+    return f"{type(error).__name__} in line {lines[-1]}: " if lines else ""
 
 
 def _value(text: str) -> str | int | float | bool:
@@ -47,7 +61,22 @@ def _value(text: str) -> str | int | float | bool:
 
 def make_task(config: TaskConfig) -> Task:
     """The task that the settings name, made with its options."""
-    return load_task(config.name, **{key: _value(value) for key, value in config.options.items()})
+    kinds = option_types(config.name)
+    return load_task(config.name, **{key: _option(key, text, kinds.get(key)) for key, text in config.options.items()})
+
+
+def _option(name: str, text: str, kind: object) -> object:
+    """An option's value, of the type that the task gives it. Raises UserError for one of another type."""
+    if kind in (str, str | None):
+        return text
+    value = _value(text)
+    for wanted, fitting, words in _KINDS:
+        if kind is wanted and type(value) not in fitting:
+            raise UserError(f"task.options {name} must be {words}, not {text!r}")
+    return value
+
+
+_KINDS = ((bool, (bool,), "true or false"), (int, (int,), "a whole number"), (float, (int, float), "a number"))
 
 
 def select(task: Task, split: str, limit: int = 0) -> list[Problem]:

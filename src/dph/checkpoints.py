@@ -141,7 +141,11 @@ def newest_intact(run: Path) -> int | None:
 def read_state(checkpoint: Path) -> TrainState:
     """The cursors of a checkpoint. Raises UserError when they cannot be read."""
     try:
-        return TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+        state = TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+        for name, value in asdict(state).items():
+            if name != "pending" and (not isinstance(value, int) or value < 0):
+                raise ValueError(f"{name} is {value!r}")
+        return state
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"state.json of {checkpoint} cannot be used: {error}") from error
 

@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 import dph
-from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory
+from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.interrupts import raise_on_termination
 from dph.orphans import PARENT, when_parent_ends
 from dph.ranges import check_ranges
@@ -240,16 +240,20 @@ def _run(command: str, arguments: Sequence[str]) -> None:
             ) from error
         raise
     except OSError as error:
-        if error.errno in _UNWRITABLE:
+        if error.errno in _UNUSABLE:
             raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
         raise
 
 
-_UNWRITABLE = {errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT}
+_UNUSABLE = {
+    *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
+"""What a path that a user named, or a full disk, brings about; other errors of the system are bugs."""
 
 
 def _complain(text: str) -> None:
-    Console(stderr=True).print(f"dph: {text}", markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"dph: {one_line(text)}", markup=False, highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

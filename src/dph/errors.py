@@ -1,5 +1,7 @@
 """Exceptions that the command line prints as one sentence, without a traceback."""
 
+import unicodedata
+
 
 class UserError(Exception):
     """Something a user can mend; the message says what is wrong, where, and what to do.
@@ -20,6 +22,14 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
         self.number, self.message = number, message
+
+
+def one_line(text: str, longest: int = 4000) -> str:
+    """Text for a terminal: on one line, cut where it is very long, and without characters that a terminal would obey
+    (a message may quote a file, and a file may hold anything)."""
+    text = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    text = text if len(text) <= longest else f"{text[:longest]} …"
+    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

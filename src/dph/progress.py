@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from dph.errors import one_line
+
 console = Console(stderr=True)
 
 _SECONDS_BETWEEN_LINES = 15.0
@@ -52,4 +54,4 @@ def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> I
 
 def say(text: str) -> None:
     """One line to the user, on standard error."""
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)

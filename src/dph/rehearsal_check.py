@@ -103,7 +103,8 @@ def check_fit(
 
 def other_versions(manifest: Mapping[str, Any]) -> list[str]:
     """Packages whose versions differ from those that made the set, as "name there → here"."""
-    there, here = manifest.get("versions") or {}, package_versions()
+    there, here = manifest.get("versions"), package_versions()
+    there = there if isinstance(there, dict) else {}
     names = sorted(there.keys() & here.keys())
     return [f"{name} {there[name]} → {here[name]}" for name in names if there[name] != here[name]]
 

@@ -150,7 +150,8 @@ class RunDir:
         except OSError as error:
             raise UserError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
         now = package_versions()
-        changed = differences(self.manifest.get("versions", {}), now)
+        before = self.manifest.get("versions")
+        changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
             say(
                 f"other versions than at the start ({'; '.join(changed)}): the run goes on, but not bit by bit the same"
@@ -200,7 +201,7 @@ class RunDir:
         """Drop logged lines after a step: what was logged between the last checkpoint and an interruption."""
         for name in ("metrics.jsonl", "timings.jsonl"):
             path = self.path / name
-            if path.exists():
+            if path.is_file():
                 kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
@@ -216,20 +217,26 @@ def _got_nowhere(path: Path) -> bool:
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """The logged lines of a run, oldest first; empty when there are none. What was not finite is NaN."""
     file = path / name
-    rows = [json.loads(line) for line in _valid_lines(file)] if file.exists() else []
+    rows = [json.loads(line) for line in _valid_lines(file)] if file.is_file() else []
     return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
 def _valid_lines(path: Path) -> list[str]:
-    """Whole lines; a last line that an interruption cut short is left out."""
+    """Lines up to the first that is not one of a run: an interruption may have cut the last one short."""
     lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            json.loads(line)
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_is_number, row.values())):
             break
         lines.append(line)
     return lines
+
+
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -99,10 +99,10 @@ def preset_names() -> list[str]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as dictionaries; UserError when it is missing or not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except OSError as error:
         raise UserError(f"cannot read the settings file {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a valid TOML file: {error}") from error
 
 

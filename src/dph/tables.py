@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,26 +14,31 @@ import pyarrow.parquet as pq
 from dph.errors import UserError
 
 
-def read_rows(path: Path, required: Sequence[str] = ()) -> list[dict[str, Any]]:
+def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Rows of a .jsonl, .jsonl.gz, .json (a list) or .parquet file as dictionaries.
 
-    Raises UserError when the file is missing, of another kind, damaged (with the line), empty, or lacks a required
-    column (naming those it has).
+    Raises UserError when the file is missing, of another kind, damaged (with the line), empty, lacks a required
+    column (naming those it has), has something else than text in a column of texts, or text that no file can hold.
     """
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     try:
         rows = _read(path)
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error, pa.ArrowException) as error:
+    except UserError:
+        raise
+    except (OSError, ValueError, OverflowError, EOFError, zlib.error, pa.ArrowException) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not rows:
         raise UserError(f"{path} holds no rows")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise UserError(f"{path}, row {number}: expected an object with named fields, found {type(row).__name__}")
-        missing = [name for name in required if row.get(name) is None]
+        missing = [name for name in (*required, *texts) if row.get(name) is None]
         if missing:
             raise UserError(f"{path}, row {number}: no {missing[0]!r}; it has: {', '.join(map(str, row))}")
+        for name in texts:
+            if not isinstance(row[name], str):
+                raise UserError(f"{path}, row {number}: {name!r} must be text, not {type(row[name]).__name__}")
     return rows
 
 
@@ -41,12 +47,12 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".parquet"):
         return pq.read_table(path).to_pylist()
     if name.endswith(".json"):
-        return _parse_list(path, path.read_text(encoding="utf-8"))
+        return _parse_list(path, path.read_text(encoding=_ENCODING))
     if name.endswith(".jsonl.gz"):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
+        with gzip.open(path, "rt", encoding=_ENCODING) as file:
             return _parse_lines(path, file.read())
     if name.endswith(".jsonl"):
-        return _parse_lines(path, path.read_text(encoding="utf-8"))
+        return _parse_lines(path, path.read_text(encoding=_ENCODING))
     raise UserError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
 
 
@@ -55,15 +61,28 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                rows.append(_parse(line))
             except (ValueError, RecursionError) as error:
                 raise UserError(f"{path}, line {number} is not valid JSON: {error}") from error
     return rows
 
 
+def _parse(text: str) -> Any:
+    """A JSON value. Raises ValueError for what is none, and for half a character: JSON's escapes can spell what neither
+    a tokenizer nor a file takes."""
+    value = json.loads(text)
+    if "\\ud" in text.lower() and _HALF.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("a text holds half of a surrogate pair, which is no character")
+    return value
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+_ENCODING = "utf-8-sig"  # some editors begin a file with a mark
+
+
 def _parse_list(path: Path, text: str) -> list[Any]:
     try:
-        rows = json.loads(text)
+        rows = _parse(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(rows, list):

@@ -14,7 +14,8 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers
 
 _TIMEOUT = 1.0
-_SLACK = 5.0  # seconds for ending a worker and starting the next one on a busy machine
+_MATH_TIMEOUT = 3.0
+_SLACK = 15.0  # seconds for ending a worker and starting the next one on a busy machine
 _GOLD = "SELECT count(*) FROM t"
 
 # Asked in a process of its own, which then ends: limits cannot be raised again.
@@ -143,12 +144,14 @@ def _judge(verifiers: Verifiers, problem: Problem, sql: str) -> Verdict:
 def _math() -> Finding:
     """A fraction must equal its decimal number, and a tower of powers must end at the limit."""
     half = Problem("doctor", "Half of one?", "1/2", "math")
-    with Verifiers({"math": {"workers": 1, "timeout": _TIMEOUT}}) as verifiers:
+    with Verifiers({"math": {"workers": 1, "timeout": _MATH_TIMEOUT}}) as verifiers:
         [first] = verifiers.verify([(half, r"\boxed{\frac{2}{4}}")])
         started = time.monotonic()
         [tower] = verifiers.verify([(half, r"\boxed{9^{9^{9^{9}}}}")])
         took = time.monotonic() - started
-    if first.correct and not tower.correct and took < _TIMEOUT + _SLACK:
+    if first.correct and not tower.correct and took < _MATH_TIMEOUT + _SLACK:
         return ok("mathematics", f"2/4 equals 1/2; a tower of powers ended in {took:.1f} s ({tower.outcome})")
+    if first.outcome is Outcome.TIMEOUT:
+        return note("mathematics", f"no verdict within {_MATH_TIMEOUT:g} s", "is this machine busy? try again later")
     detail = f"2/4 against 1/2: {first.outcome} ({first.detail}); a tower of powers: {tower.outcome} after {took:.1f} s"
     return broken("mathematics", detail, "install math-verify and sympy anew: pip install -c constraints.txt .")

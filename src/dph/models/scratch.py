@@ -59,6 +59,8 @@ def new_policy(config: NewModelConfig, texts: Sequence[str], seed: int) -> Polic
         raise UserError(
             f"new.hidden {config.hidden} divided by new.heads {config.heads} must be an even whole number; change one"
         )
+    if config.kv_heads and config.heads % config.kv_heads:
+        raise UserError(f"new.heads {config.heads} must be a multiple of new.kv_heads {config.kv_heads}; change one")
     raw = word_tokenizer(texts) if config.tokenizer == "word" else bpe_tokenizer(texts, config.vocab_size)
     tokenizer: Any = PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN, model_max_length=config.context

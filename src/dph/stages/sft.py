@@ -25,6 +25,7 @@ from dph.runs import RunDir, directory_written_atomically
 from dph.seeding import EpochOrder
 from dph.tables import read_rows
 from dph.tasks import Demonstrates
+from dph.tasks.records import read_prompt
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
@@ -88,8 +89,10 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 def _texts(config: SftConfig) -> list[tuple[Any, str]]:
     """(prompt, response) pairs from the data file, or the task's own demonstrations."""
     if config.data:
-        rows = read_rows(Path(config.data), required=("prompt", "response"))
-        return [(row["prompt"], row["response"]) for row in rows]
+        rows = read_rows(Path(config.data), required=("prompt",), texts=("response",))
+        return [
+            (read_prompt(row, f"{config.data}, row {number}"), row["response"]) for number, row in enumerate(rows, 1)
+        ]
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
         raise UserError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")

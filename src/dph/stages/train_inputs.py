@@ -34,6 +34,11 @@ def check_settings(config: TrainConfig) -> None:
         raise UserError(f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses")
     if config.rollout.temperature <= 0:
         raise UserError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    if config.overlong.buffer > config.rollout.max_tokens:
+        raise UserError(
+            f"overlong.buffer {config.overlong.buffer} is longer than a response may be (rollout.max_tokens "
+            f"{config.rollout.max_tokens}), so even an empty one would be penalised; lower it"
+        )
     if config.rollout.prompts < config.optim.minibatches:
         raise UserError(
             f"rollout.prompts {config.rollout.prompts} cannot be split into {config.optim.minibatches} mini-batches"

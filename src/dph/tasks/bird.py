@@ -68,9 +68,9 @@ class Bird:
         rows = self._rows(split, subset=self._subset)
         questions = []
         for number, row in enumerate(rows):
-            evidence = (row.get("evidence") or "") if self._evidence else ""
+            evidence = str(row.get("evidence") or "") if self._evidence else ""
             meta = {"index": number} | ({"difficulty": row["difficulty"]} if row.get("difficulty") else {})
-            id = f"bird/{split}/{row.get('question_id', number):04d}"
+            id = f"bird/{split}/{str(row.get('question_id', number)).rjust(4, '0')}"
             questions.append(Question(id, row["question"].strip(), row["SQL"], row["db_id"], evidence, meta))
         if self._gold:
             questions = sqldata.with_gold(questions, self._gold)
@@ -89,7 +89,7 @@ class Bird:
         if split not in _QUESTIONS:
             raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
         file = first_file(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
-        rows = read_rows(file, ("db_id", "question", "SQL"))
+        rows = read_rows(file, texts=("db_id", "question", "SQL"))
         check_size("bird", split, len(rows), file, subset=subset)
         return rows
 

@@ -97,7 +97,8 @@ class MathSet:
             if question is None or answer is None:
                 what = "question" if question is None else "answer"
                 raise UserError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
-            index = (row.get("extra_info") or {}).get("index")
+            extra = row.get("extra_info")
+            index = extra.get("index") if isinstance(extra, Mapping) else None
             key = str(number if index is None else index)  # DAPO's file repeats its rows
             if key not in problems:
                 id = f"{self._name}/{split}/{len(problems):05d}"
@@ -120,9 +121,9 @@ class MathSet:
 class MathSets:
     """All sets at once, for evaluation: the split is a set's name (its test split), or "set/split"."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, root: str, **options: Any) -> None:
         """Options as for one set."""
-        self._options = options
+        self._options = {"root": root, **options}
 
     def problems(self, split: str) -> list[Problem]:
         name, _, part = split.partition("/")
@@ -141,7 +142,7 @@ for _name in _FILES:
 
 def _question(row: Mapping[str, Any]) -> str | None:
     """The question as the Qwen2.5-Math evaluation asks it."""
-    if row.get("Body"):  # SVAMP
+    if isinstance(row.get("Body"), str) and isinstance(row.get("Question"), str):  # SVAMP
         body = row["Body"].strip()
         return f"{body}{'' if body.endswith('.') else '.'} {row['Question'].strip()}"
     question = row.get("question") or row.get("problem") or row.get("prompt")

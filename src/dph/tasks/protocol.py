@@ -1,5 +1,6 @@
 """What a task is, and the table of tasks by name."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -46,12 +47,25 @@ def load_task(name: str, **options: Any) -> Task:
     """Make the task `name`; options go to its factory. Raises UserError for an unknown name or option."""
     if name not in _FACTORIES:
         raise UserError(f"no task is named {name!r}; known are: {', '.join(sorted(_FACTORIES))}")
-    try:
-        return _FACTORIES[name](**options)
-    except TypeError as error:
-        if "argument" in str(error):
-            raise UserError(f"task {name!r} does not take these options: {error}") from error
-        raise
+    parameters = inspect.signature(_FACTORIES[name]).parameters.values()
+    takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
+    unknown = [key for key in options if key not in takes]
+    if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
+        known, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
+        raise UserError(f"task {name!r} does not take these options: {wrong}; it takes: {known}")
+    missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
+    if missing:
+        raise UserError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
+    return _FACTORIES[name](**options)
+
+
+_BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def option_types(name: str) -> dict[str, Any]:
+    """The declared type of each option of a task; none of a task that is not known."""
+    parameters = inspect.signature(_FACTORIES[name]).parameters if name in _FACTORIES else {}
+    return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}
 
 
 def known_tasks() -> list[str]:

@@ -12,6 +12,7 @@ from dph.types import Message, Problem
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _TAKEN = {"id", "prompt", "messages", "answer", "task", "reward_model", "db"}
+_BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 
 
@@ -70,9 +71,13 @@ class Records:
         return found[split]
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:
-        prompt = _prompt(row, where)
+        prompt = read_prompt(row, where)
         answer, extra = _answer(row, where)
         task = row.get("task") or self._task or ("sql" if "gold_sql" in extra else "")
+        if not isinstance(task, str):
+            raise UserError(f"{where}: 'task' must be a verifier's name, not {task!r}")
+        if task in _BUILT_IN and not _is_answer(answer):
+            raise UserError(f"{where}: the answer must be text, a number, or a list of these, not {answer!r:.200}")
         if not task:
             raise UserError(
                 f"{where}: no column 'task'; add it or set the option task to the verifier's name (sql, math, exact); "
@@ -90,16 +95,28 @@ class Records:
         roots = [root for root in (self._db_root, folder) if root is not None]
         tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
         for path in tried:
-            if path.is_file():
+            if _is_file(path):
                 return str(path.absolute())
         raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no system takes such a name
+        return False
+
+
+def _is_answer(value: Any) -> bool:
+    return all(isinstance(item, str | int | float) for item in (value if isinstance(value, list) else [value]))
 
 
 def _stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def _prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
+def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
+    """The column `prompt` or `messages` of a row. Raises UserError where it holds neither text nor messages."""
     prompt = row.get("prompt")
     if prompt is None:
         prompt = row.get("messages")

@@ -49,7 +49,7 @@ def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Qu
     text = "SpiderSynQuestion" if split.startswith("syn") else "question"
     for names in _FILES[split]:
         if all((root / name).is_file() for name in names):
-            rows = [row for name in names for row in read_rows(root / name, ("db_id", text, "query"))]
+            rows = [row for name in names for row in read_rows(root / name, texts=("db_id", text, "query"))]
             check_size("spider", split, len(rows), " and ".join(str(root / name) for name in names), subset=subset)
             return [
                 Question(

@@ -83,9 +83,9 @@ class Databases:
         """folders: each holds <db>/<db>.sqlite, the first that has a database counts; tables: the data set's
         tables.json files; the schemas of databases that they lack are read from the files."""
         self._folders = list(folders)
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, tuple[Path, dict[str, Any]]] = {}
         for path in reversed(tables):
-            self._entries |= {entry["db_id"]: entry for entry in read_rows(path, ("db_id",))}
+            self._entries |= {entry["db_id"]: (path, entry) for entry in read_rows(path, texts=("db_id",))}
         self._schemas: dict[str, Schema] = {}
 
     def path(self, db_id: str) -> Path:
@@ -94,10 +94,20 @@ class Databases:
         return next((path for path in paths if path.is_file()), paths[0])
 
     def schema(self, db_id: str) -> Schema:
-        """The schema from tables.json where it has the database, else from its file."""
-        if db_id not in self._schemas:
-            entry = self._entries.get(db_id)
-            self._schemas[db_id] = schema_of_entry(entry) if entry else schema_of_file(self.path(db_id))
+        """The schema from tables.json where it has the database, else from its file.
+
+        Raises UserError where neither can be read.
+        """
+        if db_id not in self._schemas and db_id in self._entries:
+            path, entry = self._entries[db_id]
+            try:
+                self._schemas[db_id] = schema_of_entry(entry)
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+                raise UserError(
+                    f"{path}: the entry of {db_id!r} is no schema ({type(error).__name__}: {error})"
+                ) from error
+        elif db_id not in self._schemas:
+            self._schemas[db_id] = schema_of_file(self.path(db_id))
         return self._schemas[db_id]
 
 

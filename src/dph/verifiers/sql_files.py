@@ -14,7 +14,7 @@ Databases = tuple[tuple[str, str], ...]
 
 
 class MissingDatabase(Exception):
-    """A database file that is not there, or cannot be read."""
+    """A database file that is not there, cannot be read, or is not whole."""
 
 
 class DatabaseFiles:
@@ -29,7 +29,7 @@ class DatabaseFiles:
         return Batch(self)
 
     def locate(self, path: str) -> tuple[str, str]:
-        """(URI, hash) of a file; the hash is empty where there is none."""
+        """(URI, hash) of a file; the hash is empty where there is none. Raises MissingDatabase for a part of a file."""
         file = Path(path).absolute()
         try:
             status = file.stat()
@@ -40,12 +40,26 @@ class DatabaseFiles:
                 known = self._hashes.get(path)
                 if known is None or known[0] != stamp:
                     with file.open("rb") as stream:
+                        whole = _size_by_header(stream.read(100))
+                        if status.st_size < whole:
+                            raise MissingDatabase(
+                                f"the database file {path} is cut short: it has {status.st_size} of {whole} bytes"
+                            )
+                        stream.seek(0)
                         known = (stamp, hashlib.file_digest(stream, "blake2b").hexdigest()[:32])
                     self._hashes[path] = known
             digest = known[1]
         except OSError:
             digest = ""
         return f"{file.as_uri()}?mode=ro&immutable=1", digest
+
+
+def _size_by_header(header: bytes) -> int:
+    """Bytes that an SQLite file has by its first 100; 0 where they do not say. SQLite would read what is missing from
+    the end of a file as empty pages."""
+    said = header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]
+    page = int.from_bytes(header[16:18], "big")
+    return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0
 
 
 class Batch:

@@ -1,0 +1,23 @@
+"""Running the command line in this process and reading its one sentence."""
+
+from dph.cli import main
+
+
+def run(capsys, *words):
+    """Exit status and what was said on standard error."""
+    try:
+        main([str(word) for word in words])
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    return status, capsys.readouterr().err
+
+
+def complaint(capsys, *words):
+    """The one sentence of a mistake: exit status 2, one line, the last one, and no traceback."""
+    status, said = run(capsys, *words)
+    assert status == 2, said
+    lines = said.strip().splitlines()
+    assert lines[-1].startswith("dph: ") and "Traceback" not in said
+    assert not any(line.startswith("dph: ") for line in lines[:-1])
+    return lines[-1].removeprefix("dph: ")

@@ -1,0 +1,214 @@
+"""The table of bad input, part 2: rows of problems and answers, databases, benchmarks' folders.
+
+Each case ends with exit status 2 and one sentence that names the file and what is wrong in it.
+"""
+
+import json
+import sqlite3
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from complaints import complaint, run
+from helpers import base_run
+
+SMALL = ["--rollout.max-tokens", "4", "--rollout.n", "2"]
+GOOD = {"prompt": "easy 1", "answer": "yes", "task": "exact"}
+
+
+def rows(*changes):
+    return "".join(json.dumps({**GOOD, **change}) + "\n" for change in changes)
+
+
+def evaluate(folder, name, **options):
+    words = [word for pair in options.items() for word in pair]
+    words = ["--task.name", name, "--task.options", *words] if words else ["--task.name", name]
+    return ["eval", *SMALL, "--model.path", base_run() / "model", "--out", folder / "run", *words]
+
+
+ROWS = {
+    "missing.jsonl": (None, "records: there is no file or folder"),
+    "table.csv": ("a,b\n", "is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet"),
+    "empty.jsonl": ("", "holds no rows"),
+    "broken.jsonl": (rows({}) + '{"prompt": \n', "line 2 is not valid JSON"),
+    "utf16.jsonl": (rows({}).encode("utf-16"), "cannot be read: 'utf-8' codec can't decode"),
+    "digits.jsonl": ('{"answer": ' + "9" * 5000 + "}", "line 1 is not valid JSON: Exceeds the limit"),
+    "half.jsonl": ('{"prompt": "easy \\ud800"}', "half of a surrogate pair, which is no character"),
+    "half_id.jsonl": ('{"id": "\\uD800"}', "half of a surrogate pair, which is no character"),
+    "texts.jsonl": ('"text"\n', "row 1: expected an object with named fields, found str"),
+    "no_prompt.jsonl": ('{"answer": 1}', "row 1: no column 'prompt' or 'messages'; it has: answer"),
+    "prompt.jsonl": (rows({"prompt": 3}), "row 1: the prompt must be text or a list of messages"),
+    "no_content.jsonl": (rows({"prompt": [{"role": "user"}]}), "the prompt must be text or a list of messages"),
+    "no_messages.jsonl": (rows({"prompt": []}), "the prompt must be text or a list of messages"),
+    "empty_prompt.jsonl": (rows({"prompt": ""}), "no problem has a prompt of at most"),
+    "long_prompt.jsonl": (rows({"prompt": "easy 1 " * 99}), "no problem has a prompt of at most 60 tokens"),
+    "no_answer.jsonl": (rows({"answer": None}), "row 1: no column 'answer' or 'reward_model.ground_truth'"),
+    "answer.jsonl": (rows({"answer": {"a": 1}}), "the answer must be text, a number, or a list of these, not {'a': 1}"),
+    "empty_answer.jsonl": (rows({"answer": ""}), "none of the 1 gold answers can be judged against"),
+    "empty_answers.jsonl": (rows({"answer": []}), "none of the 1 gold answers can be judged against"),
+    "no_task.jsonl": ('{"prompt": "easy 1", "answer": "yes"}', "row 1: no column 'task'; add it or set the option"),
+    "task.jsonl": (rows({"task": ["math"]}), "row 1: 'task' must be a verifier's name, not ['math']"),
+    "unknown_task.jsonl": (rows({"task": "maths"}), "no verifier is named 'maths'; known are: "),
+    "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "row 2: the id 'a' was taken by row 1; ids must be unique"),
+    "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
+    "no_db.jsonl": (rows({"task": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
+    "lost_db.jsonl": (rows({"task": "sql", "db": "lost.sqlite"}), "row 1: no database 'lost.sqlite'; looked for"),
+    "long_db.jsonl": (rows({"task": "sql", "db": "x" * 300}), "row 1: no database 'xxx"),
+    "nul_db.jsonl": (rows({"task": "sql", "db": "a\0b"}), "row 1: no database 'a\\x00b'"),
+    "list.json": ("{}", "holds no list of rows"),
+    "noise.jsonl.gz": ("plain", "cannot be read"),
+    "noise.parquet": ("PAR1 but no table", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_problems(tmp_path, capsys, name):
+    content, expected = ROWS[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / name))
+
+
+def test_rows_with_a_byte_order_mark_are_rows(tmp_path, capsys):
+    (tmp_path / "3.jsonl").write_bytes(b"\xef\xbb\xbf" + rows({"prompt": "easy \N{GRINNING FACE}"}).encode())
+    assert "\\ud83d\\ude00" in (tmp_path / "3.jsonl").read_text(encoding="utf-8")  # a whole pair is a character
+    assert run(capsys, *evaluate(tmp_path, "records", path=tmp_path / "3.jsonl"))[0] == 0
+
+
+PARQUET = {
+    "other columns": (pa.table({"x": [1]}), "row 1: no column 'prompt' or 'messages'; it has: x"),
+    "no rows": (pa.table({"prompt": pa.array([], pa.string())}), "holds no rows"),
+    "bytes": (pa.table({"prompt": [b"\xff"], "answer": ["1"], "task": ["exact"]}), "the prompt must be text"),
+    "bytes as answer": (pa.table({"prompt": ["x"], "answer": [b"1"], "task": ["exact"]}), "the answer must be text"),
+    "dates beyond Python's": (pa.table({"t": pa.array([1 << 62], pa.timestamp("ns"))}), "cannot be read: Nanosecond"),
+}
+
+
+@pytest.mark.parametrize("name", PARQUET)
+def test_parquet_of_another_shape(tmp_path, capsys, name):
+    table, expected = PARQUET[name]
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / "a.parquet"))
+
+
+def database(path):
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (1);")
+    connection.close()
+    return path.read_bytes()
+
+
+DATABASES = {
+    "cut in the middle": (lambda whole: whole[:5000], "SELECT * FROM t", "is cut short: it has 5000 of 8192 bytes"),
+    "noise": (lambda whole: b"no database " * 500, "SELECT a FROM t", "cannot read the database"),
+    "a query that fails": (lambda whole: whole, "SELECT nothing", "none of the 1 gold answers can be judged against"),
+    "a query that writes": (lambda whole: whole, "DROP TABLE t", "none of the 1 gold answers can be judged against"),
+    "no query": (lambda whole: whole, "", "none of the 1 gold answers can be judged against"),
+    "a number for a query": (lambda whole: whole, 3, "none of the 1 gold answers can be judged against"),
+}
+
+
+@pytest.mark.parametrize("name", DATABASES)
+def test_databases_and_gold_queries(tmp_path, capsys, name):
+    damage, gold, expected = DATABASES[name]
+    (tmp_path / "d.sqlite").write_bytes(damage(database(tmp_path / "whole.sqlite")))
+    (tmp_path / "a.jsonl").write_text(rows({"task": "sql", "answer": gold, "db": "d.sqlite"}))
+    assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--verifier.comparator", "spyder"], "no SQL comparator is named 'spyder'; known are: strict"),
+        (["--verifier.reward", "none"], "no SQL reward is named 'none'; known are: binary"),
+        (["--task.split", ","], "no split was named"),
+    ],
+)
+def test_rules_that_are_not_known(tmp_path, capsys, words, expected):
+    database(tmp_path / "d.sqlite")
+    (tmp_path / "a.jsonl").write_text(rows({"task": "sql", "answer": "SELECT a FROM t", "db": "d.sqlite"}))
+    assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / "a.jsonl"), *words)
+
+
+QUESTION = {"db_id": "d", "question": "q", "query": "SELECT 1", "SQL": "SELECT 1"}
+SPIDER = {"database/d/d.sqlite": b""}
+BENCHMARKS = {
+    "no questions": ("spider", {}, "no questions of spider's split 'test' found; looked for"),
+    "no databases": ("spider", {"test.json": [QUESTION]}, "no folder of Spider databases found; looked for"),
+    "no list": ("spider", {"test.json": {}, **SPIDER}, "holds no list of rows"),
+    "no query": ("spider", {"test.json": [{"db_id": "d"}], **SPIDER}, "row 1: no 'question'; it has: db_id"),
+    "a number": ("spider", {"test.json": [{**QUESTION, "query": 3}], **SPIDER}, "row 1: 'query' must be text, not int"),
+    "no file": ("spider", {"test.json": [{**QUESTION, "db_id": "e"}], **SPIDER}, "which is missing; add it, or set"),
+    "no schema": (
+        "spider",
+        {"test.json": [QUESTION], "tables.json": [{"db_id": "d"}], **SPIDER},
+        "tables.json: the entry of 'd' is no schema (KeyError: 'table_names_original')",
+    ),
+    "no database": ("spider", {"test.json": [QUESTION], "database/d/d.sqlite": b"no" * 500}, "file is not a database"),
+    "no split": ("bird", {}, "bird has no split 'test'; it has train, dev, mini_dev"),
+    "no set": ("gsm8k", {}, "no file of gsm8k's split 'test' found; looked for"),
+    "no answer": ("gsm8k", {"test.jsonl": {"question": "q"}}, "row 1: no answer; it has: question"),
+    "a number as question": ("gsm8k", {"test.jsonl": {"question": 3, "answer": "4"}}, "row 1: no question"),
+    "a body alone": ("svamp", {"test.jsonl": {"Body": "b", "Answer": 4}}, "row 1: no question; it has: Body, Answer"),
+    "other facts": ("gsm8k", {"test.jsonl": {"extra_info": 5, "answer": "4"}}, "row 1: no question"),
+}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_folders_of_benchmarks(tmp_path, capsys, name):
+    task, files, expected = BENCHMARKS[name]
+    for file, content in files.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    assert expected in complaint(capsys, *evaluate(tmp_path, task, root=tmp_path))
+
+
+OPTIONS = {
+    "no root": ("spider", {}, "task 'spider' needs the option 'root'; add --task.options root VALUE"),
+    "no path": ("records", {}, "task 'records' needs the option 'path'"),
+    "unknown": (
+        "records",
+        {"path": "x", "paths": "y"},
+        "does not take these options: 'paths'; it takes: path",
+    ),
+    "a number as path": ("records", {"path": "3"}, "records: there is no file or folder 3"),
+    "a word for true": ("spider", {"root": ".", "subset": "maybe"}, "task.options subset must be true or false"),
+    "a word for a number": ("minisql", {"seed": "x"}, "task.options seed must be a whole number, not 'x'"),
+    "a style": ("spider", {"root": ".", "prompt_style": "x"}, "no SQL prompt style is named 'x'; known are: "),
+    "a set": ("math_sets", {"root": "."}, "no math set is named 'test'; known are: "),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_tasks(tmp_path, capsys, name):
+    task, options, expected = OPTIONS[name]
+    assert expected in complaint(capsys, *evaluate(tmp_path, task, **options))
+
+
+SUPERVISED = {
+    "no response": ({"prompt": "x"}, [], "row 1: no 'response'; it has: prompt"),
+    "a number as prompt": ({"prompt": 1, "response": "y"}, [], "row 1: the prompt must be text or a list of messages"),
+    "a number as response": ({"prompt": "x", "response": 5}, [], "row 1: 'response' must be text, not int"),
+    "messages without content": ({"prompt": [{"role": "user"}], "response": "y"}, [], "row 1: the prompt must be text"),
+    "nothing to learn": ({"prompt": "", "response": "y"}, [], "no row fits into the model's context"),
+    "messages for a new model": (
+        {"prompt": [{"role": "user", "content": "x"}], "response": "y"},
+        [],
+        "a model made from scratch has no chat template; give prompts as plain text",
+    ),
+    "heads": ({"prompt": "x", "response": "y"}, ["--new.heads", "7"], "new.hidden 160 divided by new.heads 7 must be"),
+    "shared heads": (
+        {"prompt": "x", "response": "y"},
+        ["--new.kv-heads", "3"],
+        "new.heads 5 must be a multiple of new.kv_heads 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUPERVISED)
+def test_supervised_rows(tmp_path, capsys, name):
+    row, more, expected = SUPERVISED[name]
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    words = ["sft", "--new.tokenizer", "word", "--steps", "1", "--data", tmp_path / "a.jsonl", "--out", tmp_path / "r"]
+    assert expected in complaint(capsys, *words, *more)

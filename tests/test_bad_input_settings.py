@@ -1,0 +1,140 @@
+"""The table of bad input, part 1: settings files, values, plug-ins and words of the command line.
+
+Each case ends with exit status 2 and one sentence that says what is wrong; nothing is written.
+"""
+
+import pytest
+
+from complaints import complaint, run
+
+FILES = {
+    "missing": (None, "cannot read the settings file"),
+    "not TOML": (b"steps = [", "is not a valid TOML file"),
+    "not text": (b"method = '\xff'", "is not a valid TOML file: 'utf-8' codec can't decode"),
+    "binary": (b"\x00\x01", "is not a valid TOML file"),
+    "nested without end": (b"steps = " + b"[" * 5000, "is not a valid TOML file"),
+    "a key twice": (b"steps = 1\nsteps = 2", "is not a valid TOML file: Cannot overwrite a value"),
+    "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; known are: "),
+    "unknown key of the stage": (b"[train]\nstepz = 1", "have an unknown key 'stepz'; known here are: "),
+    "unknown key in a table": (b"[optim]\nrate = 1", "under 'optim' have an unknown key 'rate'"),
+    "list for a number": (b"steps = [1]", "'steps' must be of type int, not [1]"),
+    "text for a number": (b"steps = 'x'", "'steps' must be of type int, not 'x'"),
+    "truth for a number": (b"steps = true", "'steps' must be of type int, not True"),
+    "a date for text": (b"method = 2020-01-01", "'method' must be of type str"),
+    "a number for a table": (b"model = 3", "'model' must be a table, not 3"),
+    "a stage as a number": (b"train = 3", "'train' must be a table, not 3"),
+    "no method's table": (b"[for]\ngrpo = 3", "'for.grpo' must be a table, not 3"),
+    "none of the choices": (b"prompts = 'some'", "'prompts' must be one of 'all', 'explore', not 'some'"),
+    "a rate that is not a number": (b"[optim]\nlr = nan", "optim.lr is nan; it must be 0 or more, and finite"),
+    "an infinite rate": (b"[optim]\nlr = inf", "optim.lr is inf; it must be 0 or more, and finite"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_settings_files(tmp_path, capsys, name):
+    content, expected = FILES[name]
+    file = tmp_path / "a.toml"
+    if content is not None:
+        file.write_bytes(content)
+    message = complaint(capsys, "train", "--config", file, "--out", tmp_path / "run")
+    assert expected in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path, capsys):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfsteps = 1")
+    assert "loss.eta is 0.2 but rehearsal.rows is 0" in complaint(capsys, "train", "--config", tmp_path / "a.toml")
+
+
+VALUES = {
+    "rollout.n 1": "rollout.n is 1; advantages are relative to a group of at least 2",
+    "rollout.n 0": "rollout.n is 0; it must be at least 1",
+    "rollout.temperature 0": "rollout.temperature must be above 0",
+    "rollout.temperature nan": "rollout.temperature is nan; it must be 0 or more, and finite",
+    "rollout.temperature -1": "rollout.temperature is -1.0",
+    "rollout.max-tokens 0": "rollout.max_tokens is 0; it must be at least 1",
+    "rollout.top-p 1.5": "rollout.top_p is 1.5; it must be above 0 and at most 1",
+    "sampler.rows 0": "sampler.rows is 0",
+    "verifier.workers 0": "verifier.workers is 0",
+    "verifier.timeout 0": "verifier.timeout is 0.0; it must be above 0, and finite",
+    "optim.beta1 1": "optim.beta1 is 1.0; it must be 0 or more and below 1",
+    "optim.minibatches 999": "cannot be split into 999 mini-batches",
+    "overlong.buffer 9999": "overlong.buffer 9999 is longer than a response may be (rollout.max_tokens 1024)",
+    "loss.eta nan": "loss.eta is nan; it must be 0 or more, and finite",
+    "loss.clip-low 2": "loss.clip_low must lie in [0, 1]",
+    "loss.clip-high inf": "loss.clip_high is inf",
+    "loss.dual-clip 0.5": "loss.dual_clip must be greater than 1, or 0 for off, but is 0.5",
+    "loss.kl-coef 0.1": "loss.kl_coef is 0.1 but loss.kl is 'none'",
+    "loss.entropy-coef nan": "loss.entropy_coef is nan; it must be finite",
+    "loss.js-scale 2": "loss.js_scale applies to loss.estimator 'definition' only",
+    "loss.aggregation dr_grpo --loss.dr-grpo-length 0": "'dr_grpo' needs loss.dr_grpo_length",
+    "loss.divergence nope": "no divergence is named 'nope'; known are: ",
+    "loss.divergence alpha --loss.alpha 2": "alpha",
+    "max-unjudged 2": "max_unjudged is 2.0; it must lie between 0 and 1",
+    "steps -1": "steps is -1; it must be 0 or more, and finite",
+    "task.limit -1": "task.limit is -1",
+    "prompts explore": "needs a presampled partition",
+}
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_values(tmp_path, capsys, text):
+    words = ["train", "--loss.eta", "0", "--out", tmp_path / "run", *f"--{text}".split()]
+    assert VALUES[text] in complaint(capsys, *words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["--steps", "many"], ["--seed"], ["extra"], ["--task.options", "path"], ["--tracker", "paper"]]
+)
+def test_words_that_are_no_settings(tmp_path, capsys, words):
+    status, said = run(capsys, "train", "--out", tmp_path / "run", *words)
+    assert status == 2 and "Traceback" not in said and "help" in said
+
+
+PLUGINS = {
+    "a file that is missing": ("nothing.py", None, "cannot import the plug-in 'nothing.py'"),
+    "a module that is missing": ("no.such.module", None, "cannot import the plug-in 'no.such.module': No module named"),
+    "no name": ("", None, "cannot import the plug-in ''"),
+    "a relative name": ("..", None, "cannot import the plug-in '..'"),
+    "no Python": ("a.py", "def (:", "cannot import the plug-in 'a.py': SyntaxError: invalid syntax (a.py, line 1)"),
+    "an error of its own": ("a.py", "import os\n1 / 0", "'a.py': ZeroDivisionError in line 2: division by zero"),
+    "an import of its own": ("a.py", "import no_such_module", "No module named 'no_such_module'"),
+    "an unknown name": ("a.py", "from dph.tasks import nonsense", "cannot import name 'nonsense'"),
+}
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_plugins(tmp_path, monkeypatch, capsys, name):
+    plugin, text, expected = PLUGINS[name]
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / plugin).write_text(text)
+    assert expected in complaint(capsys, "train", "--loss.eta", "0", "--plugin", plugin, "--out", "run")
+    assert not (tmp_path / "run").exists()
+
+
+WORDS = {
+    "an unknown command": (["trian"], "no command is named 'trian'; known are: "),
+    "an unknown preset": (["train", "--preset", "../grpo"], "no preset is named '../grpo'; known are: "),
+    "a preset of no stage": (["demo", "--methods", "minisql"], "no method preset is named 'minisql'; known are: "),
+    "no jobs": (["demo", "--jobs", "0"], "jobs is 0; it must be at least 1"),
+    "a file as directory of a demo": (["demo", "--smoke", "--out", "file"], "cannot write file/logs: Not a directory"),
+    "a file as directory of a run": (
+        ["train", "--loss.eta", "0", "--out", "file"],
+        "cannot write to the run directory",
+    ),
+    "a name that is too long": (["train", "--loss.eta", "0", "--out", "x" * 300], "File name too long"),
+    "no runs to report": (["report", "--out", "x"], "dph report needs runs and a directory to write"),
+    "no directory": (["eval"], "no run directory was named; add --out DIRECTORY"),
+    "a check of nothing": (["presample", "--check", "no"], "no is not a run directory of `dph presample`"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    words, expected = WORDS[name]
+    assert expected in complaint(capsys, *words)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
