@@ -18,9 +18,10 @@ import pytest
 
 from dph import html, plots
 from dph.errors import UserError
+from dph.stages.evaluate_diversity import MEASURES
 from dph.stages.report import report
 from dph.stages.report_data import Value, by_label, read_answers, read_runs
-from dph.stages.report_tables import cell, retention, summarise_label
+from dph.stages.report_tables import DIVERSITY, cell, retention, summarise_label
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLES = 4
@@ -314,6 +315,16 @@ def test_a_place_that_cannot_be_written_is_one_sentence(runs: list[Path], tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the report"):
         report(runs, tmp_path / "file" / "out", base="base", title="T")
+
+
+def test_diversity_has_a_table_where_it_was_measured(tmp_path: Path) -> None:
+    assert tuple(DIVERSITY) == MEASURES
+    measured = {"distinct_sql": interval(4.5), "token_entropy": interval(0.25)}
+    runs = [write_eval(tmp_path / "a", "base", [4, 0], metrics=measured), write_eval(tmp_path / "b", "T", [4, 2])]
+    report(runs, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8").split("diversity of the samples")[1]
+    assert "|  | distinct SQL | entropy a token |" in text
+    assert "| base | 4.50 (4.45–4.55) | 0.250 (0.200–0.300) |" in text and "| T | – | – |" in text
 
 
 def test_cells_show_percent_and_counts() -> None:

@@ -18,6 +18,7 @@ from dph.stages.report_page import browser, charts, page_data, training_chart
 from dph.stages.report_tables import (
     KEEP_K,
     Table,
+    diversity_table,
     kind_table,
     main_table,
     retention,
@@ -142,7 +143,7 @@ def _tables(
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     tables = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
     tables += [main_table(split, found, {}, {}) for split, found in elsewhere.items() if found]
-    tables += [table for table in [kind_table(main, summaries)] if table is not None]
+    tables += [table for table in (diversity_table(main, summaries), kind_table(main, summaries)) if table is not None]
     return tables
 
 

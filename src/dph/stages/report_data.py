@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dph.errors import UserError
 from dph.runs import RunDir, read_metrics
 from dph.settings import read_toml
+from dph.stages.evaluate_diversity import MEASURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class EvalRun:
     splits: Mapping[str, Split]
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, where they were
-    stored, prompt and answer."""
+    stored, prompt, answer and the measures of diversity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def read_eval(path: Path) -> EvalRun:
     if not splits:
         raise UserError(f"{file} holds no split; run `dph eval` again")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer"))
+    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", *MEASURES))
     return EvalRun(path, label, model, splits, problems)
 
 

@@ -183,12 +183,43 @@ def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
     return Table(f"Split {split} by kind of problem", columns, rows)
 
 
+DIVERSITY = {
+    "distinct_sql": "distinct SQL",
+    "distinct_sql_correct": "distinct SQL (correct)",
+    "distinct_plans": "distinct plans",
+    "distinct_plans_correct": "distinct plans (correct)",
+    "distinct_answers": "distinct answers",
+    "distinct_answers_correct": "distinct answers (correct)",
+    "ngram_overlap": "4-gram overlap",
+    "ngram_overlap_correct": "4-gram overlap (correct)",
+    "pass_area": "area under pass@k",
+    "token_entropy": "entropy a token",
+}
+"""Column titles of the measures of diversity that `dph eval` reports."""
+DIVERSITY_NOTE = (
+    "Counts of distinct things among 32 samples of a problem; overlap of the 4-grams of two responses and the area "
+    "under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no loss where only one is right."
+)
+
+
+def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
+    """How varied the samples are, a row a label; None where no evaluation measured it."""
+    names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
+    if not names:
+        return None
+    rows = [
+        [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
+        for label, summary in summaries.items()
+    ]
+    return Table(f"Split {split}: diversity of the samples", ["", *map(DIVERSITY.get, names)], rows, DIVERSITY_NOTE)  # type: ignore[list-item]
+
+
 def cell(name: str, value: Value | None) -> Cell:
-    """A metric as text: counts of styles as they are, everything else in percent."""
+    """A metric as text: counts of styles and the like as they are, entropies in nats, everything else in percent."""
     if value is None or math.isnan(value.mean):
         return Cell("–")
     counts = name.startswith(("styles", "distinct"))
-    scale, digits = (1, 2) if counts else (100, 1)
+    scale, digits = (1, 2) if counts else (1, 3) if name == "token_entropy" else (100, 1)
     interval = "" if math.isnan(value.low) else f"{scale * value.low:.{digits}f}–{scale * value.high:.{digits}f}"
     return Cell(f"{scale * value.mean:.{digits}f}", interval)
 

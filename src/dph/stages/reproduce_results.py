@@ -78,8 +78,8 @@ def read_results(choice: Choice, layout: Layout) -> Results:
 
 
 def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
-    """A metric for every problem of every run, [seeds, problems]: "greedy", "pass@k", "mean", "styles" or
-    "styles_correct"; NaN where it could not be measured.
+    """A metric for every problem of every run, [seeds, problems]: "greedy", "pass@k", "mean", "styles",
+    "styles_correct" or a measure of diversity; NaN where it could not be measured.
 
     Raises UserError when the runs were evaluated on different problems.
     """
@@ -92,7 +92,7 @@ def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
         counts = samples[enough], correct[enough]
         found[enough] = mean_at_k(*counts) if metric == "mean" else pass_at_k(*counts, k)
         return found
-    return column(rows, lambda row: math.nan if row[metric] is None else float(row[metric]))
+    return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
 
 
 def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:

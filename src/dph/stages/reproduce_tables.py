@@ -7,7 +7,7 @@ import numpy as np
 
 from dph.settings import flatten
 from dph.stages.report_data import EvalRun, Value
-from dph.stages.report_tables import KEEP_K, Cell, Table, cell, retention
+from dph.stages.report_tables import DIVERSITY, DIVERSITY_NOTE, KEEP_K, Cell, Table, cell, retention
 from dph.stages.reproduce_grid import Base, train_settings
 from dph.stages.reproduce_plan import AGAIN, Choice
 from dph.stages.reproduce_results import (
@@ -149,6 +149,24 @@ def diversity_table(results: Results, base: Base) -> Table | None:
         "its own is the noise floor."
     )
     return Table("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
+
+
+def variety_table(results: Results, base: Base) -> Table | None:
+    """Distinct queries, plans and answers, overlap, area under pass@k and entropy, of all samples and correct ones."""
+    split = results.split(IN_DOMAIN)
+    if not split or base.name not in results.bases:
+        return None
+    run = results.bases[base.name]
+    names = [name for name in DIVERSITY if name in run.splits[split].metrics]
+    if not names:
+        return None
+    trained = {_seeded(results, name): runs for name, runs in results.of_base(base.name).items()}
+    rows = [
+        [Cell(label), *(cell(name, mean_value(runs, split, name)) for name in names)]
+        for label, runs in ({base.label: [run]} | trained).items()
+    ]
+    columns = ["", *(DIVERSITY[name] for name in names)]
+    return Table("Diversity of the samples, in-domain", columns, rows, DIVERSITY_NOTE)
 
 
 def cost_table(results: Results) -> Table | None:
