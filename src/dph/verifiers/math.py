@@ -84,6 +84,10 @@ class MathVerifier:
     def close(self) -> None:
         self._pool.close()
 
+    def workers(self) -> list[int]:
+        """Process ids of the workers that have been started."""
+        return self._pool.pids()
+
     def __enter__(self) -> "MathVerifier":
         return self
 

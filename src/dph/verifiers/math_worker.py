@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from dph.verifiers.worker_fork import Forked
 from dph.verifiers.worker_loop import Message, limit_cpu, serve
 
 Equality = Callable[[str, str], bool]
@@ -70,4 +71,6 @@ def handle(request: Message, equal: Equality) -> Message:
 def main(memory_mb: int, algebra: str) -> None:
     """Entry point of the process."""
     logging.disable(logging.CRITICAL)  # the library warns of every text that it cannot parse
-    serve(partial(handle, equal=_EQUALITIES[algebra]()), memory_mb)
+    equal = _EQUALITIES[algebra]()
+    equal(r"\frac{x+1}{2}", r"$\frac{1}{2} + 0.5x$")  # the parsers build their tables before any limit counts
+    serve(Forked(partial(handle, equal=equal)), memory_mb)
