@@ -11,6 +11,7 @@ checkpoints/best.json     which of them had the best measurement
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -143,7 +144,8 @@ def read_state(checkpoint: Path) -> TrainState:
     try:
         state = TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
         for name, value in asdict(state).items():
-            if name != "pending" and (not isinstance(value, int) or value < 0):
+            kinds = (int, float) if name == "eta" else (int,)
+            if name != "pending" and (type(value) not in kinds or not 0 <= value < math.inf):
                 raise ValueError(f"{name} is {value!r}")
         return state
     except (OSError, ValueError, TypeError) as error:
