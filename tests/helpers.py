@@ -4,9 +4,10 @@ import atexit
 import functools
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -193,3 +194,16 @@ def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object]
 
 def loss_config(**changes: object) -> LossConfig:
     return replace(LossConfig(), **changes)  # type: ignore[arg-type]
+
+
+def interrupted_at(method: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """A method to put in the place of another that is interrupted, as by Ctrl-C, at its so-manieth call."""
+    calls = []
+
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return method(self, *args, **kwargs)
+
+    return interrupted

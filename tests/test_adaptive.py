@@ -9,7 +9,7 @@ from dph.errors import UserError
 from dph.runs import read_metrics
 from dph.stages import train as module
 from dph.stages.train import train
-from helpers import train_config, weights
+from helpers import interrupted_at, train_config, weights
 
 
 def test_the_rule_by_hand():
@@ -47,15 +47,7 @@ def test_every_step_uses_and_reports_the_eta_of_its_turn(tmp_path):
 
 def test_a_resumed_run_goes_on_with_the_eta_it_had(tmp_path, monkeypatch):
     whole = train(config(tmp_path / "whole", 1e-9))
-    update, calls = module.Updater.update, []
-
-    def interrupted(self, *args, **kwargs):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return update(self, *args, **kwargs)
-
-    monkeypatch.setattr(module.Updater, "update", interrupted)
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
     with pytest.raises(KeyboardInterrupt):
         train(config(tmp_path / "parts", 1e-9))
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from dph.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import check_settings, recomputes_old, rollout_metrics, train
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
-from helpers import METHODS, TINY, base_run, presampled, train_config, weights
+from helpers import METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 
@@ -69,15 +69,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     }
     whole = train(train_config(tmp_path / "whole", method, settings))
     config = train_config(tmp_path / "parts", method, settings)
-    update, calls = module.Updater.update, []
-
-    def interrupted(self, *args, **kwargs):
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return update(self, *args, **kwargs)
-
-    monkeypatch.setattr(module.Updater, "update", interrupted)
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
     with pytest.raises(KeyboardInterrupt):
         train(config)
     # three steps were logged, the last checkpoint is that of the second: the third is taken again
@@ -96,7 +88,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
 def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):
     settings = {"steps": 2, "monitor": {"every": 1, "limit": 2, "n": 2}}
     whole = train(train_config(tmp_path / "whole", "dph_js", settings))
-    monkeypatch.setattr(module.Updater, "update", _failing_at(module.Updater.update, 2))
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
     with pytest.raises(KeyboardInterrupt):
         train(train_config(tmp_path / "parts", "dph_js", settings))
     monkeypatch.undo()
@@ -110,7 +102,7 @@ def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, 
     lora = {"model": {"lora_rank": 2}, "steps": 3, "checkpoint_every": 1}
     whole = train(train_config(tmp_path / "whole", method, lora))
     assert not same_weights(whole, base_run())
-    monkeypatch.setattr(module.Updater, "update", _failing_at(module.Updater.update, 3))
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
     with pytest.raises(KeyboardInterrupt):
         train(train_config(tmp_path / "parts", method, lora))
     monkeypatch.undo()
@@ -118,18 +110,6 @@ def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, 
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes() and same_weights(
         whole, parts
     )
-
-
-def _failing_at(update, call):
-    calls = []
-
-    def failing(self, *args, **kwargs):
-        calls.append(1)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return update(self, *args, **kwargs)
-
-    return failing
 
 
 def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
