@@ -25,7 +25,7 @@ from dph.progress import say
 from dph.types import Completion, SamplingParams
 
 _SEED_BITS = 31
-"""vLLM numbers the responses to a prompt by adding to the seed, and its generators take 64 bits."""
+"""Of a key. vLLM adds a response's number to the seed, and its generators take 64 bits: this leaves room."""
 
 
 class VLLMSampler:
@@ -101,17 +101,20 @@ class VLLMSampler:
         from vllm import SamplingParams as Params
         from vllm.sampling_params import RequestOutputKind
 
-        return Params(
-            n=params.n,
-            temperature=params.temperature,
-            top_p=params.top_p if params.temperature > 0 else 1.0,
-            max_tokens=params.max_tokens,
-            seed=key >> (64 - _SEED_BITS) if params.temperature > 0 else None,
-            stop_token_ids=sorted(self._policy.eos_ids),
-            logprobs=0 if params.top_p == 1 or params.temperature == 0 else None,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
+        try:
+            return Params(
+                n=params.n,
+                temperature=params.temperature,
+                top_p=params.top_p if params.temperature > 0 else 1.0,
+                max_tokens=params.max_tokens,
+                seed=key >> (64 - _SEED_BITS) if params.temperature > 0 else None,
+                stop_token_ids=sorted(self._policy.eos_ids),
+                logprobs=0 if params.top_p == 1 or params.temperature == 0 else None,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+        except ValueError as error:
+            raise UserError(f"vLLM refuses the settings under 'rollout': {error}") from error
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
