@@ -51,7 +51,15 @@ def test_steps_nest_and_subqueries_have_no_names(reader: PlanReader, database: P
     expected = "materialize subquery\n  scan club\nscan subquery\nsearch member using covering index by_club (club=?)"
     nested = "SELECT town FROM (SELECT town, id FROM Club LIMIT 3) AS zz JOIN member m ON m.club = zz.id"
     named = "WITH w AS (SELECT town, id FROM Club LIMIT 3) SELECT w.town FROM w JOIN member ON member.club = w.id"
-    assert reader.plans(database, [nested, named, nested]) == [expected] * 3
+    renamed = (
+        "WITH w AS (SELECT town, id FROM Club LIMIT 3) SELECT x.town FROM w AS x JOIN member ON member.club = x.id"
+    )
+    assert reader.plans(database, [nested, named, renamed, nested]) == [expected] * 4
+    inside = plan(reader, database, "SELECT town FROM Club WHERE id IN (SELECT club FROM member)")
+    assert (
+        inside
+        == "search club using integer primary key (rowid=?)\nlist subquery\n  scan member using covering index by_club"
+    )
 
 
 def test_other_work_is_another_plan(reader: PlanReader, database: Path):

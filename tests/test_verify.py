@@ -185,15 +185,16 @@ def test_totals_difficulties_outcomes_and_the_printed_table(spider: Path, tmp_pa
 
 def test_several_samples_give_pass_at_k(spider: Path, tmp_path: Path):
     right, wrong = "```sql\nSELECT count(*) FROM club\n```", "no idea"
-    samples = [[right, right, wrong, wrong], [wrong] * 4]
+    samples = [[right, right, wrong, wrong], [wrong] * 4, [wrong] * 2]
     rows = [{"id": f"spider/dev/{i:04d}", "responses": texts} for i, texts in enumerate(samples)]
     out = tmp_path / "out"
     verify("--task", "spider", "--data", spider, "--subset", "--partial", "--out", out,
            "--predictions", lines(tmp_path / "p.jsonl", rows))  # fmt: skip
     means = {name: value["mean"] for name, value in scores(out)["metrics"].items()}
-    expected = {f"pass@{k}": pass_at_k([4, 4], [2, 0], k).mean() for k in (1, 2, 4)}
-    assert means == pytest.approx({"mean@4": 1 / 4, **expected})
-    assert [row["sample"] for row in verdicts(out)] == [0, 1, 2, 3] * 2
+    expected = {f"pass@{k}": pass_at_k([4, 4, 2], [2, 0, 0], k).mean() for k in (1, 2)}
+    expected["pass@4"] = pass_at_k([4, 4], [2, 0], 4).mean()  # the third has too few
+    assert means == pytest.approx({"mean@4": 1 / 6, **expected})
+    assert [row["sample"] for row in verdicts(out)] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     flat = [{"id": row["id"], "response": text} for row in rows for text in row["responses"]]  # one sample a row
     verify("--task", "spider", "--data", spider, "--subset", "--partial", "--out", tmp_path / "flat",
            "--predictions", lines(tmp_path / "flat.jsonl", flat))  # fmt: skip
@@ -235,6 +236,7 @@ def test_golds_that_fail_are_left_out_and_doubtful_ones_flagged(spider: Path, tm
            "--out", out)  # fmt: skip
     assert [row["id"] for row in verdicts(out)] == ["gold/00001", "gold/00002", "gold/00003"]
     assert [row["gold_flags"] for row in verdicts(out)] == [["empty"], ["limit_ties"], []]
+    assert {row["difficulty"] for row in verdicts(out)} == {"easy"}
     found, said = scores(out), capsys.readouterr()
     assert list(found["excluded"]) == ["gold/00000"] and found["gold_flags"] == {"empty": 1, "limit_ties": 1}
     assert "1 with an empty result, 1 whose LIMIT cuts through a tie" in said.out
@@ -254,22 +256,23 @@ def test_a_test_suite_finds_what_one_database_does_not(spider: Path, tmp_path: P
     assert scores(tmp_path / "out")["rules"] == {"sql": "spider@1, on every test-suite database"}
 
 
-def test_mathematics_in_responses_and_bare(tmp_path: Path, capsys):
+def test_mathematics_in_responses_and_bare(tmp_path: Path):
     (tmp_path / "math500").mkdir()
-    rows = [{"problem": "1/2?", "answer": r"\frac{1}{2}", "level": 1}, {"problem": "2?", "answer": "2", "level": 5}]
+    answers = (r"\frac{1}{2}", "2", "7")
+    rows = [{"problem": "?", "answer": answer, "level": 1 + i // 2} for i, answer in enumerate(answers)]
     lines(tmp_path / "math500/test.jsonl", rows)
     common = ("--task", "math-500", "--data", tmp_path, "--subset")
-    path = lines(
-        tmp_path / "p.jsonl", [{"idx": 0, "response": r"so \boxed{0.5}"}, {"idx": 1, "response": r"\boxed{3}"}]
-    )
-    verify(*common, "--predictions", path, "--out", tmp_path / "boxed")
-    bare = lines(tmp_path / "bare.txt", ["0.5", "3"])
-    verify(*common, "--predictions", bare, "--out", tmp_path / "bare")
-    for out in (tmp_path / "boxed", tmp_path / "bare"):
-        assert [row["correct"] for row in verdicts(out)] == [True, False]
-        found = scores(out)
-        assert found["rules"] == {"math": "qwen"} and list(found["by_difficulty"]) == ["level 1", "level 5"]
-    capsys.readouterr()
+    texts = [r"so \boxed{0.5}", r"\boxed{3}", "So the answer is 7."]  # the last one only for the rules of qwen
+    responses = lines(tmp_path / "p.jsonl", [{"idx": i, "response": text} for i, text in enumerate(texts)])
+    bare = lines(tmp_path / "bare.txt", ["0.5", "3", "7"])
+    cases = {"qwen": (responses, True), "math_verify": (responses, False), "paper": (bare, True)}
+    for policy, (path, last) in cases.items():
+        out = tmp_path / policy
+        words = [] if policy == "qwen" else ["--policy", policy]  # the benchmark brings qwen
+        verify(*common, "--predictions", path, "--out", out, *words)
+        assert [row["correct"] for row in verdicts(out)] == [True, False, last]
+        assert scores(out)["rules"] == {"math": policy}
+        assert list(scores(out)["by_difficulty"]) == ["level 1", "level 2"]
 
 
 def test_the_completions_of_an_evaluation_are_predictions(spider: Path, tmp_path: Path):
