@@ -1,11 +1,9 @@
-"""Faults on the way: a full disk, a judge that fails, numbers that are not finite, memory that runs out, data that
-changes. Each ends in a sentence and a saved state; what the run ends with after --resume is as if nothing had been."""
+"""Faults on the way: a full disk, damaged checkpoints, a judge that fails, numbers that are not finite, scarce memory.
 
-import json
+Each ends in a sentence and a saved state; what the run ends with after --resume is as if nothing had been."""
+
 import os
 import resource
-import signal
-import sqlite3
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,136 +12,19 @@ import pytest
 
 from dph import checkpoints
 from dph.cli import main
-from dph.config import MonitorConfig, RehearsalConfig, TaskConfig
-from dph.errors import Interrupted, UserError
+from dph.errors import UserError
 from dph.runs import RunDir, read_metrics
 from dph.stages import train as module
 from dph.stages.train import train
-from dph.tasks.protocol import register_task
 from dph.types import Outcome, Verdict
 from dph.update import Updater
-from helpers import ToyTask, train_config
-
-SETTINGS = {"steps": 4, "checkpoint_every": 1, "monitor": {"every": 2, "limit": 2, "n": 2}}
-
-
-class ToyDatabase(ToyTask):
-    """The toy task, whose problems name a database file."""
-
-    def __init__(self, *, path: str, suite: str = "", problems: int = 12) -> None:
-        super().__init__(problems=problems)
-        self._files = {"db": path} | ({"suite": [suite]} if suite else {})
-
-    def problems(self, split):
-        return [replace(problem, meta=problem.meta | self._files) for problem in super().problems(split)]
-
-
-register_task("toy_database")(ToyDatabase)
+from faults_support import SETTINGS, at_call, config_of, same
+from helpers import train_config
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    return train(train_config(tmp_path_factory.mktemp("whole"), "dph_js", SETTINGS))
-
-
-@pytest.fixture
-def signals():
-    """Puts the handlers back that a test's signals have taken away."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def config_of(run, **changes):
-    return train_config(run, "dph_js", SETTINGS, **changes)
-
-
-def same(run, other):
-    """Whether two runs hold the same metrics and, file by file, the same models and checkpoints."""
-
-    def files(path):
-        folders = (path / "model", path / "checkpoints")
-        return {
-            str(file.relative_to(path)): file.read_bytes()
-            for folder in folders
-            for file in folder.rglob("*")
-            if file.is_file()
-        }
-
-    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    assert files(run) == files(other)
-    names = [{entry.name for entry in path.iterdir()} for path in (run, other)]
-    assert names[0] == names[1]
-    return True
-
-
-def at_call(number, action, original):
-    """A function that does `action` before its call of that number."""
-    calls = []
-
-    def wrapped(*args, **more):
-        calls.append(1)
-        if len(calls) == number:
-            action()
-        return original(*args, **more)
-
-    return wrapped
-
-
-# Signals ------------------------------------------------------------------------------------------------------------
-
-PLACES = {  # what is called at the third time when the signal comes; the step whose state is then saved
-    "sampling": (module.Explorer, "_sample", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
-    "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
-    "evaluation": (module.Monitor, "_score", 4, signal.SIGINT),  # broken off: the step is kept, its line is pending
-    "checkpoint": (checkpoints, "save", 3, signal.SIGTERM),
-    "logging": (RunDir, "log", 2, signal.SIGINT),  # the lines of the steps 0, 1, 2
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_signal_saves_the_state_and_the_run_goes_on_without_a_trace(
-    tmp_path, monkeypatch, signals, undisturbed, place
-):
-    owner, name, saved, number = PLACES[place]
-    monkeypatch.setattr(owner, name, at_call(3, lambda: signal.raise_signal(number), getattr(owner, name)))
-    with pytest.raises(Interrupted, match=r"stopped after step \d of 4, which is saved; the same command with --res"):
-        train(config_of(tmp_path / "run"))
-    monkeypatch.undo()
-    assert checkpoints.newest_intact(tmp_path / "run") == saved and not list((tmp_path / "run").glob(".*.tmp"))
-    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
-
-
-def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypatch, signals, undisturbed):
-    score = module.Monitor._score
-    monkeypatch.setattr(module.Monitor, "_score", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), score))
-    with pytest.raises(Interrupted, match="stopped after step 0 of 4, but not saved"):
-        train(config_of(tmp_path / "run"))
-    monkeypatch.undo()
-    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
-
-
-def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
-    """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
-    config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
-    score, draw = module.Monitor._score, module.Explorer.draw
-    monkeypatch.setattr(module.Monitor, "_score", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), score))
-    with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is saved"):
-        train(config)
-    monkeypatch.undo()
-    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1]
-
-    def leave():
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(module.Explorer, "draw", at_call(1, leave, draw))
-    with pytest.raises(KeyboardInterrupt):
-        train(config, resume=True)
-    monkeypatch.undo()
-    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
-    run = train(config, resume=True)
-    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    return train(config_of(tmp_path_factory.mktemp("whole")))
 
 
 # The disk -----------------------------------------------------------------------------------------------------------
@@ -362,68 +243,3 @@ def test_out_of_memory_twice_names_the_setting(tmp_path, monkeypatch, capsys):
         main(["train", "--out", str(tmp_path / "run")])
     assert caught.value.code == 2
     assert "out of memory; lower --optim.tokens-per-microbatch" in " ".join(capsys.readouterr().err.split())
-
-
-# Data that changes --------------------------------------------------------------------------------------------------
-
-
-def database(path, value):
-    path.unlink(missing_ok=True)
-    with sqlite3.connect(path) as connection:
-        connection.execute("create table t (a)")
-        connection.execute("insert into t values (?)", (value,))
-    connection.close()
-
-
-def of_database(out, **paths):
-    task = TaskConfig(name="toy_database", options={name: str(path) for name, path in paths.items()})
-    config = train_config(out, "grpo", SETTINGS, monitor=MonitorConfig())
-    return replace(config, task=task, rehearsal=RehearsalConfig())
-
-
-@pytest.mark.parametrize("place", ["path", "suite"])
-def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place):
-    paths = {"path": tmp_path / "a.sqlite", "suite": tmp_path / "b.sqlite"}
-    database(paths["path"], 1)
-    database(paths["suite"], 1)
-    path = paths[place]
-    whole = train(of_database(tmp_path / "whole", **paths))
-    draw = module.Explorer.draw
-    monkeypatch.setattr(module.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
-    message = f"the database {path} has changed since .*run was started; put the old file back, then --resume goes on"
-    with pytest.raises(UserError, match=message):
-        train(of_database(tmp_path / "run", **paths))
-    monkeypatch.undo()
-    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2]
-    with pytest.raises(UserError, match=message):
-        train(of_database(tmp_path / "run", **paths), resume=True)
-    path.unlink()
-    with pytest.raises(UserError, match=f"the database {path} is gone"):
-        train(of_database(tmp_path / "run", **paths), resume=True)
-    database(path, 1)
-    assert same(train(of_database(tmp_path / "run", **paths), resume=True), whole)
-
-
-def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeypatch):
-    config = train_config(tmp_path / "run", "grpo", {"steps": 2, "checkpoint_every": 1})
-    draw = module.Explorer.draw
-    monkeypatch.setattr(module.Explorer, "draw", at_call(2, lambda: (_ for _ in ()).throw(KeyboardInterrupt), draw))
-    with pytest.raises(KeyboardInterrupt):
-        train(config)
-    monkeypatch.undo()
-    problems = ToyTask.problems
-
-    def changed(self, split):
-        first, *others = problems(self, split)
-        return [replace(first, answer="maybe"), *others]
-
-    monkeypatch.setattr(ToyTask, "problems", changed)
-    with pytest.raises(UserError, match=r"not those that .*run was started with: 1 differ, such as 'train/0'"):
-        train(config, resume=True)
-    monkeypatch.setattr(ToyTask, "problems", lambda self, split: problems(self, split)[::-1])
-    with pytest.raises(UserError, match=r"not those that .*run was started with: \d+ differ"):
-        train(config, resume=True)
-    monkeypatch.undo()
-    noted = json.loads((tmp_path / "run" / "inputs.json").read_text())
-    assert noted["problems"].keys() == {f"train/{i}" for i in range(12)}
-    train(config, resume=True)

@@ -1,0 +1,42 @@
+"""What the tests of interruptions and faults share: a short run, a way to break it off, and a comparison."""
+
+from helpers import train_config
+
+SETTINGS = {"steps": 4, "checkpoint_every": 1, "monitor": {"every": 2, "limit": 2, "n": 2}}
+
+
+def config_of(run, **changes):
+    """Settings of a run of four steps with stored responses, a checkpoint after each."""
+    return train_config(run, "dph_js", SETTINGS, **changes)
+
+
+def same(run, other):
+    """Whether two runs hold the same metrics and, file by file, the same models and checkpoints."""
+
+    def files(path):
+        folders = (path / "model", path / "checkpoints")
+        return {
+            str(file.relative_to(path)): file.read_bytes()
+            for folder in folders
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+
+    assert (run / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    assert files(run) == files(other)
+    names = [{entry.name for entry in path.iterdir()} for path in (run, other)]
+    assert names[0] == names[1]
+    return True
+
+
+def at_call(number, action, original):
+    """A function that does `action` before its call of that number."""
+    calls = []
+
+    def wrapped(*args, **more):
+        calls.append(1)
+        if len(calls) == number:
+            action()
+        return original(*args, **more)
+
+    return wrapped
