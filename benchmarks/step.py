@@ -1,0 +1,121 @@
+"""A whole step against TRL's: the same model, prompts, number of tokens and update, alternated in one run.
+
+    python benchmarks/step.py                          # three sizes, about ten minutes on two CPU cores
+    python benchmarks/step.py --sizes 512+64 --pairs 3
+
+Run it in an environment with the extra `trl`. For each size two processes stand side by side, each with the model, and
+take steps in turn: 8 prompts with 16 responses each, rewards from the tokens, advantages, one AdamW step on all 128
+rows. End tokens are suppressed, so that both generate and train the same number of tokens. TRL is set as fast as it
+goes without a GPU: fp32, no reference model, no recomputation of activations, no pass for old log-probabilities, and
+`--trl-batch` rows in a micro-batch (`auto` tries 8, 16 and 32 and takes the fastest).
+
+Printed are medians over the pairs of steps, medians of the ratios within a pair, and the memory that steps take at most
+beyond what the process held before its first.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+WORKER = Path(__file__).with_name("step_worker.py")
+PHASES = ("generation", "logprob passes", "forward", "backward", "rest", "total")
+CANDIDATES = (8, 16, 32)
+
+
+class Worker:
+    """A process that takes one step when it is told to."""
+
+    def __init__(self, engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> None:
+        sizes = [str(number) for number in (prompt, response, batch, args.threads)]
+        command = [sys.executable, str(WORKER), engine, args.clock, *sizes]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def step(self) -> dict[str, float]:
+        """Seconds by phase, and bytes by which memory has grown at most so far."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write("step\n")
+        stdin.flush()
+        for line in stdout:
+            if line.startswith("@@"):
+                return json.loads(line[2:])
+        raise SystemExit("a worker has ended; its message stands above")
+
+
+def best_batch(prompt: int, response: int, args: argparse.Namespace) -> int:
+    """The micro-batch with which TRL's second step is fastest."""
+    seconds = {}
+    for batch in CANDIDATES:
+        with Worker("trl", prompt, response, batch, args) as worker:
+            worker.step()
+            seconds[batch] = worker.step()["total"]
+    print("TRL's seconds a step by micro-batch:", {k: round(v, 2) for k, v in seconds.items()}, flush=True)
+    return min(seconds, key=lambda batch: seconds[batch])
+
+
+def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Both engines' steps at one size, after one step each that does not count."""
+    batch = best_batch(prompt, response, args) if args.trl_batch == "auto" else int(args.trl_batch)
+    steps: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
+    with (
+        Worker("ours", prompt, response, args.tokens, args) as ours,
+        Worker("trl", prompt, response, batch, args) as trl,
+    ):
+        for number in range(args.pairs + 1):
+            for name, worker in (("ours", ours), ("trl", trl)):
+                taken = worker.step()
+                if number:
+                    steps[name].append(taken)
+    facts = {"prompt": prompt, "response": response, "trl_batch": batch, "threads": args.threads, "clock": args.clock}
+    return {**facts, "tokens": args.tokens, "steps": steps}
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print a table of one size."""
+    ours, trl = found["steps"]["ours"], found["steps"]["trl"]
+
+    def median(steps: list[dict[str, float]], name: str) -> float:
+        return statistics.median(step[name] for step in steps)
+
+    print(f"\n{found['prompt']}+{found['response']} tokens, TRL with {found['trl_batch']} rows at once")
+    print(f"{'':16}{'ours s':>10}{'TRL s':>10}{'TRL/ours':>10}")
+    for name in PHASES:
+        ratios = [b[name] / a[name] for a, b in zip(ours, trl, strict=True) if a[name]]
+        ratio = f"{statistics.median(ratios):10.2f}" if ratios else f"{'':>10}"
+        print(f"{name:16}{median(ours, name):10.3f}{median(trl, name):10.3f}{ratio}")
+    memory = [max(step["memory"] for step in steps) / 2**20 for steps in (ours, trl)]
+    print(f"{'memory, MiB':16}{memory[0]:10.0f}{memory[1]:10.0f}{memory[1] / memory[0]:10.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")
+    parser.add_argument("--pairs", type=int, default=5, help="pairs of steps that count, per size")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens per micro-batch of ours")
+    parser.add_argument("--trl-batch", default="16", help="rows per micro-batch of TRL, or auto")
+    parser.add_argument("--out", type=Path, help="write all figures there as JSON")
+    args = parser.parse_args()
+    every = []
+    for size in args.sizes:
+        prompt, response = (int(part) for part in size.split("+"))
+        every.append(compare(prompt, response, args))
+        show(every[-1])
+    if args.out:
+        args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""One engine of `step.py`: takes a step for every line on standard input and answers with its times as JSON."""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+VOCABULARY, PROMPTS, RESPONSES, STEPS = 2048, 8, 16, 10_000
+
+
+def resident(name: str) -> int:
+    """A figure of this process's memory, in bytes: VmRSS is what it has, VmHWM the most that it had."""
+    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024
+
+
+class Clock:
+    """Seconds by phase of the step in progress."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._start, self._before = 0.0, 0
+
+    def timed(self, function: Callable[..., Any], phase: str | None = None) -> Callable[..., Any]:
+        """The function, its time added to a phase; by default a forward pass, or one that only takes log-probs."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            start = self._now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                name = phase or ("forward" if torch.is_grad_enabled() else "logprob passes")
+                self._seconds[name] += self._now() - start
+
+        return call
+
+    def wait(self) -> None:
+        """Until a step is asked for."""
+        if not sys.stdin.readline():
+            sys.exit(0)
+        self._before = self._before or resident("VmRSS")
+        self._seconds.clear()
+        self._start = self._now()
+
+    def answer(self) -> None:
+        """Tell the times of the step."""
+        total = self._now() - self._start
+        phases = {name: self._seconds[name] for name in ("generation", "logprob passes", "forward", "backward")}
+        memory = resident("VmHWM") - self._before
+        print("@@" + json.dumps({**phases, "rest": total - sum(phases.values()), "total": total, "memory": memory}))
+        sys.stdout.flush()
+
+
+def make_model() -> LlamaForCausalLM:
+    """3.4 million parameters, whose next tokens are far from uniform."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=688,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        initializer_range=0.06,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    return LlamaForCausalLM(config)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One word a token: "7" is token 7."""
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", bos_token="0", pad_token="1")
+
+
+def make_prompts(length: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(2, VOCABULARY, (PROMPTS, length), generator=generator).tolist()
+
+
+def reward(token_ids: list[int]) -> float:
+    """Right or wrong by the first token."""
+    return float(token_ids[0] % 2)
+
+
+def ours(prompt: int, response: int, tokens: int, clock: Clock) -> None:
+    """Steps of this package: the built-in sampler and the update of `dph train`."""
+    from dph.advantages import group_advantages
+    from dph.config import LossConfig, ModelConfig, OptimConfig, TrainConfig
+    from dph.distributed import World
+    from dph.models.batch import Row
+    from dph.models.policy import Policy
+    from dph.optim import Optimizer
+    from dph.samplers.hf import HFSampler
+    from dph.seeding import derive_key
+    from dph.types import SamplingParams
+    from dph.update import Updater
+
+    policy = Policy(make_model(), make_tokenizer())
+    policy.eos_ids = frozenset()  # no response ends early
+    optim = OptimConfig(lr=1e-6, weight_decay=0.0, minibatches=1, tokens_per_microbatch=tokens)
+    config = TrainConfig(model=ModelConfig(device="cpu"), loss=LossConfig(eta=0.0), optim=optim)
+    optimizer = Optimizer(policy.trainable(), optim, STEPS)
+    updater = Updater(policy, None, optimizer, config, World())
+    sample = clock.timed(HFSampler(policy).sample, "generation")
+    policy.logprobs = clock.timed(policy.logprobs)  # type: ignore[method-assign]
+    torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
+    prompts, params = make_prompts(prompt), SamplingParams(RESPONSES, max_tokens=response)
+    for step in range(STEPS):
+        clock.wait()
+        keys = [derive_key(step, index) for index in range(PROMPTS)]
+        groups = sample(prompts, params, keys)
+        rewards = torch.tensor([[reward(one.token_ids) for one in group] for group in groups])
+        advantages = group_advantages(rewards, torch.ones_like(rewards, dtype=torch.bool)).tolist()
+        rows = [
+            Row(ids, one.token_ids, one.logprobs, advantage=advantage)
+            for ids, group, values in zip(prompts, groups, advantages, strict=True)
+            for one, advantage in zip(group, values, strict=True)
+        ]
+        assert sum(len(row.response_ids) for row in rows) == PROMPTS * RESPONSES * response
+        updater.update([rows], recompute_old=False)
+        clock.answer()
+
+
+def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
+    """Steps of TRL's trainer."""
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    class Turns(TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            clock.wait()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            clock.answer()
+
+    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        assert sum(map(len, completion_ids)) == PROMPTS * RESPONSES * response
+        return [reward(ids) for ids in completion_ids]
+
+    with tempfile.TemporaryDirectory() as folder:
+        args = GRPOConfig(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            per_device_train_batch_size=batch,
+            gradient_accumulation_steps=PROMPTS * RESPONSES // batch,
+            num_generations=RESPONSES,
+            max_completion_length=response,
+            generation_kwargs={"min_new_tokens": response},
+            beta=0.0,
+            learning_rate=1e-6,
+            max_steps=STEPS,
+            epsilon_high=0.28,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
+        texts = [" ".join(map(str, ids)) for ids in make_prompts(prompt)]
+        trainer = GRPOTrainer(
+            model=make_model(),
+            reward_funcs=rewards,
+            args=args,
+            train_dataset=Dataset.from_dict({"prompt": texts}),
+            processing_class=make_tokenizer(),
+            callbacks=[Turns()],
+        )
+        trainer._generate = clock.timed(trainer._generate, "generation")
+        trainer._get_per_token_logps_and_entropies = clock.timed(trainer._get_per_token_logps_and_entropies)
+        trainer.accelerator.backward = clock.timed(trainer.accelerator.backward, "backward")
+        trainer.train()
+
+
+def main() -> None:
+    engine, clock, *sizes = sys.argv[1:]
+    prompt, response, batch, threads = map(int, sizes)
+    torch.set_num_threads(threads)
+    {"ours": ours, "trl": trl}[engine](
+        prompt, response, batch, Clock(time.process_time if clock == "cpu" else time.perf_counter)
+    )
+
+
+if __name__ == "__main__":
+    main()
