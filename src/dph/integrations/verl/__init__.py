@@ -11,6 +11,7 @@
     worker    training processes: denominators of both sets over all ranks
     loss      training processes: `dph.losses.hybrid_loss` on verl's tensors
     reward    reward processes: our verifiers as a reward function
+    settings  the block `dph` of verl's configuration, and the objective that it makes with verl's own settings
     data      problems as verl's Parquet
-    launch    `dph verl`
+    launch    `dph verl`, with launch_config (verl's configuration), launch_files (scripts) and sizes (the layout)
 """

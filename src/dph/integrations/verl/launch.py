@@ -18,7 +18,7 @@ from typing import Any
 from dph.config import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
 from dph.config_verl import VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.launch_config import verl_config
+from dph.integrations.verl.launch_config import presamples, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.sizes import Layout, ModelShape, Work, plan, read_shape
 from dph.losses import check_loss_config
@@ -112,11 +112,6 @@ def work_of(config: VerlConfig) -> Work:
     return Work(rollout.max_prompt_tokens, rollout.max_tokens, rollout.n, tokens, adapters=config.model.lora_rank > 0)
 
 
-def uses_partition(config: TrainConfig) -> bool:
-    """Whether a method needs pre-sampling."""
-    return config.prompts == "explore" or config.rehearsal.rows > 0
-
-
 def _absolute(config: VerlConfig) -> VerlConfig:
     """Paths that are there, made absolute: the processes of a launch start in other directories."""
 
@@ -155,7 +150,7 @@ def _settings_files(config: VerlConfig, layout: Layout, folder: Path) -> dict[st
     )
     own = {key: value for key, value in to_dict(config).items() if key in to_dict(TrainConfig())}
     train = from_dict(TrainConfig, own)
-    made_here = uses_partition(config) and not config.rehearsal.path
+    made_here = presamples(config)
     rehearsal = replace(train.rehearsal, path=str(folder / "presample")) if made_here else train.rehearsal
     evaluation = EvalConfig(
         out=str(folder / "eval"),

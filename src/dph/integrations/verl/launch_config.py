@@ -17,6 +17,11 @@ _NO_GRAD_CLIP = 1e9
 _CHECK_ROWS = 64
 
 
+def presamples(config: VerlConfig) -> bool:
+    """Whether a launch begins with pre-sampling: its method needs a partition, and none is named."""
+    return (config.prompts == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
+
+
 def check_launch(config: VerlConfig, layout: Layout) -> None:
     """Raises UserError for settings that verl has no counterpart for, and for sizes that do not divide."""
     cluster, gpus = config.cluster, config.cluster.gpus
@@ -42,6 +47,8 @@ def check_launch(config: VerlConfig, layout: Layout) -> None:
         )
     if config.loss.estimator == "top_k" and config.loss.eta > 0:
         raise UserError("loss.estimator 'top_k' works with dph train only; use generator or definition for verl")
+    if config.rehearsal.target:
+        raise UserError("rehearsal.target works with dph train only; set loss.eta for verl")
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
 

@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 from dph.config_verl import VerlConfig
+from dph.integrations.verl.launch_config import presamples
 from dph.integrations.verl.sizes import Layout, ModelShape
 
 _HEAD = """#!/usr/bin/env bash
@@ -43,7 +44,7 @@ exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launc
 """.replace("\n\n", "\n"),
         ),
         "eval.sh": script(
-            "5. Merge a checkpoint and score it: eval.sh [STEP], by default the newest.",
+            "5. Merge a checkpoint and score it: eval.sh [STEP [settings of dph eval]], by default the newest.",
             "dph-rl[verl], or dph-rl[vllm] once it is merged",
             f"""
 step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
@@ -52,11 +53,12 @@ if [ ! -e "$model/config.json" ]; then
     "$python" -m verl.model_merger merge --backend fsdp \\
         --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
 fi
-exec "$python" -m dph.cli eval --config "$here/eval.toml" --model.path "$model" --out "$here/eval/step-$step"{plugins}
+exec "$python" -m dph.cli eval --config "$here/eval.toml" --model.path "$model" \\
+    --out "$here/eval/step-$step"{plugins} "${{@:2}}"
 """,
         ),
     }
-    if (config.prompts == "explore" or config.rehearsal.rows) and not config.rehearsal.path:
+    if presamples(config):
         files["presample.sh"] = script(
             "1. Partition and rehearsal set from the reference policy, sampled through vLLM.",
             "dph-rl[vllm]",
@@ -85,10 +87,9 @@ def readme(config: VerlConfig, layout: Layout, shape: ModelShape) -> str:
     """What to run, and what memory is expected."""
     cluster = config.cluster
     nodes = -(-cluster.gpus // cluster.per_node)
-    made = (config.prompts == "explore" or config.rehearsal.rows) and not config.rehearsal.path
     ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
     commands = [
-        *(["./presample.sh                 # one node with GPUs"] if made else []),
+        *(["./presample.sh                 # one node with GPUs"] if presamples(config) else []),
         "./data.sh                      # needs the data, no GPU",
         *(ray if nodes > 1 else []),
         "./train.sh                     # the first node",
