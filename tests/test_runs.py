@@ -2,6 +2,7 @@
 
 import json
 import os
+import sqlite3
 
 import pytest
 
@@ -41,6 +42,8 @@ def test_versions_of_what_results_depend_on():
     import torch
 
     assert found["torch"] == torch.__version__
+    assert found["sqlite"] == sqlite3.sqlite_version
+    assert {"strict@1", "bird@1", "spider@1", "paper@1", "paper_bird@1"} == set(found["sql rules"].split())
 
 
 def test_an_existing_run_needs_resume(tmp_path):

@@ -12,6 +12,7 @@ import math
 import os
 import platform
 import shutil
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,7 @@ from dph.locks import NAME as LOCK
 from dph.locks import lock, unlock
 from dph.progress import say
 from dph.settings import differences, from_dict, read_toml, to_dict, to_toml
+from dph.verifiers.sql_rules import rule_versions
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -89,14 +91,14 @@ def _sync(path: Path) -> None:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions that a result may depend on."""
+    """Versions that a result may depend on, those of the rules for SQL included."""
     found = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return found | {"sqlite": sqlite3.sqlite_version, "sql rules": rule_versions()}
 
 
 class RunDir:

@@ -1,6 +1,7 @@
 """Finds the SQL in a response. Every function takes time proportional to the response, whatever it holds."""
 
 import re
+from bisect import bisect_left
 
 _OPENING = re.compile(r"```[ \t]*sql\b", re.IGNORECASE)
 _LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
@@ -21,11 +22,12 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     SELECT '```' is read as it is meant. The last block decides: a response that was cut off inside it has no answer,
     unless `unterminated` accepts the open block.
     """
+    fences = _Fences(response)
     start, end = None, None
     opening = _OPENING.search(response)
     while opening:
         start = opening.end()
-        end = _closing(response, start)
+        end = fences.closing(start)
         if end is None:
             break
         # A fence that opens another block closes this one, which was left open.
@@ -35,28 +37,41 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
     return response[start:end].strip() or None
 
 
-def _closing(text: str, start: int) -> int | None:
-    """Where the fence stands that closes a block whose content begins at `start`; None without one."""
-    own_line = _LINE_FENCE.search(text, start)
-    limit = own_line.end() if own_line else len(text)
-    never_closed: set[str] = set()
-    position = start
-    while mark := _MARK.search(text, position, limit):
-        opened = mark.group()
-        if opened == "```":
-            return mark.start()
-        position = mark.end()
-        if opened == "--":  # the apostrophes of a comment open nothing, but a fence may end it
-            end = _END_OF_COMMENT.search(text, position, limit)
-            position = end.start() if end else limit
-        elif opened not in never_closed:
-            closer = "*/" if opened == "/*" else opened
-            end_of_piece = text.find(closer, position, limit)
-            if end_of_piece < 0:
-                never_closed.add(opened)
+class _Fences:
+    """Finds where blocks end. What was found ahead is kept, so that many blocks do not each search the whole text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = [(match.start(), match.end()) for match in _LINE_FENCE.finditer(text)]
+        self._next: dict[str, int] = {}
+
+    def closing(self, start: int) -> int | None:
+        """Where the fence stands that closes a block whose content begins at `start`; None without one."""
+        line = bisect_left(self._lines, (start, 0))
+        own_line = self._lines[line][1] if line < len(self._lines) else None
+        limit = len(self._text) if own_line is None else own_line
+        position = start
+        while mark := _MARK.search(self._text, position, limit):
+            opened = mark.group()
+            if opened == "```":
+                return mark.start()
+            position = mark.end()
+            if opened == "--":  # the apostrophes of a comment open nothing, but a fence may end it
+                end = _END_OF_COMMENT.search(self._text, position, limit)
+                position = end.start() if end else limit
             else:
-                position = end_of_piece + len(closer)
-    return own_line.end() if own_line else None
+                closer = "*/" if opened == "/*" else opened
+                end_of_piece = self._find(closer, position) + len(closer)
+                if end_of_piece <= limit:
+                    position = end_of_piece
+        return own_line
+
+    def _find(self, closer: str, position: int) -> int:
+        """Where the next closer stands, beyond the text if there is none. Positions must not fall."""
+        if self._next.get(closer, -1) < position:
+            found = self._text.find(closer, position)
+            self._next[closer] = found if found >= 0 else len(self._text) + 1
+        return self._next[closer]
 
 
 def extract_sql_paper(response: str, *, unterminated: bool = False) -> str | None:

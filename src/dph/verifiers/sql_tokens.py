@@ -9,29 +9,41 @@ words.
 import re
 from collections.abc import Iterator
 
-_TOKEN = re.compile(
-    r"""
-      /\*.*?\*/                               # a block comment that is closed
-    | (?:--|\#\ )[^\n]*\n?                    # a line comment
-    | \s
-    | ` (?: `` | [^`] )* `
-    | ' (?: '' | \\' | [^'] )* '
-    | " (?: "" | \\" | [^"] )* "
-    | (?<![\w\])]) \[ [^\]\[]+ \]             # a name in brackets, not an index
-    | -? 0x [\da-f]+
-    | -? \d+ (?: \.\d+ )? e -? \d+            # an exponent ends a number even before a letter
-    | -? (?: \d+ \.\d* | \.\d+ ) (?! [_a-zÀ-Ü] )
-    | -? \d+ (?! [_a-zÀ-Ü] )
-    | \w [$\#\w]*
-    | .
-    """,
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
-)
+_TOKEN = r"""
+    (?:--|\#\ )[^\n]*\n?                    # a line comment
+  | \s
+  | ` (?: `` | [^`] )* `
+  | ' (?: '' | \\' | [^'] )* '
+  | " (?: "" | \\" | [^"] )* "
+  | (?<![\w\])]) \[ [^\]\[]+ \]             # a name in brackets, not an index
+  | -? 0x [\da-f]+
+  | -? \d+ (?: \.\d+ )? e -? \d+            # an exponent ends a number even before a letter
+  | -? (?: \d+ \.\d* | \.\d+ ) (?! [_a-zÀ-Ü] )
+  | -? \d+ (?! [_a-zÀ-Ü] )
+  | \w [$\#\w]*
+  | .
+  """
+_FLAGS = re.VERBOSE | re.DOTALL | re.IGNORECASE
+_PLAIN = re.compile(_TOKEN, _FLAGS)
+_WITH_COMMENTS = re.compile(r"/\*.*?\*/ |" + _TOKEN, _FLAGS)  # block comments that are closed
 
 
 def tokens(sql: str) -> Iterator[str]:
     """The tokens in order; joined they are the text again."""
-    return (match.group() for match in _TOKEN.finditer(sql))
+    if "/*" not in sql:
+        return (match.group() for match in _PLAIN.finditer(sql))
+    return _tokens_with_comments(sql)
+
+
+def _tokens_with_comments(sql: str) -> Iterator[str]:
+    last_end, position = sql.rfind("*/"), 0
+    while position < len(sql):
+        # Looking for the end of a comment that has none would take the length of the text each time.
+        pattern = _WITH_COMMENTS if position + 2 <= last_end else _PLAIN
+        match = pattern.match(sql, position)
+        assert match is not None  # the last alternative is any character
+        yield match.group()
+        position = match.end()
 
 
 def first_statement_without_distinct(sql: str) -> str:
