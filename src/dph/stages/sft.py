@@ -71,7 +71,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
                 run.log(state.step, metrics, {"seconds": time.perf_counter() - started})
             stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
             if stop or (state.step < config.steps and state.step % config.checkpoint_every == 0):
-                save()
+                world.together(save)
             shown.advance(1, f"loss {loss:.3f}")
             if stop:
                 where = f"stopped after step {state.step} of {config.steps}, which is saved"
