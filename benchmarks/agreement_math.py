@@ -15,6 +15,7 @@ from typing import Any
 
 from dph.types import Problem, Verdict
 from dph.verifiers.math import MathVerifier
+from dph.verifiers.math_policy import judge_at_sight, make_policy
 
 Row = dict[str, Any]
 
@@ -87,6 +88,7 @@ def boxed(answer: str) -> str:
     return answer if "boxed" in answer else f"\\boxed{{{answer}}}"
 
 
+_PATIENCE = 60.0  # seconds for one comparison: what is asked here is not how fast this machine is
 _QWEN = {"policy": "qwen"}
 _LIBRARY = {"policy": "math_verify", "fallback": "library"}
 _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, Any]], ...] = (
@@ -99,25 +101,58 @@ _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, An
 )
 
 
+def _rows(data: Path, name: str) -> list[Row]:
+    path = data / "math" / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
 def agreements(data: Path, *, workers: int = 1, every: int = 1) -> Iterator[Agreement]:
     """The agreement with each file under `data`/math that is there. every: judge only each so many-th case."""
     for name, cases_of, options in _FILES:
-        path = data / "math" / f"{name}.jsonl"
-        if path.exists():
-            rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if rows := _rows(data, name):
             cases = list(cases_of(rows))[::every]
             started = time.monotonic()
-            with MathVerifier(workers=workers, **options) as verifier:
+            with MathVerifier(workers=workers, timeout=_PATIENCE, **options) as verifier:
                 verdicts = verifier.verify([(case.problem, case.response) for case in cases])
             label = " ".join(options.values())
             yield Agreement(Path(name).name, label, cases, verdicts, time.monotonic() - started)
+
+
+def speed(data: Path) -> str:
+    """Milliseconds per verdict of the policy `qwen` on responses that Qwen's evaluation judged: what is settled at
+    sight (extraction included), what takes algebra in one worker process, and what was judged before."""
+    cases = [case for name, cases_of, options in _FILES[:2] for case in cases_of(_rows(data, name)) if options == _QWEN]
+    policy, waiting = make_policy("qwen", None), []
+    started = time.perf_counter()
+    for case in cases:
+        answer = policy.extract(case.problem, case.response)
+        if answer is not None and judge_at_sight(policy, policy.golds(case.problem), answer) is None:
+            waiting.append((case.problem, case.response))
+    at_sight = time.perf_counter() - started
+    with MathVerifier(policy="qwen", timeout=_PATIENCE) as verifier:
+        verifier.verify([(_problem("x+1"), boxed("1+x"))])  # the worker is up
+        seconds = []
+        for pairs in (waiting, waiting):
+            started = time.perf_counter()
+            verifier.verify(pairs)
+            seconds.append(time.perf_counter() - started)
+    parts = (
+        ("at sight", at_sight, len(cases)),
+        ("by algebra", seconds[0], len(waiting)),
+        ("again", seconds[1], len(waiting)),
+    )
+    return ", ".join(f"{count} {name} {1000 * taken / max(1, count):.2f} ms" for name, taken, count in parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("data", type=Path)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--speed", action="store_true", help="only the time per verdict")
     options = parser.parse_args(arguments)
+    if options.speed:
+        print(speed(options.data))
+        return
     found = list(agreements(options.data, workers=options.workers))
     if not found:
         sys.exit(f"no graded outputs under {options.data / 'math'}")

@@ -14,7 +14,7 @@ from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.exact import ExactVerifier
 from dph.verifiers.math import MathVerifier
-from dph.verifiers.math_answer import equal_at_sight, extract_answer, normalize
+from dph.verifiers.math_answer import Fallback, equal_at_sight, extract_answer, normalize
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
@@ -47,6 +47,50 @@ def test_a_response_without_a_box_may_be_answered_by_its_last_number():
     assert extract_answer("1 + 2 = -3,400.5 in all", "last_number") == "-3,400.5"
     assert extract_answer(r"\boxed{5} of 7", "last_number") == "5"
     assert extract_answer("none", "last_number") is None
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("The answer is 5.", "5"),
+        ("Final Answer: **12**\nmore text", "12"),
+        ("First the answer is 3; no, the answer is $x+1$.", "x+1"),
+        ("2 * 9 = 18\n#### 1,018", "1,018"),
+        ("The final answer is $\\frac{1}{2}$. I hope it is correct.", "\\frac{1}{2}"),
+        ("the answer is\n", None),
+        ("about 18", None),
+        (r"the answer is 4, so \boxed{5}", "5"),
+        (r"the answer is 4, so \boxed{5", None),  # cut off
+    ],
+)
+def test_a_response_without_a_box_may_be_answered_by_a_phrase(response: str, expected: str | None):
+    assert extract_answer(response, "phrase") == expected
+    if expected is not None:
+        assert extract_answer(response, "last_number") == expected
+
+
+_TEXTS = st.lists(
+    st.sampled_from(
+        [*"0123456789abx+-*/^=.,;:%$(){} \n\\", r"\boxed{", r"\fbox{", "\\boxed ", "answer is", "####", "é", "\0"]
+    ),
+    max_size=25,
+).map("".join)
+
+
+@given(_TEXTS, st.sampled_from(["none", "phrase", "last_number"]))
+def test_extraction_takes_any_text(response: str, fallback: Fallback):
+    answer = extract_answer(response, fallback)
+    assert answer is None or (
+        answer and answer == answer.strip() and answer.replace(" ", "") in response.replace(" ", "")
+    )
+    assert extract_answer(f"{response} \\boxed{{7}}", fallback) == "7"
+
+
+@given(_TEXTS, _TEXTS)
+def test_what_is_settled_at_sight_is_symmetric(a: str, b: str):
+    one, two = normalize(a), normalize(b)
+    assert equal_at_sight(one, two) is equal_at_sight(two, one)
+    assert equal_at_sight(one, one) is True
 
 
 @pytest.mark.parametrize(

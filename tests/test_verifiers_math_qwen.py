@@ -175,6 +175,10 @@ def test_the_set_decides_how_a_response_is_read(qwen: MathVerifier):
     response = "The answer is C: 5 m"
     assert judge(qwen, "C", response, "sat_math")
     assert judge(qwen, "C", r"We pick \boxed{\text{the third, } C}", "math500")  # a gold letter: of the whole response
+    assert judge(qwen, "C", "Answer: C", "math500")  # nothing that is an answer, but a letter
+    policy, gold = make_policy("qwen", None), r"$\min$ at $x=1$"
+    golds = [policy.golds(Problem("p", "?", gold, "math", {"set": kind})) for kind in ("math500", "college_math")]
+    assert golds == [("at1",), (r"\at1",)]  # "min" is a unit before a $; without any, it stands before "at"
     assert judge(qwen, "AC", r"\boxed{A, C}", "gaokao_math_qa")
     assert not judge(qwen, "AC", r"\boxed{A, B}", "gaokao_math_qa")
     assert judge(qwen, "5", r"\boxed{5 m}", "math500")

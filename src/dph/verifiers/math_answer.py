@@ -6,7 +6,7 @@ from typing import Literal
 
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
-_BOXED = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?P<bare>[^\s{}$]+)")
+_BOXED = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
 _PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")

@@ -24,6 +24,7 @@ _LONGEST_TEXT = 50_000  # characters of a whole response that math-verify search
 
 _UNITS_MATTER = {"minerva_math", "carp_en"}  # sets in which the Qwen evaluation keeps units
 _CHOICES = {"sat_math", "mmlu_stem", "aqua", "gaokao2023"}  # sets in which it looks for a letter
+_WITHOUT_DOLLARS = {"college_math", "gaokao2023en", "gaokao_math_cloze"}  # whose gold answers it takes without any $
 _NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normalizes once, and the others' twice
 
 
@@ -100,13 +101,11 @@ def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str
         if len(answer) > LONGEST:
             return answer
         answer = _normal(answer, kind in _UNITS_MATTER)
-    if not answer and (gold or not written):
-        return None
     if len(answer) <= LONGEST:
         answer = _normal(answer, kind in _UNITS_MATTER)
     if gold in CHOICE_LETTERS:
-        return answer if answer in CHOICE_LETTERS else extract_choice(response)
-    if written and set(gold) <= CHOICE_LETTERS:
+        return answer if answer in CHOICE_LETTERS else extract_choice(response) or None
+    if written and set(gold) <= CHOICE_LETTERS and (answer or not gold):
         return "".join(char for char in answer if char in CHOICE_LETTERS)
     return answer or None
 
@@ -115,6 +114,8 @@ def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str
 def _normal_gold(gold: str, kind: str | None) -> str:
     if kind == "carp_en":
         return gold.replace(r"\neq", r"\ne").replace(r"\leq", r"\le").replace(r"\geq", r"\ge")
+    if kind in _WITHOUT_DOLLARS:
+        gold = gold.replace("$", "").strip()
     once = _normal(gold, kind in _UNITS_MATTER)
     return once if kind in _NORMALIZED_ONCE else _normal(once, False)
 

@@ -72,5 +72,6 @@ def main(memory_mb: int, algebra: str) -> None:
     """Entry point of the process."""
     logging.disable(logging.CRITICAL)  # the library warns of every text that it cannot parse
     equal = _EQUALITIES[algebra]()
-    equal(r"\frac{x+1}{2}", r"$\frac{1}{2} + 0.5x$")  # the parsers build their tables before any limit counts
+    equal(r"So \boxed{\frac{x+1}{2}}", r"$\frac{1}{2} + 0.5x$")
+    equal(r"\frac{x+1}{2}", r"\frac{1}{2} + 0.5x")  # the parsers build their tables before any limit counts
     serve(Forked(partial(handle, equal=equal)), memory_mb)

@@ -36,10 +36,12 @@ class Forked:
             return self._handle(request)
         if not self._child:
             self._start()
-        answer = self._exchange(json.dumps(request).encode() + b"\n", time.monotonic() + request["timeout"])
+        deadline = time.monotonic() + request["timeout"]
+        answer = self._exchange(json.dumps(request).encode() + b"\n", deadline)
         if answer is not None:
             return json.loads(answer)
-        expired, status = self._stop()
+        expired = time.monotonic() >= deadline
+        status = self._stop()
         if expired or -status == getattr(signal, "SIGXCPU", None):
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
         if -status in _CRASHES:
@@ -86,14 +88,11 @@ class Forked:
             if parts and (not parts[-1] or parts[-1].endswith(b"\n")):
                 return b"".join(parts) if parts[-1] else None
 
-    def _stop(self) -> tuple[bool, int]:
-        """End the child: whether that took a signal, and its exit status (negative: the signal that ended it)."""
-        ended, status = os.waitpid(self._child, os.WNOHANG)
-        alive = ended == 0
-        if alive:
-            os.kill(self._child, signal.SIGKILL)
-            _, status = os.waitpid(self._child, 0)
+    def _stop(self) -> int:
+        """End the child; returns its exit status (negative: the signal that ended it, ours if none did before)."""
+        os.kill(self._child, signal.SIGKILL)
+        _, status = os.waitpid(self._child, 0)
         os.close(self._to_child)
         os.close(self._from_child)
         self._child = 0
-        return alive, os.waitstatus_to_exitcode(status)
+        return os.waitstatus_to_exitcode(status)
