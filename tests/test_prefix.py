@@ -52,7 +52,7 @@ PLAIN = {
     "gemma2": ({"sliding_window": 64, "query_pre_attn_scalar": 8}, "its attention has softcap"),
     "falcon_h1": (
         {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
-        "its layers join tokens by other means than causal attention",
+        "its layers",  # join tokens by other means, or (transformers 5.10) keep to themselves what attention is given
     ),
     "bloom": ({"hidden_size": 32, "n_layer": 2, "n_head": 4}, ""),
 }

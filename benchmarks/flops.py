@@ -1,0 +1,80 @@
+"""Floating-point operations of training a Llama-type model, and the rate at which its own matrix products run here.
+
+A product of [a, b] and [b, c] counts 2·a·b·c; everything else (norms, rotations, softmax, optimizer) counts nothing.
+The backward pass counts twice the forward pass, nothing is computed a second time: the least work there is.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dph.models.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What passes through a model."""
+
+    tokens: int
+    """Tokens, padding included."""
+    pairs: int
+    """Pairs of a token and one that it attends to."""
+    predicted: int
+    """Tokens whose logits are computed."""
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.tokens + other.tokens, self.pairs + other.pairs, self.predicted + other.predicted)
+
+    @classmethod
+    def of(cls, batch: Batch) -> "Work":
+        """A batch's; a token attends to itself and to all before it in its row."""
+        tokens, width = batch.input_ids.numel(), batch.input_ids.shape[1]
+        if batch.position_ids is None:
+            pairs = batch.input_ids.shape[0] * width * (width + 1) // 2
+        else:
+            pairs = int(batch.position_ids.sum()) + tokens
+        return cls(tokens, pairs, len(batch.sources))
+
+
+def linear_shapes(config: Any) -> list[tuple[int, int]]:
+    """(outputs, inputs) of every matrix of a layer."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+    queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
+    return [
+        *((queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries)),
+        *((inner, hidden), (inner, hidden), (hidden, inner)),
+    ]
+
+
+def forward_flops(config: Any, work: Work) -> float:
+    """Operations of one forward pass."""
+    queries = linear_shapes(config)[0][0]
+    matrices = 2 * work.tokens * sum(rows * columns for rows, columns in linear_shapes(config))
+    scores = 4 * work.pairs * queries  # products with the keys, and with the values
+    return config.num_hidden_layers * (matrices + scores) + 2 * work.predicted * config.hidden_size * config.vocab_size
+
+
+def training_flops(config: Any, work: Work) -> float:
+    """Operations of a forward and a backward pass."""
+    return 3 * forward_flops(config, work)
+
+
+def matmul_rate(config: Any, tokens: int, clock: Callable[[], float] = time.perf_counter, repeats: int = 5) -> float:
+    """Operations per second of the matrix products that a layer's forward and backward passes consist of."""
+    operands = []
+    for rows, columns in linear_shapes(config):
+        x, weight, gradient = torch.randn(tokens, columns), torch.randn(rows, columns), torch.randn(tokens, rows)
+        operands += [(x, weight.t()), (gradient, weight), (gradient.t(), x)]
+    total = sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b in operands)
+    seconds = []
+    for _ in range(repeats + 1):
+        started = clock()
+        for a, b in operands:
+            torch.mm(a, b)
+        seconds.append(clock() - started)
+    return total / statistics.median(seconds[1:])  # the first warms up

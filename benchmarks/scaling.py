@@ -1,0 +1,114 @@
+"""What an update costs by the number of rollouts, the lengths of prompts and responses, and the size of the model.
+
+    python benchmarks/scaling.py --out FOLDER    # about five minutes on two CPU cores; writes scaling.json and .png
+
+GRPO's update, with prompts computed once (shared) and once for each response (repeated), which take turns. The limit is
+the time that the least work would take at the rate of the model's own matrix products, measured in the same run.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import workload
+from flops import matmul_rate
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from workload import WIDTHS, Size, Update, alternated, update_flops
+
+DESCRIPTION = "What an update costs by the number of rollouts, lengths, and the size of the model."
+BASE = Size(prompts=1, n=16, prompt=256, response=64, stored=0)
+SWEEPS: dict[str, tuple[Any, ...]] = {
+    "n": (1, 2, 4, 8, 16, 32),
+    "prompt": (16, 64, 256, 512, 1024, 2048),
+    "response": (16, 64, 128, 256),
+    "model": tuple(WIDTHS),
+}
+LABELS = {
+    "n": "responses a prompt",
+    "prompt": "tokens of a prompt",
+    "response": "tokens of a response",
+    "model": "parameters",
+}
+
+
+def measure(size: Size, options: argparse.Namespace, clock: Callable[[], float]) -> dict[str, float]:
+    """Seconds of both ways and of the limit, and the median of their ratios."""
+    updates = [Update("GRPO", size, shared=shared, budget=options.budget) for shared in (True, False)]
+    limits, seconds = [], []
+    for _ in range(options.rounds):
+        rate = matmul_rate(workload.settings(size), options.budget, clock, repeats=3)
+        limits.append(update_flops("GRPO", size) / rate)
+        seconds += alternated(updates, 1, clock)
+    return {
+        "shared": statistics.median(line[0] for line in seconds),
+        "repeated": statistics.median(line[1] for line in seconds),
+        "limit": statistics.median(limits),
+        "repeated_of_shared": statistics.median(line[1] / line[0] for line in seconds),
+        "of_limit": statistics.median(
+            limit / line[0] for limit, line in zip(limits, seconds, strict=True)
+        ),
+    }  # fmt: skip
+
+
+def figure(found: Mapping[str, list[dict[str, Any]]]) -> Figure:
+    """One panel for each sweep."""
+    drawn = Figure(figsize=(10, 2.8), layout="constrained")
+    FigureCanvasAgg(drawn)
+    for axes, (name, lines) in zip(drawn.subplots(1, len(found)), found.items(), strict=True):
+        places = [line["value"] for line in lines]
+        ways = (("repeated", "#D55E00", "s", "-"), ("shared", "#0072B2", "o", "-"), ("limit", "#6B6B6B", "", "--"))
+        for way, color, marker, style in ways:
+            axes.plot(places, [line[way] for line in lines], color=color, marker=marker, linestyle=style, label=way)
+        axes.set_xlabel(LABELS[name])
+        axes.set_yscale("log")
+        if name != "model":
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(places, [str(place) for place in places], rotation=45)
+            axes.minorticks_off()
+    drawn.axes[0].set_ylabel("seconds an update")
+    drawn.axes[0].legend(frameon=False)
+    return drawn
+
+
+def run(
+    base: Size, sweeps: Mapping[str, Sequence[Any]], options: argparse.Namespace, clock: Callable[[], float]
+) -> dict[str, list[dict[str, Any]]]:
+    """All sweeps, printed as they go."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, values in sweeps.items():
+        print(f"\n{LABELS[name]:22} shared  repeated   limit   repeated/shared   of the limit")
+        found[name] = []
+        for value in values:
+            line = measure(replace(base, **{name: value}), options, clock)
+            found[name].append({"value": value} | line)
+            print(f"{value!s:>20} {line['shared']:8.3f} {line['repeated']:9.3f} {line['limit']:7.3f} "
+                  f"{line['repeated_of_shared']:17.2f} {line['of_limit']:14.0%}", flush=True)  # fmt: skip
+    return found
+
+
+def save(found: dict[str, Any], facts: dict[str, Any], folder: Path) -> None:
+    """Write numbers and figure."""
+    (folder / "scaling.json").write_text(json.dumps(facts | {"base": repr(BASE), "sweeps": found}, indent=1))
+    figure(found).savefig(folder / "scaling.png", dpi=130)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = workload.parser(DESCRIPTION).parse_args()
+    clock = workload.prepare(options)
+    base, sweeps = BASE, SWEEPS
+    if options.smoke:
+        base, options.rounds = workload.smallest(BASE), 1
+        sweeps = {"n": (1, 2), "prompt": (4, 8), "response": (2, 4), "model": ("0.8M",)}
+    found = run(base, sweeps, options, clock)
+    if options.out:
+        save(found, workload.environment(options), options.out)
+
+
+if __name__ == "__main__":
+    main()

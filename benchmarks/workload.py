@@ -1,0 +1,182 @@
+"""Random models and rollouts of given sizes, and a method's update on them: what the training benchmarks measure."""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from flops import Work, forward_flops, training_flops
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from dph.config import LossConfig, OptimConfig, RehearsalConfig, TrainConfig
+from dph.distributed import World
+from dph.losses import needs_rollout_ref
+from dph.models.batch import Row, collate, microbatches
+from dph.models.policy import Policy
+from dph.optim import Optimizer
+from dph.update import Updater, split_by_gradient
+
+METHODS = {
+    "GRPO": LossConfig(eta=0.0),
+    "RKL": LossConfig(eta=0.0, kl="k3", kl_coef=0.01),
+    "DPH-F": LossConfig(eta=0.01, divergence="forward_kl"),
+    "DPH-JS": LossConfig(eta=0.2, divergence="js"),
+    "DPH-JS by definition": LossConfig(eta=0.2, divergence="js", estimator="definition"),
+}
+WIDTHS = {"0.8M": (128, 3), "3.4M": (256, 4), "13M": (448, 5)}
+"""Hidden width and layers of models by the number of their parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Sizes of one optimizer step."""
+
+    prompts: int = 8
+    n: int = 16
+    """Rollouts of each prompt."""
+    prompt: int = 512
+    """Tokens of a prompt."""
+    response: int = 64
+    """Tokens of a response."""
+    stored: int = 16
+    """Rehearsal rows; by default one for eight rollouts, as in the paper."""
+    stored_per_prompt: int = 1
+    """Rehearsal rows that have the same prompt."""
+    model: str = "3.4M"
+
+
+def settings(size: Size) -> LlamaConfig:
+    """A Llama-type model with grouped-query attention, SwiGLU and tied embeddings."""
+    hidden, layers = WIDTHS[size.model]
+    return LlamaConfig(
+        vocab_size=1024,
+        hidden_size=hidden,
+        intermediate_size=hidden * 8 // 3 // 16 * 16,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 64,
+        max_position_embeddings=1 << 16,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+
+
+def rows(size: Size) -> tuple[list[Row], list[Row]]:
+    """Rollouts, each with an advantage, and rehearsal rows; random tokens, the same for every method."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(count: int) -> list[int]:
+        return torch.randint(3, 1024, (count,), generator=generator).tolist()
+
+    chance = [-6.9] * size.response  # about log 1/1024, what a model with random weights gives
+    rollouts = [
+        Row(prompt, tokens(size.response), chance, advantage=1.0 if index % 2 else -1.0)
+        for prompt in (tokens(size.prompt) for _ in range(size.prompts))
+        for index in range(size.n)
+    ]
+    prompts = [tokens(size.prompt) for _ in range(-(-size.stored // size.stored_per_prompt))]
+    rehearsal = [
+        Row(prompts[index // size.stored_per_prompt], tokens(size.response), (), chance, is_rehearsal=True)
+        for index in range(size.stored)
+    ]
+    return rollouts, rehearsal
+
+
+def _model(size: Size, shared: bool) -> Policy:
+    torch.manual_seed(0)
+    return Policy(LlamaForCausalLM(settings(size)).eval(), SimpleNamespace(eos_token_id=1), shared_prefix=shared)
+
+
+class Update:
+    """One method's optimizer step on the same rollouts."""
+
+    def __init__(self, method: str, size: Size, *, shared: bool, budget: int) -> None:
+        """budget: tokens per micro-batch."""
+        loss = METHODS[method]
+        rollouts, stored = rows(size)
+        self._rows = rollouts + (stored if loss.eta else [])
+        self._policy = _model(size, shared)
+        reference = _model(size, shared) if needs_rollout_ref(loss) else None
+        config = TrainConfig(
+            loss=loss,
+            optim=OptimConfig(lr=1e-9, tokens_per_microbatch=budget),  # the work stays the same from step to step
+            rehearsal=RehearsalConfig(rows=size.stored if loss.eta else 0),
+        )
+        optimizer = Optimizer(self._policy.trainable(), config.optim, 1000)
+        self._updater = Updater(self._policy, reference, optimizer, config, World())
+
+    def __call__(self) -> dict[str, float]:
+        """Take a step; returns its metrics."""
+        return self._updater.update([self._rows], recompute_old=False)
+
+    def timed(self, clock: Callable[[], float]) -> float:
+        """Take a step; returns the seconds."""
+        started = clock()
+        self()
+        return clock() - started
+
+    @property
+    def parameters(self) -> int:
+        return sum(parameter.numel() for _, parameter in self._policy.trainable())
+
+
+def _work(chosen: Sequence[Row], shared: bool, budget: int) -> Work:
+    parts = microbatches(chosen, budget, shared=shared)
+    return sum((Work.of(collate(part, shared=shared)) for part in parts), start=Work(0, 0, 0))
+
+
+def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 1 << 40) -> float:
+    """Operations of a method's step: forward and backward through the policy, forward through the reference.
+
+    By default of the least work: every prompt once.
+    """
+    loss, config = METHODS[method], settings(size)
+    rollouts, stored = rows(size)
+    moving, still = split_by_gradient(rollouts + (stored if loss.eta else []), loss)
+    total = training_flops(config, _work(moving, shared, budget))
+    for chosen in (still, rollouts if needs_rollout_ref(loss) else []):
+        total += forward_flops(config, _work(chosen, shared, budget))
+    return total
+
+
+def alternated(updates: Sequence[Update], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
+    """Seconds of each update in each round; all take turns, so that whatever else the machine does meets all alike."""
+    for update in updates:
+        update()  # warms up
+    return [[update.timed(clock) for update in updates] for _ in range(rounds)]
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Options that the training benchmarks share."""
+    found = argparse.ArgumentParser(description=description)
+    found.add_argument("--threads", type=int, default=2, help="threads of torch")
+    found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
+    found.add_argument("--rounds", type=int, default=5, help="rounds in which all cases take turns")
+    found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
+    found.add_argument("--smoke", action="store_true", help="smallest sizes, to see that everything works")
+    found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
+    return found
+
+
+def prepare(options: argparse.Namespace) -> Callable[[], float]:
+    """Apply the shared options; returns the clock."""
+    torch.set_num_threads(options.threads)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+    return time.perf_counter if options.clock == "wall" else time.process_time
+
+
+def smallest(size: Size) -> Size:
+    """Sizes for a run that only shows that everything works."""
+    return replace(size, prompts=2, n=3, prompt=min(size.prompt, 8), response=4, stored=2, model="0.8M")
+
+
+def environment(options: argparse.Namespace) -> dict[str, Any]:
+    """What the numbers depend on."""
+    return {"torch": torch.__version__, "threads": options.threads, "clock": options.clock, "budget": options.budget}
