@@ -177,6 +177,23 @@ def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monk
         assert sum(row.advantage for row in made) == pytest.approx(0, abs=1e-5)
 
 
+def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
+    """In the steps 1 and 2, and again in 4, after one that was as it should be."""
+    from dph.verifiers import Verifiers
+
+    draw, verify, steps = module.Explorer.draw, Verifiers.verify, []
+    wrong = Verdict(Outcome.WRONG, 0.0, "")
+    monkeypatch.setattr(Verifiers, "verify", lambda *of: verify(*of) if len(steps) == 3 else [wrong for _ in of[1]])
+    monkeypatch.setattr(module.Explorer, "draw", lambda *of: steps.append(1) or draw(*of))
+    train(train_config(tmp_path, "grpo", {"steps": 4}))
+    said = [line for line in capsys.readouterr().err.splitlines() if "every reward is 0" in line]
+    assert [line.partition(" (")[0] for line in said] == [
+        "step 1: every reward is 0 in this step",
+        "step 2: every reward is 0 in 2 steps in a row",
+        "step 4: every reward is 0 in this step",
+    ]
+
+
 # Numbers and memory -------------------------------------------------------------------------------------------------
 
 

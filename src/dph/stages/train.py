@@ -82,7 +82,7 @@ class Training:
     whole: bool = True
     """Whether weights and optimizer are those of `state`: not so in the midst of a step's updates."""
     judged: list[Judged] = field(default_factory=list)
-    """How the responses of the steps so far were judged, since the start or the resuming."""
+    """How the responses of the last steps were judged, as far back as alarms look."""
 
     @classmethod
     def prepare(cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World) -> "Training":
@@ -177,7 +177,10 @@ class Training:
             drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
         check_judging(drawn, self.world, config.max_unjudged)
         check_databases(self.pinned, drawn, self.world)
-        self.judged.append(judged(drawn, self.world))
+        newest = judged(drawn, self.world)
+        if not newest.all_failed and not newest.all_unrewarded:
+            self.judged.clear()  # no alarm looks further back
+        self.judged.append(newest)
         if (message := alarm(self.judged)) and self.world.leads:
             say(f"step {state.step + 1}: {message}")
         clock.lap("sample")
