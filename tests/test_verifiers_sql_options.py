@@ -234,6 +234,23 @@ def test_flags(db: Path, gold: str, flags: list[str]):
         assert verifiers.flags([problem(db, gold)]) == ({"p": flags} if flags else {})
 
 
+def test_doubtful_golds_are_reported_once_and_kept(db: Path, capsys: pytest.CaptureFixture[str]):
+    from dph.rollouts import usable_problems
+
+    golds = [
+        "SELECT a FROM t",
+        "SELECT a FROM t WHERE 0",
+        "SELECT b FROM t WHERE 0",
+        "SELECT b FROM t LIMIT 1",
+        "SELECT u",
+    ]
+    problems = [problem(db, gold, f"p{number}") for number, gold in enumerate(golds)]
+    with Verifiers({"sql": {"timeout": 30}}) as verifiers:
+        assert usable_problems(verifiers, problems) == problems[:4]
+    said = capsys.readouterr().err
+    assert said.count("problem p4 is left out") == 1 and "judge poorly: empty 2, limit_ties 1 (see" in said
+
+
 def test_ties_in_the_order_are_no_matter_where_order_does_not_count(db: Path):
     with SqlVerifier(comparator="bird") as verifier:
         assert verifier.flags([problem(db, "SELECT a, b FROM t ORDER BY length(b)")]) == {}

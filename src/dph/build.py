@@ -102,6 +102,7 @@ def make_verifiers(config: VerifierConfig, *, bare_sql: bool = False) -> Verifie
     """The verifiers, each with the settings that concern it. bare_sql: responses are SQL and nothing else."""
     common = {"workers": config.workers, "timeout": config.timeout}
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
+    sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
     sql["answer"] = "whole" if bare_sql else "block"
     return Verifiers({"sql": sql, "math": {**common, "policy": config.policy}})
 

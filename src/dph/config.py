@@ -53,6 +53,12 @@ class VerifierConfig:
     """Rule for comparing SQL results: strict, bird, spider, paper or paper_bird."""
     keep_distinct: bool = False
     """Rule spider: leave DISTINCT in both queries."""
+    columns: Literal["fixed", "free"] = "fixed"
+    """Rule strict: columns in the gold's order, or in any."""
+    tolerance: float = 1e-9
+    """Rule strict: relative difference up to which two numbers are equal, if one is not an integer."""
+    unterminated: bool = False
+    """Accept a last SQL block that was never closed, as of a response that was cut off."""
     reward: str = "binary"
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
     policy: str = "math_verify"

@@ -1,6 +1,6 @@
 """Sampling and judging: from problems to groups of rollouts. Every stage that generates uses this one path."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -54,7 +54,10 @@ def encode_problems(
 
 
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
-    """Problems whose gold answer can be judged against; the others are left out and reported once."""
+    """Problems whose gold answer can be judged against; the others are left out and reported once.
+
+    Golds that can be judged against and are doubtful (see Verifiers.flags) are counted in a line, and kept.
+    """
     broken = verifiers.check(problems)
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
@@ -63,6 +66,10 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
         raise UserError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
+    doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
+    if doubtful:
+        said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())
+        say(f"gold results that are kept although they judge poorly: {said} (see docs/verifiers.md)")
     return kept
 
 

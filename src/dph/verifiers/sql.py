@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 from dph.errors import UserError
@@ -12,7 +13,7 @@ from dph.verifiers.sandbox import Reply, Request, WorkerPool, read_reply
 from dph.verifiers.sql_files import DatabaseFiles, Databases, MissingDatabase
 from dph.verifiers.sql_gold import GoldFlag, tie_probes
 from dph.verifiers.sql_rewards import REWARDS, RewardName, calls_with_sql
-from dph.verifiers.sql_rules import Columns, Options, get_rule
+from dph.verifiers.sql_rules import Columns, Options, Rule, get_rule
 
 Answer = Literal["block", "whole"]
 
@@ -81,6 +82,7 @@ class SqlVerifier:
         self._rule = get_rule(comparator)
         self._options = Options(keep_distinct, columns, tolerance)
         self._rule.check(self._options)
+        self._prepared = lru_cache(8192)(partial(_prepared, self._rule, self._options))
         self._reward = REWARDS[reward]
         self._timeout = timeout
         self._gold_timeout = gold_timeout
@@ -153,7 +155,7 @@ class SqlVerifier:
             if not reply.value["rows"]:
                 flags[problem.id] = [GoldFlag.EMPTY]
                 continue
-            gold = self._rule.prepare_gold(str(problem.answer), self._options)
+            gold, _ = self._prepared(str(problem.answer))
             if (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         files = self._files.batch()
@@ -162,7 +164,7 @@ class SqlVerifier:
             same = reply.value.get("same")
             if same == "no":
                 flags[problem.id] = [GoldFlag.LIMIT_TIES]
-            elif same == "bag" and self._rule.orders(str(problem.answer), self._options):
+            elif same == "bag" and self._prepared(str(problem.answer))[1]:
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
@@ -209,16 +211,17 @@ class SqlVerifier:
     def _request(
         self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
     ) -> Request:
+        prepared, ordered = self._prepared(gold)
         payload: dict[str, Any] = {
             "databases": databases,
-            "gold": self._rule.prepare_gold(gold, self._options),
+            "gold": prepared,
             "gold_timeout": self._gold_timeout,
             "timeout": self._timeout,
             "grace": _GRACE,
         }
         if predicted is not None:
             payload["predicted"] = self._rule.prepare_prediction(predicted, self._options)
-            payload["ordered"] = self._rule.orders(gold, self._options)
+            payload["ordered"] = ordered
         if probes:
             payload["probes"] = probes
         return Request(payload, self._timeout + _GRACE)
@@ -230,6 +233,11 @@ class SqlVerifier:
         if not verdict.scored or not calls_with_sql(response):
             return verdict
         return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
+
+
+def _prepared(rule: Rule, options: Options, gold: str) -> tuple[str, bool]:
+    """The gold query as it runs, and whether the order of its rows counts."""
+    return rule.prepare_gold(gold, options), rule.orders(gold, options)
 
 
 register_verifier("sql")(SqlVerifier)
