@@ -99,6 +99,7 @@ class VLLMSampler:
 
     def _params(self, params: SamplingParams, key: int) -> Any:
         from vllm import SamplingParams as Params
+        from vllm.exceptions import VLLMClientError
         from vllm.sampling_params import RequestOutputKind
 
         try:
@@ -113,7 +114,7 @@ class VLLMSampler:
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
-        except ValueError as error:
+        except (VLLMClientError, ValueError) as error:
             raise UserError(f"vLLM refuses the settings under 'rollout': {error}") from error
 
     def _completion(self, output: Any) -> Completion:
