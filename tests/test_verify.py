@@ -245,7 +245,7 @@ def test_golds_that_fail_are_left_out_and_doubtful_ones_flagged(spider: Path, tm
 
 
 def test_a_test_suite_finds_what_one_database_does_not(spider: Path, tmp_path: Path):
-    for name, clubs in (("clubs.sqlite", 3), ("clubs_2.sqlite", 5)):
+    for name, clubs in (("clubs.sqlite", 3), ("clubs_2.sqlite", 5), ("clubs_3.sqlite", 0)):
         make_db(tmp_path / "made" / name.split(".")[0] / name, clubs)
         (tmp_path / "suite/clubs").mkdir(parents=True, exist_ok=True)
         shutil.move(tmp_path / "made" / name.split(".")[0] / name, tmp_path / "suite/clubs" / name)
@@ -254,6 +254,7 @@ def test_a_test_suite_finds_what_one_database_does_not(spider: Path, tmp_path: P
     # "the last club" is number 3 only where there are three
     assert [row["correct"] for row in verdicts(tmp_path / "out")] == [True, False, False, False]
     assert scores(tmp_path / "out")["rules"] == {"sql": "spider@1, on every test-suite database"}
+    assert scores(tmp_path / "out")["gold_flags"] == {}  # results are empty in the third only
 
 
 def test_mathematics_in_responses_and_bare(tmp_path: Path):
