@@ -174,8 +174,8 @@ def summarise(samples: Sequence[Sample], out: Path) -> dict[str, object]:
     for name in ("trainer_memory", "worker_memory", "descriptors", "processes", "threads", "checkpoints", "logs"):
         values = [getattr(sample, name) for sample in settled]
         facts[name] = {
-            "first": statistics.median(values[:tenth]),
-            "last": statistics.median(values[-tenth:]),
+            "first": round(statistics.median(values[:tenth]), 2),
+            "last": round(statistics.median(values[-tenth:]), 2),
             "largest": max(values),
         }
     run = out / "run"
