@@ -212,3 +212,49 @@ def test_supervised_rows(tmp_path, capsys, name):
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
     words = ["sft", "--new.tokenizer", "word", "--steps", "1", "--data", tmp_path / "a.jsonl", "--out", tmp_path / "r"]
     assert expected in complaint(capsys, *words, *more)
+
+
+PREDICTIONS = {
+    "nothing.jsonl": (None, "there is no file"),
+    "nothing.txt": (None, "cannot be read"),
+    "empty.jsonl": ("", "holds no rows"),
+    "empty.txt": ("", "holds no prediction"),
+    "latin.txt": (b"\xff", "cannot be read: 'utf-8' codec can't decode"),
+    "broken.json": ("{", "is not valid JSON"),
+    "keys.json": ('{"a": "1"}', "the key 'a' is no position, and the file does not have all 2 questions"),
+    "columns.jsonl": ('{"id": "a"}', "row 1: no column of response, responses"),
+    "others.jsonl": ('{"id": "z", "response": "1"}', "none of its 1 predictions belongs to a problem"),
+    "few.txt": ("1\n", "has 1 predictions, but there are 2 problems; they are paired by order"),
+    "many.txt": ("1\n2\n3\n", "has 3 predictions, but there are 2 problems"),
+}
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_files_of_predictions(tmp_path, capsys, name):
+    content, expected = PREDICTIONS[name]
+    (tmp_path / "problems.jsonl").write_text(rows({"id": "a"}, {"id": "b"}))
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    words = ["verify", "--task", "records", "--data", tmp_path / "problems.jsonl", "--predictions", tmp_path / name]
+    assert expected in complaint(capsys, *words)
+
+
+VERIFY = {
+    "no predictions": ([], "no file of predictions was named; add --predictions FILE"),
+    "no problems": (
+        ["--predictions", "p.sql"],
+        "no problems were named; add --task NAME --data FOLDER",
+    ),
+    "no task": (["--predictions", "p.sql", "--task", "spyder"], "no task is named 'spyder'; known are: "),
+    "no database": (["--predictions", "p.sql", "--gold", "gold.sql", "--databases", "no"], "query 1: no database"),
+    "no gold": (["--predictions", "p.sql", "--gold", "no.sql", "--databases", "no"], "no.sql"),
+}
+
+
+@pytest.mark.parametrize("name", VERIFY)
+def test_words_of_verify(tmp_path, monkeypatch, capsys, name):
+    words, expected = VERIFY[name]
+    monkeypatch.chdir(tmp_path)
+    for file in ("p.sql", "gold.sql"):
+        (tmp_path / file).write_text("SELECT 1\n")
+    assert expected in complaint(capsys, "verify", *words)

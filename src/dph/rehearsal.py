@@ -88,19 +88,40 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     no presample run writes."""
     try:
         table = pq.read_table(path)
+        kinds = {field.name: field.type for field in table.schema}
+        known = [name for name in [*_SCHEMA.names, *_TOP_SCHEMA.names] if name in kinds]
+        rows = table.select(known).to_pylist()
     except FileNotFoundError as error:
         raise UserError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise UserError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
-    missing = [name for name in _SCHEMA.names if name not in table.column_names]
+    missing = [name for name in _SCHEMA.names if name not in kinds]
     if missing:
         raise UserError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
-    known = [name for name in [*_SCHEMA.names, *_TOP_SCHEMA.names] if name in table.column_names]
-    stored = [Rehearsal(**row) for row in table.select(known).to_pylist()]
+    other = [
+        field.name for field in [*_SCHEMA, *_TOP_SCHEMA] if not _fits(kinds.get(field.name, field.type), field.type)
+    ]
+    if other:
+        raise UserError(
+            f"the rehearsal set {path} has a column {other[0]!r} of {kinds[other[0]]}; run `dph presample` again"
+        )
+    stored = [Rehearsal(**row) for row in rows]
     for number, row in enumerate(stored, 1):
         if not _is_whole(row):
             raise UserError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
     return stored
+
+
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column's type is the one that is written, or another width of it."""
+    if pa.types.is_list(wanted):
+        return pa.types.is_list(kind) and _fits(kind.value_type, wanted.value_type)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        lambda it: pa.types.is_string(it) or pa.types.is_large_string(it),
+    )
+    return any(test(kind) and test(wanted) for test in tests)
 
 
 def _is_whole(row: Rehearsal) -> bool:

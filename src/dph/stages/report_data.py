@@ -120,9 +120,9 @@ def _read_split(split: Mapping[str, Any]) -> Split:
         samples=int(split["samples"]),
         metrics={name: _value(value) for name, value in split["metrics"].items() if value is not None},
         pass_curve={
-            int(k): _value(value) for k, value in sorted(split["pass_curve"].items(), key=lambda kv: int(kv[0]))
+            _from_one(k): _value(value) for k, value in sorted(split["pass_curve"].items(), key=lambda kv: int(kv[0]))
         },
-        style_shares={str(style): float(share) for style, share in split.get("style_shares", {}).items()},
+        style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
         by_kind={
             str(kind): {name: _value(value) for name, value in row.items() if value is not None}
             for kind, row in split.get("by_kind", {}).items()
@@ -131,9 +131,20 @@ def _read_split(split: Mapping[str, Any]) -> Split:
 
 
 def _value(value: Any) -> Value:
-    if isinstance(value, Mapping):
-        return Value(float(value["mean"]), float(value["low"]), float(value["high"]))
-    return Value(float(value))
+    parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value]
+    return Value(*(part if math.isnan(part) else _finite(part) for part in map(float, parts)))
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no share and no metric")
+    return value
+
+
+def _from_one(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(f"there is no pass@{text}")
+    return int(text)
 
 
 def _read_parquet(
@@ -141,11 +152,26 @@ def _read_parquet(
 ) -> list[dict[str, Any]]:
     try:
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
-        return pq.read_table(file, columns=names, filters=filters).to_pylist()
+        rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
     except FileNotFoundError as error:
         raise UserError(f"{file} is missing; run `dph eval` again") from error
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} is damaged ({error}); run `dph eval` again") from error
+    for number, row in enumerate(rows, 1):
+        for name, kinds in _KINDS.items():
+            if name in row and not isinstance(row[name], kinds):
+                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); run `dph eval` again")
+    return rows
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
+    **dict.fromkeys(("kind", "style"), (str, type(None))),
+    **dict.fromkeys(("samples", "correct", "sample"), (int,)),
+    **dict.fromkeys(("styles", "styles_correct"), (int, float, type(None))),
+    "greedy": (bool, type(None)),
+}
+"""What each column of an evaluation's tables may hold."""
 
 
 def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
