@@ -12,6 +12,7 @@ from pathlib import Path
 
 import parity  # noqa: F401  (registers the verifier)
 import torch
+from safetensors.torch import load_file
 
 from dph.config import (
     ModelConfig,
@@ -24,6 +25,7 @@ from dph.config import (
     TrainConfig,
 )
 from dph.integrations.verl.data import convert
+from dph.integrations.verl.launch import preset_launch
 from dph.models.scratch import new_policy
 from dph.rehearsal import RehearsalSet, read_rehearsal
 from dph.stages.presample import presample
@@ -48,6 +50,8 @@ def environment() -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_prestart_worker_first_driver": "0",  # one process for each of the CPUs that Ray is told of
+        "RAY_enable_worker_prestart": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "HYDRA_FULL_ERROR": "1",
     }
@@ -60,10 +64,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def stored_tokens(run: Path, rows: int) -> int:
-    """Tokens of the first stored responses in the order of training."""
+def stored_tokens(run: Path, start: int, rows: int) -> int:
+    """Tokens of stored responses from a place in the order of training."""
     order = RehearsalSet(read_rehearsal(run / "rehearsal.parquet"), seed=0)
-    return sum(len(row.response_ids) for row in order.take(0, rows))
+    return sum(len(row.response_ids) for row in order.take(start, rows))
 
 
 def make_model(path: Path, seed: int = 0) -> Path:
@@ -107,14 +111,32 @@ def make_launch(folder: Path) -> tuple[Path, Path, Path]:
     return model, run, folder / "data"
 
 
-def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object]:
-    """A launch at the smallest scale: two ranks, 4 prompts × 4 responses, two mini-batches, 6 stored responses."""
+def write_launch(model: Path, presampled: Path, folder: Path) -> Path:
+    """`dph verl` at the smallest scale: two ranks, 4 prompts × 4 responses, one step."""
+    sizes = {"max_tokens": MAX_TOKENS, "max_prompt_tokens": 32, "n": 4}
+    settings = {
+        "steps": 1,
+        "checkpoint_every": 1,
+        "max_unjudged": 0.5,
+        "model": {"path": str(model)},
+        "task": {"name": "records", "options": {"path": str(model.parent / "train.jsonl")}},
+        "rollout": {**sizes, "prompts": 4},
+        "validation": sizes,
+        "dynamic_sampling": {"enabled": True},
+        "optim": {"lr": 1e-2, "tokens_per_microbatch": 100},
+        "monitor": {"split": "train", "limit": 4, "n": 4},
+        "rehearsal": {"path": str(presampled), "rows": 6},
+        "cluster": {"gpus": 2},
+        "plugins": [str(HERE / "parity.py")],
+    }
+    return preset_launch(["dph_js"], folder, settings).path
+
+
+def on_cpu() -> dict[str, object]:
+    """What the CPU registrations ask of verl's configuration."""
     a = "actor_rollout_ref"
     return {
         "trainer.device": "cpu",
-        "trainer.n_gpus_per_node": 2,
-        "trainer.nnodes": 1,
-        f"{a}.model.path": model,
         f"{a}.model.use_remove_padding": "false",
         f"{a}.model.enable_gradient_checkpointing": "false",
         f"+{a}.model.override_config.attn_implementation": "eager",
@@ -125,23 +147,37 @@ def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object
         f"{a}.ref.fsdp_config.use_torch_compile": "false",
         f"+{a}.ref.fsdp_config.mixed_precision.param_dtype": "fp32",
         f"+{a}.ref.fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"{a}.rollout.name": "hf_cpu",
+        f"{a}.rollout.agent.num_workers": 1,
+        "data.dataloader_num_workers": 0,
+        "reward.num_workers": 1,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+        "ray_kwargs.ray_init.num_cpus": 24,
+        "+ray_kwargs.ray_init.num_gpus": 2,
+        "+ray_kwargs.ray_init.include_dashboard": "false",
+        "+ray_kwargs.ray_init.object_store_memory": 300_000_000,
+    }
+
+
+def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object]:
+    """A run at the smallest scale: two ranks, 4 prompts × 4 responses, two mini-batches, 6 stored responses."""
+    a = "actor_rollout_ref"
+    return on_cpu() | {
+        "trainer.n_gpus_per_node": 2,
+        "trainer.nnodes": 1,
+        f"{a}.model.path": model,
         f"{a}.actor.optim.lr": 1e-2,
         f"{a}.actor.ppo_mini_batch_size": 2,
         f"{a}.actor.ppo_max_token_len_per_gpu": 100,
-        f"{a}.rollout.name": "hf_cpu",
         f"{a}.rollout.n": 4,
         f"{a}.rollout.tensor_model_parallel_size": 1,
-        f"{a}.rollout.agent.num_workers": 1,
         "data.train_files": data / "train.parquet",
         "data.val_files": data / "val.parquet",
         "data.train_batch_size": 4,
         "data.max_prompt_length": 32,
         "data.max_response_length": MAX_TOKENS,
-        "data.dataloader_num_workers": 0,
         "data.seed": 1,
-        "reward.num_workers": 1,
         "+reward.custom_reward_function.reward_kwargs.plugins": f"[{HERE / 'parity.py'}]",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
         "trainer.logger": "[console,file]",
         "trainer.val_before_train": "false",
         "trainer.total_training_steps": 2,
@@ -155,23 +191,25 @@ def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object
         "dph.rows": 6,
         "dph.reduction": "per_set",
         "dph.max_unjudged": 0.5,
-        "ray_kwargs.ray_init.num_cpus": 24,
-        "+ray_kwargs.ray_init.num_gpus": 2,
-        "+ray_kwargs.ray_init.include_dashboard": "false",
-        "+ray_kwargs.ray_init.object_store_memory": 300_000_000,
     }
 
 
-def train(settings: dict[str, object], folder: Path, timeout: float = 540) -> subprocess.CompletedProcess[str]:
+def train(settings: dict[str, object], folder: Path, timeout: float = 1500) -> subprocess.CompletedProcess[str]:
     """Run `python -m dph.integrations.verl` and wait for it; its output is also in folder/output.txt."""
+    command = ["nice", sys.executable, "-m", "dph.integrations.verl", f"hydra.run.dir={folder}"]
+    return run(command, settings, folder, timeout)
+
+
+def run(
+    command: list[str], settings: dict[str, object], folder: Path, timeout: float = 1500
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of verl's with settings of its configuration, and a folder of Ray's own."""
     temporary = tempfile.mkdtemp(prefix="r", dir="/tmp")  # Ray's sockets need a short path
     words = [f"{name}={value}" for name, value in settings.items()]
-    words += [f"+ray_kwargs.ray_init._temp_dir={temporary}", f"hydra.run.dir={folder}"]
-    metrics = folder / "metrics.jsonl"
     try:
         done = subprocess.run(
-            ["nice", sys.executable, "-m", "dph.integrations.verl", *words],
-            env={**environment(), "VERL_FILE_LOGGER_PATH": str(metrics)},
+            [*command, *words, f"+ray_kwargs.ray_init._temp_dir={temporary}"],
+            env={**environment(), "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), "PYTHON": sys.executable},
             cwd=folder,
             timeout=timeout,
             text=True,
@@ -197,3 +235,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return {
         name: torch.cat([getattr(shard[name], "_local_tensor", shard[name]) for shard in shards]) for name in shards[0]
     }
+
+
+def saved(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights of a model directory."""
+    return load_file(folder / "model.safetensors")
