@@ -369,3 +369,20 @@ def test_sets_that_do_not_fit(tmp_path):
     assert plain._compute_loss(plain.model, inputs).item() == pytest.approx(
         super(DPHTrainer, plain)._compute_loss(plain.model, inputs).item()
     )
+
+
+# Benchmark ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_against_trl_runs(tmp_path):
+    """At the smallest size: both take the step with the same number of tokens (the workers assert it)."""
+    script, out = Path(__file__).parents[1] / "benchmarks" / "step.py", tmp_path / "step.json"
+    options = ["--sizes", "8+3", "--pairs", "1", "--threads", "1", "--clock", "cpu", "--out", str(out)]
+    subprocess.run([sys.executable, str(script), *options], check=True, capture_output=True, timeout=580)
+    (found,) = json.loads(out.read_text())
+    for steps in found["steps"].values():
+        (step,) = steps
+        parts = [step[name] for name in ("generation", "logprob passes", "forward", "backward", "rest")]
+        assert step["total"] == pytest.approx(sum(parts)) and step["logprob passes"] == 0
+        assert all(step[name] > 0 for name in ("generation", "forward", "backward", "rest"))
