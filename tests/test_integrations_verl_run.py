@@ -150,7 +150,7 @@ def test_a_launch_runs_as_written(launch: tuple[Path, Path, Path], tmp_path: Pat
     )
     assert done.returncode == 0, done.stderr[-3000:]
     scores = json.loads((folder / "eval" / "step-1" / "scores.json").read_text())
-    assert scores["label"] == "dph_js" and scores["splits"]["train"]["problems"] == 4
+    assert scores["label"] == "dph_js" and scores["splits"]["train"]["problems"] == 48
     merged, trained = (
         harness.saved(folder / "models" / "step-1"),
         harness.weights(folder / "checkpoints" / "global_step_1" / "actor"),
