@@ -18,7 +18,7 @@ import workload
 from flops import matmul_rate
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from workload import WIDTHS, Size, Update, alternated, update_flops
+from workload import WIDTHS, Size, Update, update_flops
 
 DESCRIPTION = "What an update costs by the number of rollouts, lengths, and the size of the model."
 BASE = Size(prompts=1, n=16, prompt=256, response=64, stored=0)
@@ -40,10 +40,12 @@ def measure(size: Size, options: argparse.Namespace, clock: Callable[[], float])
     """Seconds of both ways and of the limit, and the median of their ratios."""
     updates = [Update("GRPO", size, shared=shared, budget=options.budget) for shared in (True, False)]
     limits, seconds = [], []
+    for update in updates:
+        update()  # warms up
     for _ in range(options.rounds):
         rate = matmul_rate(workload.settings(size), options.budget, clock, repeats=3)
         limits.append(update_flops("GRPO", size) / rate)
-        seconds += alternated(updates, 1, clock)
+        seconds.append([update.timed(clock) for update in updates])
     return {
         "shared": statistics.median(line[0] for line in seconds),
         "repeated": statistics.median(line[1] for line in seconds),

@@ -157,7 +157,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=description)
     found.add_argument("--threads", type=int, default=2, help="threads of torch")
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
-    found.add_argument("--rounds", type=int, default=5, help="rounds in which all cases take turns")
+    found.add_argument("--rounds", type=int, default=3, help="rounds in which all cases take turns")
     found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
     found.add_argument("--smoke", action="store_true", help="smallest sizes, to see that everything works")
     found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
