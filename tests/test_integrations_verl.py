@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.errors import UserError
+from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.reward import Judge, compute_score, read_problem, score, stored_problem
@@ -230,3 +231,21 @@ def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
 def test_a_row_does_not_repeat_the_prompt() -> None:
     row = verl_row(PROBLEM, 0, "toy", "train")
     assert PROBLEM.prompt not in row["extra_info"]["problem"]
+
+
+# Messages -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_another_process_found_is_said_without_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    class RayCopy(UserError):
+        """As Ray raises it in the driver: of the error's class, with the traceback as its text."""
+
+        cause = UserError("the rehearsal set is empty")
+
+    def task() -> None:
+        raise RayCopy("Traceback (most recent call last): …")
+
+    with pytest.raises(SystemExit) as end:
+        one_sentence(task)()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "dph: the rehearsal set is empty\n"

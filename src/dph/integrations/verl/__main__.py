@@ -2,6 +2,7 @@
 """`python -m dph.integrations.verl [overrides]`: verl's training with DPH-RL's defaults (dph_trainer.yaml)."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from dph.errors import UserError
@@ -41,16 +42,31 @@ def run(config: Any) -> None:
     run_ppo(config, task_runner_class=TaskRunnerV1)
 
 
-def main() -> None:
-    """Entry point; what a user can mend ends with one sentence and status 2."""
-    try:
-        check_registered()
-        import hydra
+def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
+    """What a user can mend ends with one sentence and status 2, also where another process of Ray's found it."""
 
-        hydra.main(config_path="pkg://dph.integrations.verl", config_name="dph_trainer", version_base=None)(run)()
-    except UserError as error:
-        print(f"dph: {error}", file=sys.stderr)
-        sys.exit(2)
+    def run_task(*arguments: Any) -> None:
+        try:
+            task(*arguments)
+        except UserError as error:  # Ray's copy of it holds the traceback, and the error itself as its cause
+            print(f"dph: {getattr(error, 'cause', error)}", file=sys.stderr)
+            sys.exit(2)
+
+    return run_task
+
+
+def train() -> None:
+    """Train with the configuration that the command line names."""
+    check_registered()
+    import hydra
+
+    # Hydra would report an error of the task itself, so the sentence is said inside
+    start = hydra.main(config_path="pkg://dph.integrations.verl", config_name="dph_trainer", version_base=None)
+    start(one_sentence(run))()
+
+
+main = one_sentence(train)
+"""Entry point."""
 
 
 if __name__ == "__main__":
