@@ -27,11 +27,12 @@ from dph.config import (
 from dph.errors import UserError
 from dph.models.batch import Row
 from dph.models.policy import Policy
+from dph.models.scratch import new_policy
 from dph.rehearsal import read_rehearsal, reference_logprobs
 from dph.samplers.hf import HFSampler
 from dph.samplers.vllm import VLLMSampler, start_engine
 from dph.types import SamplingParams
-from helpers import tiny_policy
+from helpers import TEXTS, randomise, tiny_policy
 
 HERE = importlib.util.find_spec("vllm") is not None
 real = [
@@ -81,13 +82,23 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def policy(base: Path) -> Policy:
-    return Policy.load(ModelConfig(path=str(base)))
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
+    """A model whose next-token distributions are far from uniform and from certain."""
+    policy = new_policy(SIZES, TEXTS, 0)
+    randomise(policy.model, 0)
+    path = tmp_path_factory.mktemp("random")
+    policy.save(path)
+    return ModelConfig(path=str(path))
 
 
 @pytest.fixture(scope="module")
-def sampler(base: Path, policy: Policy) -> Iterator[VLLMSampler]:
-    made = VLLMSampler(policy, VLLM, ModelConfig(path=str(base)), 40)
+def policy(random_model: ModelConfig) -> Policy:
+    return Policy.load(random_model)
+
+
+@pytest.fixture(scope="module")
+def sampler(random_model: ModelConfig, policy: Policy) -> Iterator[VLLMSampler]:
+    made = VLLMSampler(policy, VLLM, random_model, 40)
     yield made
     made.close()
 
@@ -114,7 +125,7 @@ class TestReal:
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
     ) -> None:
         found = set()
-        for group in sampler.sample(prompts, replace(PLAIN, n=16, temperature=3.0), KEYS):
+        for group in sampler.sample(prompts, replace(PLAIN, n=16, temperature=2.0), KEYS):
             for completion in group:
                 ended = completion.token_ids[-1] in policy.eos_ids
                 assert not policy.eos_ids & set(completion.token_ids[:-1])
@@ -126,7 +137,7 @@ class TestReal:
     def test_a_key_gives_the_same_responses_again_and_another_key_others(
         self, sampler: VLLMSampler, prompts: list[list[int]]
     ) -> None:
-        hot = replace(PLAIN, n=8, temperature=3.0)
+        hot = replace(PLAIN, n=8, temperature=2.0)
 
         def draw(keys: list[int]) -> list[list[tuple[int, ...]]]:
             return [[tuple(c.token_ids) for c in group] for group in sampler.sample(prompts, hot, keys)]
@@ -177,7 +188,14 @@ class TestReal:
         with pytest.raises(UserError, match="vLLM could not start with"):
             start_engine(ModelConfig(path=str(tmp_path)), VLLM, 32)
 
-    def test_presample_and_eval(self, base: Path, policy: Policy, sampler: VLLMSampler, tmp_path: Path) -> None:
+    def test_a_temperature_that_vllm_does_not_know_is_a_sentence(
+        self, sampler: VLLMSampler, prompts: list[list[int]]
+    ) -> None:
+        with pytest.raises(UserError, match=r"vLLM refuses .* temperature"):
+            sampler.sample(prompts, replace(PLAIN, temperature=3.0), KEYS)
+        assert len(sampler.sample(prompts, PLAIN, KEYS)) == 3  # and nothing of it is left over
+
+    def test_presample_and_eval(self, base: Path, sampler: VLLMSampler, tmp_path: Path) -> None:
         """A whole partition: easy prompts are near-perfect, stored log-probabilities the policy's; then its scores."""
         from dph.stages.evaluate import evaluate
         from dph.stages.presample import presample
@@ -192,6 +210,7 @@ class TestReal:
         stored = read_rehearsal(run / "rehearsal.parquet")
         assert {row.problem_id for row in stored} >= easy
         rows = [Row(row.prompt_ids, row.response_ids, ()) for row in stored]
+        policy = Policy.load(common["model"])
         for row, values in zip(stored, reference_logprobs(policy, rows, 1.0, 4096), strict=True):
             assert list(row.ref_logprobs) == pytest.approx(values, abs=1e-5)
         common["task"] = TaskConfig("toy", "dev")
