@@ -145,6 +145,8 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
         (ReproduceConfig(scale="huge"), "no scale is named 'huge'; known are:"),
         (ReproduceConfig(smoke=True), "a smoke run needs a directory of its own"),
         (ReproduceConfig(methods=("nothing",)), "has no method 'nothing'"),
+        (ReproduceConfig(scale="small"), "the scale 'small' reads a data set; name its folder with --data, not ''"),
+        (ReproduceConfig(scale="small", data="nowhere"), "with --data, not 'nowhere'"),
     ],
 )
 def test_bad_choices_are_one_sentence(config: ReproduceConfig, message: str) -> None:

@@ -59,6 +59,8 @@ def choose(grid: Grid, config: ReproduceConfig) -> Choice:
     """The arms and seeds that a configuration names. Raises UserError for unknown ones."""
     if config.smoke and not config.out:
         raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
+    if grid.needs_data and not (config.data and Path(config.data).is_dir()):
+        raise UserError(f"the scale {grid.name!r} reads a data set; name its folder with --data, not {config.data!r}")
     arms = grid.chosen(config.methods)
     seeds = {arm.name: tuple(config.seeds) or grid.seeds_of(arm) for arm in arms}
     return Choice(grid, seeds, config.data, config.smoke)

@@ -78,6 +78,8 @@ class Grid:
     name: str
     world: str
     """Preset of task and sizes, for every stage."""
+    needs_data: bool
+    """Whether that task reads a data set."""
     seeds: tuple[int, ...]
     """Training seeds of the core arms."""
     fewer_seeds: tuple[int, ...]
@@ -155,6 +157,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     grid = Grid(
         name,
         world,
+        tree.get("needs_data", False),
         tuple(tree["seeds"]),
         tuple(tree["fewer_seeds"]),
         bases,
