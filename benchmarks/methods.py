@@ -61,7 +61,10 @@ def table(
     updates = [Update(method, size, shared=shared, budget=options.budget) for method, shared in cases]
     rate = matmul_rate(workload.settings(size), options.budget, clock)
     seconds = alternated(updates, options.rounds, clock)
-    memory = peaks(cases, size, options.budget, options.threads)
+    if options.smoke:  # all in this process, where the peak is that of all cases so far
+        memory = [_peak(method, size, shared, options.budget, options.threads) for method, shared in cases]
+    else:
+        memory = peaks(cases, size, options.budget, options.threads)
     print(f"\n{size.prompts} prompts of {size.prompt} tokens, {size.n} responses of {size.response} each; "
           f"{size.stored} rehearsal rows; {updates[0].parameters / 1e6:.1f}M parameters; "
           f"own matrix products run at {rate / 1e9:.0f} GFLOP/s\n")  # fmt: skip
