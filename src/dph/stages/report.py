@@ -45,17 +45,31 @@ class Extra:
     figures: Sequence[tuple[bytes, str]] = ()
 
 
-def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str, extra: Extra | None = None) -> Path:
-    """Write a report of run directories into `out` and print its table; returns the HTML page.
+def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
+    """Write a report of run directories; see `write_report`.
+
+    Raises UserError for a directory that is missing, damaged or no run of `dph eval` or `dph train` besides.
+    """
+    return write_report(*read_runs(list(dict.fromkeys(runs))), out, base=base, title=title)
+
+
+def write_report(
+    evals: Sequence[EvalRun],
+    trains: Sequence[TrainRun],
+    out: Path,
+    *,
+    base: str | None,
+    title: str,
+    extra: Extra | None = None,
+) -> Path:
+    """Write a report of runs into `out` and print its table; returns the HTML page.
 
     Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png.
     Evaluations with one label are taken as seeds of one method. `base` is the label of the reference policy's
     evaluation; where no run has it, keep and exploration rates are left out and the report says so.
 
-    Raises UserError for a directory that is missing, damaged or no run of `dph eval` or `dph train`, for evaluations on
-    different problems, and when `out` cannot be written.
+    Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
-    evals, trains = read_runs(list(dict.fromkeys(runs)))
     labels = by_label(evals)
     main, others = _splits(labels)
     summaries = {label: summarise_label(group, main) for label, group in labels.items()}

@@ -1,7 +1,6 @@
 """`dph reproduce`: the paper's experiments as one resumable command, with its tables and figures."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from dph import plots
@@ -10,7 +9,7 @@ from dph.errors import UserError
 from dph.jobs import run_jobs
 from dph.progress import say
 from dph.runs import write_atomically
-from dph.stages.report import Extra, report
+from dph.stages.report import Extra, write_report
 from dph.stages.report_tables import Table, to_markdown
 from dph.stages.reproduce_figures import figures
 from dph.stages.reproduce_grid import Grid, read_grid
@@ -75,25 +74,20 @@ def write_results(choice: Choice, layout: Layout) -> Path:
     found, images = tables(results), []
     parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]
     for name, (figure, description) in figures(results).items():
-        images.append((plots.to_png(figure, dpi=110), description))
-        (out / "figures" / f"{name}.png").write_bytes(plots.to_png(figure))
+        image = plots.to_png(figure)
+        images.append((image, description))
+        (out / "figures" / f"{name}.png").write_bytes(image)
         figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
-    base = next((base for base in choice.bases() if base.name in results.bases), None)
+    base = results.first_base
     if base is None:
         return out / "tables.md"
+    methods = results.of_base(base.name)
+    evals = [results.bases[base.name], *(run for runs in methods.values() for run in runs)]
+    trains = [run for name in methods for run in results.trained[name]]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
-    return report(_shown(results, base.name), out, base=base.label, title=title, extra=Extra(found, images))
-
-
-def _shown(results: Results, base: str) -> Sequence[Path]:
-    """Run directories for the page: the first base model's evaluation, and evaluations and trainings of its methods."""
-    chosen = [results.bases[base].path]
-    for name in results.of_base(base):
-        chosen += [run.path for run in results.arms[name]]
-        chosen += [run.path for run in results.trained[name]]
-    return chosen
+    return write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images))
 
 
 def tables(results: Results) -> list[Table]:
@@ -102,8 +96,9 @@ def tables(results: Results) -> list[Table]:
     titles = ("Greedy and pass@k (Table 1)", "A second, stronger base model (Table 2)")
     bases = results.choice.bases()
     for base, title in zip(bases, titles, strict=False):
-        found.append(accuracy_table(results, base, title))
-    if bases:
+        if base.name in results.bases:
+            found.append(accuracy_table(results, base, title))
+    if bases and bases[0].name in results.bases:
         found.append(comparison_table(results, bases[0]))
         found.append(forgetting_table(results, bases[0]))
         found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]

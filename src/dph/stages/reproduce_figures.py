@@ -27,7 +27,7 @@ _LARGEST_K = 32
 
 def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     """All figures that the finished runs allow, by file name, each with a description."""
-    base = next((base for base in results.choice.bases() if base.name in results.bases), None)
+    base = results.first_base
     if base is None or not results.split(IN_DOMAIN) or not results.of_base(base.name):
         return {}
     found = {

@@ -11,7 +11,7 @@ from dph.bootstrap import cluster_bootstrap, cluster_difference
 from dph.passk import mean_at_k, pass_at_k
 from dph.runs import read_metrics
 from dph.stages.report_data import EvalRun, TrainRun, Value, aligned_rows, column, read_eval
-from dph.stages.reproduce_grid import Arm
+from dph.stages.reproduce_grid import Arm, Base
 from dph.stages.reproduce_plan import Choice, Layout
 
 IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
@@ -40,6 +40,11 @@ class Results:
         """The name of a domain's split in this grid's world; "" where it was not evaluated."""
         name = _SPLITS.get(self.choice.grid.world, {}).get(domain, "")
         return name if all(name in run.splits for run in self.bases.values()) else ""
+
+    @property
+    def first_base(self) -> Base | None:
+        """The first base model that was evaluated: figures and page are about it and what was trained from it."""
+        return next((base for base in self.choice.bases() if base.name in self.bases), None)
 
     def arm(self, name: str) -> Arm:
         return self.choice.grid.arms[name]

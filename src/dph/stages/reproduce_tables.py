@@ -1,4 +1,7 @@
-"""The paper's tables from the runs of a grid: Tables 1–4 and 8, comparisons with intervals, budgets and settings."""
+"""The paper's tables from the runs of a grid: Tables 1–4 and 8, comparisons with intervals, budgets and settings.
+
+Tables about a base model take one that was evaluated; they are None where the split that they need was not.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,24 +24,28 @@ from dph.stages.reproduce_results import (
 )
 
 
-def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table | None:
+def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table:
     """Tables 1 and 2: greedy and pass@k, in-domain and cross-domain, of a base model and what was trained from it."""
-    if base.name not in results.bases:
-        return None
     domains = [(domain, results.split(domain)) for domain in (IN_DOMAIN, CROSS_DOMAIN) if results.split(domain)]
-    rows = [[Cell(base.label), *_accuracies([results.bases[base.name]], domains, ks)]]
-    for name, runs in results.of_base(base.name).items():
-        rows.append([Cell(_seeded(results, name)), *_accuracies(runs, domains, ks)])
-    columns = ["", *(f"{domain}: {metric}" for domain, _ in domains for metric in _metrics(ks))]
-    return Table(title, columns, rows, _sizes(results, domains))
+    metrics = ["greedy", *(f"pass@{k}" for k in ks)]
+    columns = [(f"{domain}: {metric}", split, metric) for domain, split in domains for metric in metrics]
+    return _metric_table(results, base, title, columns, _sizes(results, domains))
 
 
-def _metrics(ks: Sequence[int]) -> list[str]:
-    return ["greedy", *(f"pass@{k}" for k in ks)]
+def _metric_table(
+    results: Results, base: Base, title: str, columns: Sequence[tuple[str, str, str]], note: str
+) -> Table:
+    """A row for the base model and each method; columns are (title, split, metric)."""
+    rows = [
+        [Cell(label), *(cell(metric, mean_value(runs, split, metric)) for _, split, metric in columns)]
+        for label, runs in [(base.label, [results.bases[base.name]]), *_trained(results, base)]
+    ]
+    return Table(title, ["", *(column for column, _, _ in columns)], rows, note)
 
 
-def _accuracies(runs: Sequence[EvalRun], domains: Sequence[tuple[str, str]], ks: Sequence[int]) -> list[Cell]:
-    return [cell(metric, mean_value(runs, split, metric)) for _, split in domains for metric in _metrics(ks)]
+def _trained(results: Results, base: Base) -> list[tuple[str, Sequence[EvalRun]]]:
+    """Label with the number of seeds, and evaluations, of every method trained from a base model."""
+    return [(_seeded(results, name), runs) for name, runs in results.of_base(base.name).items()]
 
 
 def _seeded(results: Results, name: str) -> str:
@@ -59,35 +66,29 @@ def _sizes(results: Results, domains: Sequence[tuple[str, str]]) -> str:
 def forgetting_table(results: Results, base: Base) -> Table | None:
     """Table 3: the task that training did not touch."""
     split = results.split(OUT_OF_DOMAIN)
-    if not split or base.name not in results.bases:
+    if not split:
         return None
-    metrics = ("greedy", "mean", "pass@8")
-    rows = [[Cell(base.label), *(cell(m, mean_value([results.bases[base.name]], split, m)) for m in metrics)]]
-    for name, runs in results.of_base(base.name).items():
-        rows.append([Cell(_seeded(results, name)), *(cell(m, mean_value(runs, split, m)) for m in metrics)])
+    columns = [("greedy", split, "greedy"), ("mean@n", split, "mean"), ("pass@8", split, "pass@8")]
     note = f"Split {split!r}: {results.bases[base.name].splits[split].problems} problems."
-    return Table("Out-of-domain after training (Table 3)", ["", "greedy", "mean@n", "pass@8"], rows, note)
+    return _metric_table(results, base, "Out-of-domain after training (Table 3)", columns, note)
 
 
 def sampling_table(results: Results, base: Base, domain: str) -> Table | None:
     """Tables 4 and 8: mean@n and the whole pass@k curve of one domain."""
     split = results.split(domain)
-    if not split or base.name not in results.bases:
+    if not split:
         return None
-    run = results.bases[base.name]
-    ks = [k for k in sorted(run.splits[split].pass_curve) if 2 * k <= run.splits[split].samples]
-    metrics = ["mean", *(f"pass@{k}" for k in ks if k > 1)]
-    rows = [[Cell(base.label), *(cell(m, mean_value([run], split, m)) for m in metrics)]]
-    for name, runs in results.of_base(base.name).items():
-        rows.append([Cell(_seeded(results, name)), *(cell(m, mean_value(runs, split, m)) for m in metrics)])
-    columns = ["", "mean@n", *metrics[1:]]
-    return Table(f"mean@n and pass@k, {domain} (Tables 4 and 8)", columns, rows, "k up to half of the samples.")
+    found = results.bases[base.name].splits[split]
+    curve = [f"pass@{k}" for k in sorted(found.pass_curve) if k > 1 and 2 * k <= found.samples]
+    columns = [("mean@n", split, "mean"), *((metric, split, metric) for metric in curve)]
+    title = f"mean@n and pass@k, {domain} (Tables 4 and 8)"
+    return _metric_table(results, base, title, columns, "k up to half of the samples.")
 
 
 def comparison_table(results: Results, base: Base, against: Sequence[str] = ("grpo", "exp_only")) -> Table | None:
     """Differences in percentage points to the base model and to other arms, in-domain, paired by problem."""
     split = results.split(IN_DOMAIN)
-    if not split or base.name not in results.bases:
+    if not split:
         return None
     run = results.bases[base.name]
     known = results.of_base(base.name)
@@ -130,15 +131,14 @@ def _signed(metric: str, value: Value) -> Cell:
 def diversity_table(results: Results, base: Base) -> Table | None:
     """Fig. 2 and Fig. 4 in numbers: styles, keep and exploration rates, with the noise floor."""
     split = results.split(IN_DOMAIN)
-    if not split or base.name not in results.bases:
+    if not split:
         return None
     run = results.bases[base.name]
     rows = []
     floor = {base.label: [run]} | (
         {base.label + AGAIN: [results.again[base.name]]} if base.name in results.again else {}
     )
-    trained = {_seeded(results, name): runs for name, runs in results.of_base(base.name).items()}
-    for label, runs in (floor | trained).items():
+    for label, runs in [*floor.items(), *_trained(results, base)]:
         rates = retention(runs, run, split)
         styles = (cell(m, mean_value(runs, split, m)) for m in ("styles", "styles_correct"))
         rows.append([Cell(label), *styles, *(cell(m, rates.get(m)) for m in (f"keep@{KEEP_K}", f"explore@{KEEP_K}"))])
@@ -154,19 +154,12 @@ def diversity_table(results: Results, base: Base) -> Table | None:
 def variety_table(results: Results, base: Base) -> Table | None:
     """Distinct queries, plans and answers, overlap, area under pass@k and entropy, of all samples and correct ones."""
     split = results.split(IN_DOMAIN)
-    if not split or base.name not in results.bases:
+    if not split:
         return None
-    run = results.bases[base.name]
-    names = [name for name in DIVERSITY if name in run.splits[split].metrics]
-    if not names:
-        return None
-    trained = {_seeded(results, name): runs for name, runs in results.of_base(base.name).items()}
-    rows = [
-        [Cell(label), *(cell(name, mean_value(runs, split, name)) for name in names)]
-        for label, runs in ({base.label: [run]} | trained).items()
-    ]
-    columns = ["", *(DIVERSITY[name] for name in names)]
-    return Table("Diversity of the samples, in-domain", columns, rows, DIVERSITY_NOTE)
+    measured = results.bases[base.name].splits[split].metrics
+    columns = [(title, split, name) for name, title in DIVERSITY.items() if name in measured]
+    title = "Diversity of the samples, in-domain"
+    return _metric_table(results, base, title, columns, DIVERSITY_NOTE) if columns else None
 
 
 def cost_table(results: Results) -> Table | None:
@@ -206,7 +199,7 @@ def settings_table(choice: Choice) -> Table:
     """What was run: every arm with its preset, base, store, seeds, and all settings in which it differs from GRPO's."""
     grid = choice.grid
     resolved = {name: flatten(train_settings(grid.world, grid.arms[name], grid.train)) for name in choice.arms}
-    common = {key: value for key, value in next(iter(resolved.values()), {}).items()}
+    common = dict(next(iter(resolved.values()), {}))
     for settings in resolved.values():
         common = {key: value for key, value in common.items() if settings.get(key, value) == value}
     rows = []
