@@ -17,6 +17,7 @@ from typing import Any
 from dph.config import PresampleConfig, ReproduceConfig
 from dph.errors import UserError
 from dph.integrations.verl.launch import preset_launch
+from dph.integrations.verl.launch_files import presample_script, script
 from dph.integrations.verl.sizes import ModelShape
 from dph.progress import say
 from dph.runs import write_atomically
@@ -103,13 +104,8 @@ def _write_presample(recipe: Recipe, folder: Path, data: Path) -> None:
     settings = from_dict(PresampleConfig, own | _task(recipe, data), default=default)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "presample.toml", to_toml(settings))
-    lines = [
-        *_HEAD,
-        'resume=""',
-        f"if [ -e {shlex.quote(str(folder / 'presample'))} ]; then resume=--resume; fi",
-        f'exec "$python" -m dph.cli presample --config {shlex.quote(str(folder / "presample.toml"))} $resume',
-    ]
-    write_atomically(folder / "presample.sh", "\n".join(lines) + "\n")
+    title = f"Partition and rehearsal set for every method of {recipe.name}, sampled through vLLM."
+    write_atomically(folder / "presample.sh", presample_script(folder, title))
     (folder / "presample.sh").chmod(0o755)
 
 
@@ -128,18 +124,9 @@ def _write_launch(recipe: Recipe, method: str, seed: int, folder: Path, data: Pa
     preset_launch([recipe.preset, method], out, settings | _task(recipe, data), recipe.shape)
 
 
-_HEAD = (
-    "#!/usr/bin/env bash",
-    "# PYTHON: an interpreter with dph-rl[vllm].",
-    "set -euo pipefail",
-    'python="${PYTHON:-python}"',
-)
-
-
 def _evaluation(recipe: Recipe, methods: Sequence[str], seeds: Sequence[int], folder: Path, data: Path) -> str:
     """`dph eval` of every benchmark for the base model, the base model again, and each training run's last model."""
-    lines = [*_HEAD, "# Finished evaluations are left as they are, so that the script can be started again.", ""]
-    lines += ['newest() { ls -d "$1"/models/step-* | sort -V | tail -n 1; }', ""]
+    lines = ['newest() { ls -d "$1"/models/step-* | sort -V | tail -n 1; }', ""]
 
     def add(label: str, model: str, out: Path, seed: int) -> None:
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
@@ -158,7 +145,8 @@ def _evaluation(recipe: Recipe, methods: Sequence[str], seeds: Sequence[int], fo
             lines += ["", f"# {method}, seed {seed}: merged by its eval.sh first."]
             model = f'"$(newest {shlex.quote(str(launch))})"'
             add(method, model, folder / "eval" / method / f"seed-{seed}", seed)
-    return "\n".join(lines) + "\n"
+    title = "Every benchmark; finished evaluations are left as they are, so that it can be started again."
+    return script(folder, title, "dph-rl[vllm]", "\n".join(lines) + "\n")
 
 
 def _readme(

@@ -16,17 +16,29 @@ python="${{PYTHON:-python}}"
 """
 
 
+def script(folder: Path, title: str, needs: str, body: str) -> str:
+    """A script whose variables `here` and `python` hold its directory and the interpreter."""
+    return _HEAD.format(title=title, needs=needs, here=shlex.quote(str(folder))) + body.lstrip("\n")
+
+
+def presample_script(folder: Path, title: str, plugins: str = "") -> str:
+    """Pre-sampling by the settings in the folder's presample.toml; started again, it goes on."""
+    body = f"""
+resume=""
+if [ -e "$here/presample" ]; then resume=--resume; fi
+exec "$python" -m dph.cli presample --config "$here/presample.toml" $resume{plugins}
+"""
+    return script(folder, title, "dph-rl[vllm]", body)
+
+
 def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     """Every script by name."""
-    here = shlex.quote(str(folder))
     plugins = "".join(f" --plugin {shlex.quote(name)}" for name in config.plugins)
     nodes = -(-config.cluster.gpus // config.cluster.per_node)
 
-    def script(title: str, needs: str, body: str) -> str:
-        return _HEAD.format(title=title, needs=needs, here=here) + body.lstrip("\n")
-
     files = {
         "data.sh": script(
+            folder,
             "2. Problems as verl's Parquet, where every node can read them.",
             "dph-rl",
             f"""
@@ -34,6 +46,7 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
 """,
         ),
         "train.sh": script(
+            folder,
             "4. Train; again, it goes on from the newest checkpoint. Words KEY=VALUE change verl's configuration.",
             "dph-rl[verl] and vLLM",
             f"""
@@ -44,6 +57,7 @@ exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launc
 """.replace("\n\n", "\n"),
         ),
         "eval.sh": script(
+            folder,
             "5. Merge a checkpoint and score it: eval.sh [STEP [settings of dph eval]], by default the newest.",
             "dph-rl[verl], or dph-rl[vllm] once it is merged",
             f"""
@@ -59,17 +73,11 @@ exec "$python" -m dph.cli eval --config "$here/eval.toml" --model.path "$model" 
         ),
     }
     if presamples(config):
-        files["presample.sh"] = script(
-            "1. Partition and rehearsal set from the reference policy, sampled through vLLM.",
-            "dph-rl[vllm]",
-            f"""
-resume=""
-if [ -e "$here/presample" ]; then resume=--resume; fi
-exec "$python" -m dph.cli presample --config "$here/presample.toml" $resume{plugins}
-""",
-        )
+        title = "1. Partition and rehearsal set from the reference policy, sampled through vLLM."
+        files["presample.sh"] = presample_script(folder, title, plugins)
     if nodes > 1:
         files["ray.sh"] = script(
+            folder,
             f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others.",
             "dph-rl[verl] and vLLM",
             f"""
