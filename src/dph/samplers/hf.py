@@ -9,6 +9,7 @@ from torch import Tensor
 from dph.models.policy import Policy
 from dph.progress import say
 from dph.samplers.plain_decode import PlainDecoder
+from dph.samplers.protocol import StreamingSampler
 from dph.samplers.shared_decode import SharedDecoder, longest_shared, why_not_shared
 from dph.seeding import derive_key, uniforms
 from dph.types import Completion, SamplingParams
@@ -32,7 +33,7 @@ class Decoder(Protocol):
         ...
 
 
-class HFSampler:
+class HFSampler(StreamingSampler):
     """Samples from a Policy in this process."""
 
     def __init__(self, policy: Policy, rows: int = 256) -> None:
@@ -43,13 +44,6 @@ class HFSampler:
         """
         self._policy, self._rows = policy, rows
         self._shared: bool | None = None
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
-    ) -> list[list[Completion]]:
-        """See Sampler.sample."""
-        results = dict(self.stream(prompts, params, keys))
-        return [results[index] for index in range(len(prompts))]
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]

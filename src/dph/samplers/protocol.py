@@ -26,8 +26,16 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class StreamingSampler(Protocol):
-    """A sampler that hands out each prompt's responses when they are complete, so that judging need not wait."""
+class StreamingSampler(Sampler, Protocol):
+    """A sampler that hands out each prompt's responses when they are complete, so that judging need not wait. One that
+    inherits from this needs `stream` alone."""
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> list[list[Completion]]:
+        """See Sampler.sample."""
+        results = dict(self.stream(prompts, params, keys))
+        return [results[index] for index in range(len(prompts))]
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]

@@ -22,13 +22,14 @@ from dph.config import ModelConfig, SamplerConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.progress import say
+from dph.samplers.protocol import StreamingSampler
 from dph.types import Completion, SamplingParams
 
 _SEED_BITS = 31
 """Of a key. vLLM adds a response's number to the seed, and its generators take 64 bits: this leaves room."""
 
 
-class VLLMSampler:
+class VLLMSampler(StreamingSampler):
     """Samples from the model that a policy was loaded from."""
 
     def __init__(self, policy: Policy, config: SamplerConfig, model: ModelConfig, longest: int) -> None:
@@ -43,13 +44,6 @@ class VLLMSampler:
         self._engine: Any = None
         self._home: torch.device | None = None
         self._numbers = itertools.count()
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
-    ) -> list[list[Completion]]:
-        """See Sampler.sample."""
-        results = dict(self.stream(prompts, params, keys))
-        return [results[index] for index in range(len(prompts))]
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
