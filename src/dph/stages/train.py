@@ -187,9 +187,8 @@ class Training:
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
         self.whole = False
-        values = self.updater.update(
-            minibatches, recompute_old=recomputes_old(config), eta=state.eta
-        )  # PPO-clip, η·f(u)
+        # PPO-clip on rollouts, η·f(u) on stored responses
+        values = self.updater.update(minibatches, recompute_old=recomputes_old(config), eta=state.eta)
         values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
         eta = 0.0
         if config.rehearsal.target:
