@@ -221,6 +221,7 @@ PREDICTIONS = {
     "empty.txt": ("", "holds no prediction"),
     "latin.txt": (b"\xff", "cannot be read: 'utf-8' codec can't decode"),
     "broken.json": ("{", "is not valid JSON"),
+    "half.json": ('{"0": "\\ud800", "1": ""}', "half of a surrogate pair, which is no character"),
     "keys.json": ('{"a": "1"}', "the key 'a' is no position, and the file does not have all 2 questions"),
     "columns.jsonl": ('{"id": "a"}', "row 1: no column of response, responses"),
     "others.jsonl": ('{"id": "z", "response": "1"}', "none of its 1 predictions belongs to a problem"),

@@ -125,6 +125,14 @@ def test_every_format_gives_the_same_verdicts(request: pytest.FixtureRequest, tm
     assert (rows[0]["id"], rows[0]["db_id"], rows[0]["gold"]) == (first, "clubs", GOLDS[0][0])
 
 
+@pytest.mark.parametrize("name", ["lines.sql", "bird.json", "list.json", "positions.jsonl"])
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path, name: str):
+    path = written(name, tmp_path)
+    plain = read_predictions(path, len(PREDICTED))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_predictions(path, len(PREDICTED)) == plain
+
+
 @pytest.mark.parametrize("key", ["id", "question_id"])
 def test_rows_by_id(bird: Path, tmp_path: Path, key: str):
     name = "bird/dev/{:04d}" if key == "id" else "{}"

@@ -243,23 +243,34 @@ def hybrid_loss(
     loss = weights.exp * (share * loss_exp).sum()
 
     if config.eta > 0:
-        divergence = rehearsal_divergence(config)
-        # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
-        ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-        f = rehearsal_loss(logprobs, ref, pef, divergence)
-        if config.estimator == "top_k" and pef.any():
-            if top is None or batch.top_logprobs is None:
-                raise ValueError("the estimator top_k needs the reference's likeliest tokens, but the batch has none")
-            f = top_k_rehearsal_loss(top, batch.top_logprobs, pef, divergence)
+        f, rehearsal_sums = _rehearsal_terms(logprobs, batch, pef, config, top)
         loss = loss + weights.pef * (share * f).sum()
-        with torch.no_grad():
-            log_ratio = masked_log_ratio(logprobs, ref, pef)
-            sums["pef/divergence"] = f.sum()
-            sums["pef/log_ratio"] = log_ratio.sum()
-            sums["pef/pull_weight"] = (divergence.pull_weight(log_ratio) * pef).sum()
-            sums["pef/forgotten"] = (log_ratio.exp() < FORGOTTEN_BELOW).to(dtype).sum()
+        sums |= rehearsal_sums
     sums["loss"] = loss
     return loss, {name: value.detach() for name, value in sums.items()}
+
+
+def _rehearsal_terms(
+    logprobs: Tensor, batch: LossBatch, pef: Tensor, config: LossConfig, top: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """f(u) of every token of D_pef, [B, T] and 0 elsewhere, and the sums for its metrics."""
+    divergence = rehearsal_divergence(config)
+    # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
+    ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
+    if config.estimator == "top_k" and pef.any():
+        if top is None or batch.top_logprobs is None:
+            raise ValueError("the estimator top_k needs the reference's likeliest tokens, but the batch has none")
+        f = top_k_rehearsal_loss(top, batch.top_logprobs, pef, divergence)
+    else:
+        f = rehearsal_loss(logprobs, ref, pef, divergence)
+    with torch.no_grad():
+        log_ratio = masked_log_ratio(logprobs, ref, pef)
+        return f, {
+            "pef/divergence": f.sum(),
+            "pef/log_ratio": log_ratio.sum(),
+            "pef/pull_weight": (divergence.pull_weight(log_ratio) * pef).sum(),
+            "pef/forgotten": (log_ratio.exp() < FORGOTTEN_BELOW).to(pef.dtype).sum(),
+        }
 
 
 def _ref(batch: LossBatch) -> Tensor:

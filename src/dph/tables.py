@@ -42,6 +42,25 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
     return rows
 
 
+def read_text(path: Path) -> str:
+    """The text of a file, without the mark that some editors begin it with.
+
+    Raises UserError for a file that is missing or not text.
+    """
+    try:
+        return path.read_text(encoding=_ENCODING)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+
+
+def parse_json(path: Path, text: str) -> Any:
+    """The JSON value that a file holds. Raises UserError for text that is none, or that no file can hold."""
+    try:
+        return _parse(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON: {error}") from error
+
+
 def _read(path: Path) -> list[Any]:
     name = path.name.lower()
     if name.endswith(".parquet"):
@@ -81,10 +100,7 @@ _ENCODING = "utf-8-sig"  # some editors begin a file with a mark
 
 
 def _parse_list(path: Path, text: str) -> list[Any]:
-    try:
-        rows = _parse(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from error
+    rows = parse_json(path, text)
     if not isinstance(rows, list):
         raise UserError(f"{path} holds no list of rows")
     return rows

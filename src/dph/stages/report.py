@@ -172,7 +172,7 @@ def _figures(
     curves = _pass_series(summaries)
     shares = {label: summary.style_shares for label, summary in summaries.items() if summary.style_shares}
     monitored = _monitored(trains)
-    training = _training_series(trains, f"eval/{monitored}") if monitored else []
+    training = training_series(trains, f"eval/{monitored}") if monitored else []
     names = ", ".join(summaries)
     overview = plots.overview_figure(curves, training, shares, base=base, training_label=monitored)
     figures = {"overview": (overview, f"pass@k, {monitored} through training and solution styles of {names}")}
@@ -185,7 +185,7 @@ def _figures(
     for split, found in elsewhere.items():
         figure = plots.pass_curve_figure(_pass_series(found), base=base, title=split)
         figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(found)} on {split}")
-    metrics = {name: _training_series(trains, name) for name in _CURVES}
+    metrics = {name: training_series(trains, name) for name in _CURVES}
     if any(metrics.values()):
         grid = plots.metrics_figure({name: series for name, series in metrics.items() if series})
         figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
@@ -217,7 +217,7 @@ def _opening_metric(trains: Sequence[TrainRun]) -> str:
     return f"eval/{monitored}" if monitored else "reward"
 
 
-def _training_series(trains: Sequence[TrainRun], name: str) -> list[plots.Series]:
+def training_series(trains: Sequence[TrainRun], name: str) -> list[plots.Series]:
     """A metric through training for each label: over repeated runs the mean, between the lowest and the highest."""
     groups: dict[str, list[dict[float, float]]] = {}
     for run in trains:

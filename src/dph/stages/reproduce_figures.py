@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import NullLocator, PercentFormatter
 
 from dph.plots import Look, Series, canvas, draw_line, looks, tidy
+from dph.stages.report import training_series
 from dph.stages.report_data import EvalRun, Value
 from dph.stages.report_tables import KEEP_K, retention
 from dph.stages.reproduce_grid import Base, Sweep
@@ -85,7 +86,7 @@ def gap_figure(results: Results, base: Base) -> Figure:
 
 
 def greedy_figure(results: Results, base: Base) -> Figure:
-    """Greedy accuracy (x) against pass@k (y), a point a method, with both intervals; every sweep's points besides."""
+    """Greedy accuracy (x) against pass@k (y), a point a method, with both intervals."""
     split, k = results.split(IN_DOMAIN), _k(results, base)
     labels = _labels(results, base)
     look = looks(list(labels), base.label)
@@ -210,17 +211,8 @@ def seeds_figure(results: Results, base: Base) -> Figure:
 
 def _training(results: Results) -> list[Series]:
     """pass@8 on the monitor's problems through training: mean over seeds between the lowest and the highest."""
-    found: list[Series] = []
-    for name, trained in results.trained.items():
-        arm = results.arm(name)
-        runs = [{row["step"]: row["eval/pass@8"] for row in run.metrics if "eval/pass@8" in row} for run in trained]
-        if arm.sweep or arm.other_budget or not runs or not all(runs):
-            continue
-        steps = sorted(set.intersection(*map(set, runs)))
-        curve = 100 * np.array([[run[step] for step in steps] for run in runs])
-        band = (curve.min(0).tolist(), curve.max(0).tolist()) if len(runs) > 1 else ()
-        found.append(Series(arm.label, steps, curve.mean(0).tolist(), *band))
-    return found
+    arms = [name for name in results.trained if not (results.arm(name).sweep or results.arm(name).other_budget)]
+    return training_series([run for name in arms for run in results.trained[name]], "eval/pass@8")
 
 
 def training_figure(curves: Sequence[Series]) -> Figure:
@@ -233,6 +225,7 @@ def training_figure(curves: Sequence[Series]) -> Figure:
         draw_line(axes, curve, look[curve.label])
     axes.set_xlabel("training step", fontsize=10)
     axes.set_ylabel("pass@8 (%)", fontsize=10)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=None))
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     _shared_legend(figure)
     return figure

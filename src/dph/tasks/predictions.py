@@ -8,14 +8,13 @@
 | .json with a list        | several: texts in `response`, `responses`, `code` …, bare ones in `pred`, `sql` …         |
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
-from dph.tables import read_rows
+from dph.tables import parse_json, read_rows, read_text
 from dph.types import Problem
 
 Key = Literal["id", "position", "number"]
@@ -68,23 +67,12 @@ def read_predictions(path: Path, count: int | None, field: str = "") -> Predicti
     name = path.name.lower()
     if name.endswith(_ROWS):
         return PredictionFile("rows", _from_rows(path, read_rows(path), field))
-    text = _read(path)
-    if name.endswith(".json"):
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path} is not valid JSON: {error}") from error
-        if isinstance(data, dict):
-            return PredictionFile("bird", _from_bird(path, data, count))
-        return PredictionFile("rows", _from_rows(path, read_rows(path), field))
-    return PredictionFile("lines", _from_lines(text, count))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    text = read_text(path)
+    if not name.endswith(".json"):
+        return PredictionFile("lines", _from_lines(text, count))
+    if text.lstrip().startswith("{"):
+        return PredictionFile("bird", _from_bird(path, parse_json(path, text), count))
+    return PredictionFile("rows", _from_rows(path, read_rows(path), field))
 
 
 def _from_lines(text: str, count: int | None) -> list[Prediction]:

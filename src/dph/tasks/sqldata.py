@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from dph.errors import UserError
 from dph.progress import say
-from dph.tables import read_rows
+from dph.tables import read_rows, read_text
 from dph.tasks.schema import Schema, schema_of_entry, schema_of_file
 from dph.tasks.sqlprompt import PROMPT_STYLES, PromptStyle, make_prompt
 from dph.types import Problem
@@ -68,11 +68,7 @@ def read_gold(path: Path) -> list[tuple[str, str]]:
 
     Raises UserError for a file that is missing or not text.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
-    parts = [line.split("\t") for line in text.split("\n") if line.strip()]
+    parts = [line.split("\t") for line in read_text(path).split("\n") if line.strip()]
     return [(fields[0].strip(), fields[-1].strip() if len(fields) > 1 else "") for fields in parts]
 
 
