@@ -105,6 +105,42 @@ def test_workers_that_are_killed_from_outside_are_an_infrastructure_error(db: Pa
         assert outcomes(verifier, db, sql, "SELECT 1") == [Outcome.INFRA_ERROR, Outcome.CORRECT]
 
 
+def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: Path):
+    """Long queries, several for one gold, more than a pipe holds; a worker is stopped in the midst of them."""
+    queries = [f"SELECT {'1' if n % 3 else '-1'} /* {n} {'x' * 50_000} */" for n in range(20)]
+    queries[3] = FOREVER
+    expected = [Outcome.CORRECT if n % 3 else Outcome.WRONG for n in range(20)]
+    expected[3] = Outcome.TIMEOUT
+    outcomes(verifier, db, "SELECT 1")
+    os.kill(verifier._pool.pids()[0], signal.SIGSTOP)
+    expected[0] = Outcome.TIMEOUT
+    assert outcomes(verifier, db, *queries) == expected
+
+
+def test_an_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch):
+    """Without waiting for all that was sent ahead."""
+    from dph.verifiers.worker_process import Worker
+
+    send = Worker._write
+
+    def failing(self, data: bytes) -> None:
+        if b"SELECT 666" in data:
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+        send(self, data)
+
+    one, two = database(tmp_path / "one.sqlite"), database(tmp_path / "two.sqlite")
+    with SqlVerifier(timeout=2, workers=2) as verifier:
+        outcomes(verifier, one, "SELECT 1")
+        monkeypatch.setattr(Worker, "_write", failing)
+        slow = [(problem(one), f"```sql\n{FOREVER} WHERE n > {n}\n```") for n in range(8)]
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            verifier.verify([*slow, (problem(two), "```sql\nSELECT 666\n```")])
+        assert time.monotonic() - started < 10  # all eight would take 16 s
+        assert outcomes(verifier, two, "SELECT 1") == [Outcome.CORRECT]
+
+
 def test_many_kills_leave_neither_zombies_nor_descriptors(verifier: SqlVerifier, db: Path):
     outcomes(verifier, db, "SELECT 1")
     before = descriptors()
@@ -297,7 +333,7 @@ def test_what_the_system_does_not_limit_is_said_once(db: Path, monkeypatch):
 
     def exchange(self, payload, limit):
         answer = ensure(self, payload, limit)
-        return {"unlimited": ["memory"]} if payload is None else answer  # as on macOS
+        return {"unlimited": ["memory"]} if payload == [] else answer  # as on macOS
 
     monkeypatch.setattr(worker_process.Worker, "_exchange", exchange)
     worker_process._warned.cache_clear()

@@ -1,6 +1,7 @@
 """Fuzzing of extraction, tokens and comparison, and what changes of a result each rule must not see, or must."""
 
 import random
+import sqlite3
 import time
 from collections import Counter
 
@@ -14,6 +15,7 @@ from dph.verifiers.sql_extract import extract_sql, extract_sql_paper
 from dph.verifiers.sql_gold import orders_its_rows, tie_probes
 from dph.verifiers.sql_rewards import calls_with_sql
 from dph.verifiers.sql_rules import RULES, Options
+from dph.verifiers.sql_text import plain_text
 from dph.verifiers.sql_tokens import tokens
 
 PIECES = [
@@ -169,3 +171,67 @@ def test_the_tolerance_is_relative(rows: list[Row], tolerance: float):
     outside = [(n, x + 2 * (abs(x) + 1) * (tolerance + 1e-6)) for n, x in rows]
     assert strict_equal(rows, inside, True, tolerance=tolerance) and strict_equal(rows, rows, True, tolerance=0)
     assert not strict_equal(rows, outside, True, tolerance=min(tolerance, 0.4))
+
+
+WORDS = [
+    "SELECT", "select", "a", "A", "b", "FROM", "from", "t", "T", "*", ",", "AS", "'x'", "'X'", "'a  b'", "'it''s'",
+    '"a"', '"A"', '"b c"', "`a`", "[a]", "[B]", "[b  c]", "x'4a'", "X'4A'", "x", "1E2", "1e2", "0XaF", "WHERE", "=",
+    "LIKE", "like", "''", "é", "É", ";", "'", '"', "[", "--", "/*", "*/", ":p", ":P", "ORDER BY", "order by", "MAX",
+    "max", "where", "(", ")", "-", "K",
+]  # fmt: skip
+BLANKS = [" ", "  ", "\n", "\t ", "\r\n", "\f", "", "\x0b", "\xa0"]
+
+
+@st.composite
+def written_twice(draw: st.DrawFn) -> tuple[str, str]:
+    """A query as two people might write it, or nearly."""
+    words = draw(st.lists(st.sampled_from(WORDS), max_size=12))
+    head = draw(st.sampled_from([["SELECT", "a", "FROM", "t"], ["SELECT"], []]))
+    one, other = "", ""
+    for word in [*head, *words]:
+        blank = draw(st.sampled_from(BLANKS))
+        one += word + blank
+        other += draw(st.sampled_from([word, word.lower(), word.upper()])) + draw(st.sampled_from([blank, *BLANKS]))
+    return one, other
+
+
+def answer(connection: sqlite3.Connection, sql: str) -> list[tuple[object, ...]] | None:
+    try:
+        return connection.execute(sql).fetchall()
+    except (sqlite3.Error, sqlite3.Warning, ValueError):
+        return None
+
+
+@given(written_twice())
+@settings(max_examples=500)
+def test_queries_with_one_plain_text_are_one_query(pair: tuple[str, str]):
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(
+        "CREATE TABLE t(a, b, [b c], [b  c]);"
+        "INSERT INTO t VALUES (1, 'x', 2, 3), ('X', 'a  b', 4, 5), ('a b', NULL, 6, 7)"
+    )
+    one, other = pair
+    if plain_text(one) == plain_text(other):
+        assert answer(connection, one) == answer(connection, other)
+    assert answer(connection, plain_text(one)) == answer(connection, one)
+    assert plain_text(plain_text(one)) == plain_text(one) or ";;" in one.replace(" ", "")
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("SELECT  Name\nFROM t ;", "select name from T", True),
+        ("SELECT 'A'", "SELECT 'a'", False),
+        ('SELECT "A  b"', 'SELECT "A b"', False),
+        ("SELECT [A]", "SELECT [a]", False),
+        ("SELECT x '41'", "SELECT x'41'", False),  # a column with a name, and a blob
+        ("SELECT 1;", "SELECT 1;;", False),  # the second is refused as two statements
+        ("SELECT 'it''s', A", "SELECT 'it''s', a", True),
+        ("SELECT 1 -- it's\n, A", "SELECT 1 -- it's , A", False),
+        ("SELECT a\u00a0FROM t", "SELECT a FROM t", False),  # part of a name to SQLite
+        ("SELECT É", "SELECT é", False),
+    ],
+)
+def test_plain_text(one: str, other: str, same: bool):
+    assert (plain_text(one) == plain_text(other)) is same

@@ -80,11 +80,12 @@ class WorkerPool:
                     index, chain = todo.popleft()
                 except IndexError:
                     return
-                with self._borrowed() as worker:
-                    for request in chain:
-                        if stopped.is_set():
-                            return
-                        replies[index].append(_call_twice(worker, request))
+                try:
+                    with self._borrowed() as worker:
+                        replies[index] = _call_all(worker, chain, stopped)
+                except BaseException:
+                    stopped.set()  # the other threads end after the answer that they wait for
+                    raise
 
         with self._watch:
             active = min(len(self._workers), len(chains))
@@ -169,6 +170,11 @@ class _Watch:
                 worker.kill_if_overdue(now)
 
 
-def _call_twice(worker: Worker, request: Request) -> Reply:
-    reply = worker.call(request)
-    return worker.call(request) if reply.status in ("crash", "lost") else reply
+def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
+    """Replies to all requests of a chain; one during which the worker went away is tried once more."""
+    replies: list[Reply] = []
+    while len(replies) < len(chain) and not stopped.is_set():
+        replies += worker.call(chain[len(replies) :], stopped)
+        if replies and replies[-1].status in ("crash", "lost"):
+            replies[-1:] = worker.call([chain[len(replies) - 1]], stopped)
+    return replies

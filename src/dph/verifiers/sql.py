@@ -14,6 +14,7 @@ from dph.verifiers.sql_files import DatabaseFiles, Databases, MissingDatabase
 from dph.verifiers.sql_gold import GoldFlag, tie_probes
 from dph.verifiers.sql_rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql_rules import Columns, Options, Rule, get_rule
+from dph.verifiers.sql_text import plain_text
 
 Answer = Literal["block", "whole"]
 
@@ -29,6 +30,15 @@ class _Query:
     databases: Databases
     gold: str
     predicted: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Gold:
+    """A gold query as it runs, its plain text (see sql_text), and whether the order of its rows counts."""
+
+    sql: str
+    plain: str
+    ordered: bool
 
 
 class SqlVerifier:
@@ -95,7 +105,7 @@ class SqlVerifier:
         self._pool = WorkerPool("dph.verifiers.sql_worker", settings | limits, workers)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Judge (problem, response) pairs; equal queries of one problem run once.
+        """Judge (problem, response) pairs; queries of one problem that differ only in blanks and case run once.
 
         Outcomes: no_answer without an SQL block; error for SQL that fails, does anything but read, or gives too much;
         timeout; gold_error where the gold itself fails; infra_error where two workers were lost.
@@ -155,7 +165,7 @@ class SqlVerifier:
             if not reply.value["rows"]:
                 flags[problem.id] = [GoldFlag.EMPTY]
                 continue
-            gold, _ = self._prepared(str(problem.answer))
+            gold = self._prepared(str(problem.answer)).sql
             if (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         files = self._files.batch()
@@ -164,7 +174,7 @@ class SqlVerifier:
             same = reply.value.get("same")
             if same == "no":
                 flags[problem.id] = [GoldFlag.LIMIT_TIES]
-            elif same == "bag" and self._prepared(str(problem.answer))[1]:
+            elif same == "bag" and self._prepared(str(problem.answer)).ordered:
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
@@ -193,35 +203,43 @@ class SqlVerifier:
         return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run(requests), strict=True)]
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
-        chains: list[list[_Query]] = []
-        open_chain: dict[tuple[Databases, str], list[_Query]] = {}
+        alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
         for query in queries:
-            key = (query.databases, query.gold)
-            if key not in open_chain or len(open_chain[key]) == _CHAIN:
-                open_chain[key] = []
-                chains.append(open_chain[key])
-            open_chain[key].append(query)
-        replies = self._pool.run([[self._request(q.databases, q.gold, q.predicted) for q in c] for c in chains])
-        return [
-            (query, self._verdict(*read_reply(reply), reply.value.get("credit")))
-            for chain, answers in zip(chains, replies, strict=True)
-            for query, reply in zip(chain, answers, strict=True)
-        ]
+            text = self._rule.prepare_prediction(query.predicted, self._options)
+            alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
+        chains: list[list[list[_Query]]] = []
+        requests: list[list[Request]] = []
+        open_chain: dict[tuple[Databases, str], int] = {}
+        for (databases, gold, plain), (text, same) in alike.items():
+            chain = open_chain.get((databases, gold))
+            if chain is None or len(chains[chain]) == _CHAIN:
+                chain = open_chain[databases, gold] = len(chains)
+                chains.append([])
+                requests.append([])
+            chains[chain].append(same)
+            prepared = self._prepared(gold)
+            requests[chain].append(self._request(databases, gold, prepared.sql if plain == prepared.plain else text))
+        judged: list[tuple[_Query, Verdict]] = []
+        for chain, answers in zip(chains, self._pool.run(requests), strict=True):
+            for same, reply in zip(chain, answers, strict=True):
+                verdict = self._verdict(*read_reply(reply), reply.value.get("credit"))
+                judged += [(query, verdict) for query in same]
+        return judged
 
     def _request(
         self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
     ) -> Request:
-        prepared, ordered = self._prepared(gold)
+        """predicted: as it runs; the very text of the gold where it is the same query."""
+        prepared = self._prepared(gold)
         payload: dict[str, Any] = {
             "databases": databases,
-            "gold": prepared,
+            "gold": prepared.sql,
             "gold_timeout": self._gold_timeout,
             "timeout": self._timeout,
             "grace": _GRACE,
         }
         if predicted is not None:
-            payload["predicted"] = self._rule.prepare_prediction(predicted, self._options)
-            payload["ordered"] = ordered
+            payload |= {"predicted": predicted, "ordered": prepared.ordered}
         if probes:
             payload["probes"] = probes
         return Request(payload, self._timeout + _GRACE)
@@ -235,9 +253,9 @@ class SqlVerifier:
         return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
 
 
-def _prepared(rule: Rule, options: Options, gold: str) -> tuple[str, bool]:
-    """The gold query as it runs, and whether the order of its rows counts."""
-    return rule.prepare_gold(gold, options), rule.orders(gold, options)
+def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:
+    sql = rule.prepare_gold(gold, options)
+    return _Gold(sql, plain_text(sql), rule.orders(gold, options))
 
 
 register_verifier("sql")(SqlVerifier)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 Row = tuple[Any, ...]
@@ -108,15 +109,21 @@ def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
     Two empty results are equal whatever their columns. As in the official evaluator, rows are first compared with
     their cells sorted by text, as a list or as sets; this rejects a few results that differ only in 2 against 2.0.
     """
-    if not gold and not predicted:
+    if gold is predicted or (not gold and not predicted):
         return True
     if len(gold) != len(predicted) or len(gold[0]) != len(predicted[0]):
         return False
+    if gold == predicted and _types(gold) == _types(predicted):
+        return True  # for speed alone
     quick_gold, quick_predicted = list(map(_cells_sorted, gold)), list(map(_cells_sorted, predicted))
     if quick_gold != quick_predicted if ordered else set(quick_gold) != set(quick_predicted):
         return False
     same = _lists_equal if ordered else _bags_equal
     return _match_columns(_columns(gold), _columns(predicted), [], same)
+
+
+def _types(rows: Rows) -> list[type]:
+    return list(map(type, chain.from_iterable(rows)))
 
 
 def _lists_equal(gold: Rows, predicted: Rows) -> bool:

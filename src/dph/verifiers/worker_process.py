@@ -29,6 +29,7 @@ sys.path += settings["path"]
 importlib.import_module(settings["module"]).main(**settings["options"])
 """
 _START_LIMIT = 60.0  # seconds until a fresh worker must be ready
+_AHEAD = 8  # requests a worker may have before it; what it answers to so many must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 5  # times that a worker may be killed from outside before it is ready
 _UNLIMITED = {
     "memory": "a query or an expression may take more memory than memory_mb",
@@ -73,12 +74,30 @@ class Worker:
         self._deadline: float | None = None
         self._expired = False
 
-    def call(self, request: Request) -> Reply:
-        """Send one request and wait for its answer, or for the process to end."""
+    def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
+        """Have requests answered in order, as far as the process lives: its end is the last reply then.
+
+        A few requests are sent ahead of the answers, so that the process need not wait for this one. The limit of each
+        counts from the answer before it. When `stopped` is set, no further answer is waited for.
+        """
         self._ensure_running()
-        answer = self._exchange(request.payload, request.limit)
-        if answer is not None:
-            return Reply("ok", answer)
+        replies: list[Reply] = []
+        sent = 0
+        while len(replies) < len(requests):
+            if stopped.is_set():
+                self.stop()
+                break
+            ahead = requests[sent : len(replies) + _AHEAD]
+            sent += len(ahead)
+            answer = self._exchange([request.payload for request in ahead], requests[len(replies)].limit)
+            if answer is None:
+                replies.append(self._end())
+                break
+            replies.append(Reply("ok", answer))
+        return replies
+
+    def _end(self) -> Reply:
+        """What the process ended of while a request was waiting."""
         expired = self._expired
         code = self.stop()
         if expired or -code == getattr(signal, "SIGXCPU", None):
@@ -106,7 +125,7 @@ class Worker:
         for _ in range(_START_ATTEMPTS):
             # Without buffers of Python's, whose locks a forked process could inherit held.
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-            ready = self._exchange(None, _START_LIMIT)
+            ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 _warn_of_missing_limits(ready["unlimited"])
                 return
@@ -115,12 +134,12 @@ class Worker:
                 break
         raise RuntimeError(f"a worker process could not start (exit status {status}); see its output above")
 
-    def _exchange(self, payload: Mapping[str, Any] | None, limit: float) -> Mapping[str, Any] | None:
-        """Write a payload if there is one, read the answer; None when the process ended before it answered."""
+    def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
+        """Write payloads, read the next answer; None when the process ended before it answered."""
         self._set_deadline(limit)
         try:
-            if payload is not None:
-                self._write(json.dumps(payload).encode() + b"\n")
+            if payloads:
+                self._write(b"".join(json.dumps(payload).encode() + b"\n" for payload in payloads))
             while (line := self._readline()) is not None:
                 message = json.loads(line)
                 if "extend" not in message:
