@@ -1,5 +1,6 @@
 """The rehearsal set: its file, the facts that must fit the training, and `dph presample --check`."""
 
+import itertools
 import shutil
 from dataclasses import replace
 
@@ -8,16 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dph.config import ModelConfig, TaskConfig
+from dph.config import ModelConfig, OptimConfig, TaskConfig, TrainConfig
+from dph.distributed import World
 from dph.errors import UserError
+from dph.explore import Drawn
 from dph.models.policy import Policy
-from dph.rehearsal import Rehearsal, read_rehearsal, write_rehearsal
+from dph.rehearsal import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.rehearsal_check import check_fit, check_start, file_hashes, open_set, other_versions, recheck
 from dph.runs import RunDir
 from dph.settings import to_toml
 from dph.stages.presample import read_partition
 from dph.stages.presample_check import Findings, check_presample
-from dph.stages.train import train
+from dph.stages.train import mix, train
 from helpers import base_run, presampled, rollout, tiny_policy, train_config
 
 
@@ -163,6 +166,47 @@ def test_tokens_that_the_model_does_not_have(tmp_path):
     row = Rehearsal("a", [1], [10_000], [-0.5], "x")
     with pytest.raises(UserError, match="tokens beyond the model's"):
         recheck(policy(), [row], 1.0, 1000)
+
+
+# The order ----------------------------------------------------------------------------------------------------------
+
+
+def stored_by_prompt(counts: dict[str, int]) -> list[Rehearsal]:
+    return [Rehearsal(name, [1], [n + 2], [-0.5], f"{name}{n}") for name, count in counts.items() for n in range(count)]
+
+
+def drawn(rows: RehearsalSet, cursor: int, count: int, all_rows: list[Rehearsal]) -> list[str]:
+    texts = {id(row.response_ids): row.text for row in all_rows}
+    return [texts[id(row.response_ids)] for row in rows.take(cursor, count)]
+
+
+def test_responses_to_one_prompt_follow_each_other():
+    counts = {"a": 3, "b": 1, "c": 2, "d": 3}
+    stored = stored_by_prompt(counts)
+    epochs = [drawn(RehearsalSet(stored, seed=7), 9 * epoch, 9, stored) for epoch in range(6)]
+    for epoch in epochs:
+        assert sorted(epoch) == sorted(row.text for row in stored)
+        assert len([1 for one, two in itertools.pairwise(epoch) if one[0] != two[0]]) == len(counts) - 1
+    assert len(set(map(tuple, epochs))) > 3
+
+
+def test_the_order_is_a_function_of_the_cursor():
+    stored = stored_by_prompt({"a": 2, "b": 2, "c": 1})
+    whole = drawn(RehearsalSet(stored, seed=1), 0, 23, stored)
+    one = RehearsalSet(stored, seed=1)
+    assert [drawn(one, at, 1, stored)[0] for at in (17, 3, 22, 0)] == [whole[at] for at in (17, 3, 22, 0)]
+    assert drawn(RehearsalSet(stored, seed=1), 4, 7, stored) == whole[4:11]
+    assert RehearsalSet([], seed=1).take(3, 5) == []
+
+
+def test_processes_share_the_rows_and_siblings_stay_together():
+    config = TrainConfig(optim=OptimConfig(minibatches=2))
+    stored = [row.row() for row in stored_by_prompt({"a": 4, "b": 4, "c": 4, "d": 4})]
+    nothing = Drawn([], [], total=0, attempted=0, cursor=0)
+    parts = [mix(nothing, stored, config, World(rank, 2)) for rank in range(2)]
+    assert [[len(part) for part in own] for own in parts] == [[4, 4], [4, 4]]
+    assert [row for part in range(2) for own in parts for row in own[part]] == stored
+    assert [row for part in mix(nothing, stored, config, World(0, 1)) for row in part] == stored
 
 
 # The file -----------------------------------------------------------------------------------------------------------

@@ -63,17 +63,30 @@ class Rehearsal:
 
 
 class RehearsalSet:
-    """Stored responses in an endless seeded order."""
+    """Stored responses in an endless seeded order of their prompts.
+
+    Several responses to one prompt follow each other, so that a step computes their prompt once.
+    """
 
     def __init__(self, stored: Sequence[Rehearsal], seed: int) -> None:
-        self._stored = stored
-        self._order = EpochOrder(len(stored), seed, "rehearsal") if stored else None
+        prompts: dict[str, list[Rehearsal]] = {}
+        for rehearsal in stored:
+            prompts.setdefault(rehearsal.problem_id, []).append(rehearsal)
+        self._prompts = list(prompts.values())
+        self._size = len(stored)
+        self._order = EpochOrder(len(prompts), seed, "rehearsal") if stored else None
+        self._epoch, self._responses = -1, list(stored)
 
     def take(self, cursor: int, count: int) -> list[Row]:
         """Rows at positions cursor … cursor+count−1 of the order; none from an empty set."""
-        if self._order is None:
-            return []
-        return [self._stored[index].row() for index in self._order.take(cursor, count)]
+        return [self._item(position).row() for position in range(cursor, cursor + count)] if self._size else []
+
+    def _item(self, position: int) -> Rehearsal:
+        epoch, offset = divmod(position, self._size)
+        if epoch != self._epoch and self._order is not None:
+            prompts = self._order.take(epoch * len(self._prompts), len(self._prompts))
+            self._epoch, self._responses = epoch, [rehearsal for index in prompts for rehearsal in self._prompts[index]]
+        return self._responses[offset]
 
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:

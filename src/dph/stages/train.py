@@ -241,13 +241,15 @@ class Training:
 
 def mix(drawn: Drawn, stored: Sequence[Row], config: TrainConfig, world: World) -> list[list[Row]]:
     """This process's rows of each mini-batch: groups and stored responses are spread evenly over the mini-batches, and
-    stored responses over processes."""
+    stored responses over processes; those of one prompt, which follow each other, stay together as far as that goes."""
     parts = config.optim.minibatches
     minibatches: list[list[Row]] = [[] for _ in range(parts)]
     for place, group in zip(drawn.ranks, drawn.groups, strict=True):
         minibatches[place * parts // drawn.total] += group_rows(group, config)
-    for index in world.share(len(stored)):
-        minibatches[index * parts // len(stored)].append(stored[index])
+    for part in range(parts):
+        own = [row for index, row in enumerate(stored) if index * parts // len(stored) == part]
+        first, end = (rank * len(own) // world.size for rank in (world.rank, world.rank + 1))
+        minibatches[part] += own[first:end]
     return minibatches
 
 
