@@ -15,6 +15,7 @@ import torch
 from dph.build import make_sampler
 from dph.config import (
     EvalConfig,
+    LossConfig,
     ModelConfig,
     NewModelConfig,
     OptimConfig,
@@ -23,16 +24,20 @@ from dph.config import (
     SamplerConfig,
     SftConfig,
     TaskConfig,
+    TrainConfig,
 )
 from dph.errors import UserError
+from dph.explore import Explorer
 from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal import read_rehearsal, reference_logprobs
 from dph.samplers.hf import HFSampler
 from dph.samplers.vllm import VLLMSampler, start_engine
+from dph.settings import from_dict
+from dph.stages.train_inputs import check_settings
 from dph.types import SamplingParams
-from helpers import TEXTS, randomise, tiny_policy
+from helpers import TEXTS, interrupted_at, randomise, tiny_policy
 
 HERE = importlib.util.find_spec("vllm") is not None
 real = [
@@ -52,9 +57,26 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
 # Without vLLM -------------------------------------------------------------------------------------------------------
 
 
-def test_training_says_what_to_use_instead() -> None:
-    with pytest.raises(UserError, match="serves dph presample and dph eval; dph train samples with hf"):
-        make_sampler(VLLM, tiny_policy())
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rollout": {"top_p": 0.9}}, r"does not tell the log-probabilities .* rollout.top_p below 1"),
+        ({"rollout": {"old_logprobs": "sampler"}}, "are not exactly the trainer's"),
+        ({"model": {"lora_rank": 4}}, "takes whole models"),
+        ({"sampler": {"tensor_parallel": 2}}, "one process on one GPU; for more use `dph verl`"),
+    ],
+)
+def test_what_vllm_cannot_do_beside_training(settings: dict[str, dict[str, Any]], said: str) -> None:
+    settings = {**settings, "loss": {"eta": 0.0}, "sampler": {"engine": "vllm"} | settings.get("sampler", {})}
+    config = from_dict(TrainConfig, settings)
+    with pytest.raises(UserError, match=said):
+        check_settings(config)
+
+
+def test_several_processes_are_no_place_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="one process on one GPU"):
+        check_settings(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
 
 
 @pytest.mark.skipif(HERE, reason="vLLM is installed in this environment")
@@ -218,3 +240,57 @@ class TestReal:
         metrics = json.loads((out / "scores.json").read_text())["splits"]["dev"]["metrics"]
         # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always hold a right one
         assert 0.65 < metrics["mean@8"]["mean"] < 0.85 and metrics["pass@8"]["mean"] > 0.9
+
+    def test_beside_training_it_follows_the_policy(
+        self, random_model: ModelConfig, prompts: list[list[int]], sampler: VLLMSampler
+    ) -> None:
+        sampler.close()
+        policy = Policy.load(random_model)
+
+        def gap(against: Policy) -> float:
+            groups = following.sample(prompts, PLAIN, KEYS)
+            rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
+            expected = reference_logprobs(against, rows, 1.0, 4096)
+            pairs = [zip(row.old_logprobs, values, strict=True) for row, values in zip(rows, expected, strict=True)]
+            return max(abs(a - b) for pair in pairs for a, b in pair)
+
+        following = VLLMSampler(policy, VLLM, random_model, 40, training=True)
+        try:
+            assert gap(policy) < 1e-4
+            assert policy.model.device == Policy.load(random_model).model.device  # it stays where it is
+            for seed in (1, 2):
+                randomise(policy.model, seed)
+                assert gap(policy) > 0.1  # nobody has told yet
+                following.weights_changed()
+                assert gap(policy) < 1e-4
+            following.close()
+            assert gap(policy) < 1e-4  # started anew from the model's first weights
+        finally:
+            following.close()
+
+    def test_train(self, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each step samples with the weights that the step before left; a resumed run goes on with its own."""
+        from dph.stages.train import train
+
+        config = TrainConfig(
+            out=str(tmp_path / "train"),
+            steps=4,
+            checkpoint_every=2,
+            model=ModelConfig(path=str(base)),
+            task=TaskConfig(name="toy"),
+            sampler=VLLM,
+            loss=LossConfig(eta=0),
+            rollout=RolloutConfig(prompts=4, n=8, max_tokens=4, max_prompt_tokens=8),
+            optim=OptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
+        )
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Explorer, "draw", interrupted_at(Explorer.draw, 4))
+            train(config)
+        train(config, resume=True)
+        rows = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
+        steps = [row for row in rows if row.get("step")]
+        assert [row["step"] for row in steps] == [1, 2, 3, 4]
+        for row in steps:
+            assert row["exp/sampler_gap"] < 1e-4 and row["exp/sampler_kl"] < 1e-6
+            assert row["exp/importance"] == pytest.approx(1, abs=1e-4)
+        assert steps[-1]["reward"] > steps[0]["reward"]

@@ -38,10 +38,10 @@ class Recorder:
         return float(self.gradients[-1].norm())
 
 
-def settings(loss, budget=10_000, rows=1, **optim):
+def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
     return TrainConfig(
         loss=loss,
-        rollout=RolloutConfig(temperature=TEMPERATURE),
+        rollout=RolloutConfig(temperature=TEMPERATURE, importance_cap=cap),
         optim=OptimConfig(tokens_per_microbatch=budget, **optim),
         rehearsal=RehearsalConfig(rows=rows if loss.eta else 0),
     )
@@ -59,8 +59,11 @@ def mixed_rows(policy, config=None, count=14):
     return rows if config is None or config.eta else [row for row in rows if not row.is_rehearsal]
 
 
-def written_out(policy, reference, rows, config):
-    """The mini-batch's loss with gradient: full padded batch, transformers' logits, no function of the package."""
+def written_out(policy, reference, rows, config, cap=None):
+    """The mini-batch's loss with gradient: full padded batch, transformers' logits, no function of the package.
+
+    cap: log π_old is the policy's own, the rows' is the sampler's, and tokens are weighed by the truncated ratio.
+    """
     width = max(row.length for row in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     for index, row in enumerate(rows):
@@ -108,9 +111,13 @@ def written_out(policy, reference, rows, config):
                 }[config.divergence]
             loss = loss + weight[True] * share * f.sum()
             continue
-        rho = (logprobs - torch.tensor(row.old_logprobs)).exp()
+        old, advantage = torch.tensor(row.old_logprobs), torch.tensor(row.advantage)
+        if cap is not None:
+            old, sampled = logprobs.detach(), old
+            advantage = advantage * (old - sampled).exp().clamp(max=cap)
+        rho = (logprobs - old).exp()
         clipped = rho.clamp(1 - config.clip_low, 1 + config.clip_high)
-        term = -torch.minimum(rho * row.advantage, clipped * row.advantage)
+        term = -torch.minimum(rho * advantage, clipped * advantage)
         if config.kl == "k3":
             term = term + config.kl_coef * ((ref_logprobs - logprobs).exp() - 1 + logprobs - ref_logprobs)
         if config.estimator == "definition":
@@ -252,9 +259,46 @@ def test_old_logprobs_recomputed_are_those_of_the_policy_before_the_first_step()
         update(policies[0], minibatches, config, optimizer=optimizers[0], recompute_old=True)[0],
         update(policies[1], exact, config, optimizer=optimizers[1])[0],
     ]
-    assert found[0] == {name: pytest.approx(value, rel=1e-4, abs=1e-5) for name, value in found[1].items()}
+    for name, value in found[1].items():
+        assert found[0][name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
     first = update(tiny_policy(), minibatches[:1], config, recompute_old=True)[0]
     assert first["exp/ratio"] == pytest.approx(1, abs=1e-6) and first["exp/old_kl"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("cap", [1.1, 100.0])
+def test_tokens_of_another_sampler_are_weighed(cap):
+    policy, config = tiny_policy(), settings(CASES["dph_f"], budget=60, cap=cap)
+    rows = mixed_rows(policy)
+    metrics, recorder = update(policy, [rows], config, recompute_old=True)
+    loss = written_out(policy, None, rows, config.loss, cap=cap)
+    loss.backward()
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
+    same(recorder.gradients[0], gradient(policy), 1e-5)
+    policy.model.zero_grad()
+    rollouts = [row for row in rows if not row.is_rehearsal]
+    exact = reference_logprobs(policy, rollouts, TEMPERATURE, 10_000)
+    gaps = torch.tensor(
+        [a - b for own, row in zip(exact, rollouts, strict=True) for a, b in zip(own, row.old_logprobs, strict=True)]
+    )
+    assert metrics["exp/sampler_gap"] == pytest.approx(float(gaps.abs().mean()), rel=1e-5)
+    assert metrics["exp/importance"] == pytest.approx(float(gaps.exp().clamp(max=cap).mean()), rel=1e-5)
+    assert float(gaps.exp().max()) > 1.1 and metrics["exp/sampler_kl"] > 0
+
+
+def test_a_second_minibatch_is_weighed_by_the_policy_before_the_first_step():
+    """With the sampler's numbers off by log 2 on every rollout, weights are 1/2 throughout: half the advantage."""
+    policies = [tiny_policy(), tiny_policy()]
+    config = settings(CASES["grpo"], cap=2.0, lr=1e-2)
+    rows = mixed_rows(policies[0], CASES["grpo"], count=12)
+    exact = reference_logprobs(policies[0], rows, TEMPERATURE, 10_000)
+    off = [replace(row, old_logprobs=[v + math.log(2) for v in own]) for row, own in zip(rows, exact, strict=True)]
+    half = [replace(row, old_logprobs=own, advantage=row.advantage / 2) for row, own in zip(rows, exact, strict=True)]
+    optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
+    weighed, _ = update(policies[0], [off[:4], off[4:]], config, optimizer=optimizers[0], recompute_old=True)
+    plain, _ = update(policies[1], [half[:4], half[4:]], config, optimizer=optimizers[1])
+    assert weighed["exp/importance"] == pytest.approx(0.5, rel=1e-5)
+    for name in ("loss", "grad_norm", "exp/policy_loss", "exp/ratio"):
+        assert weighed[name] == pytest.approx(plain[name], rel=1e-4, abs=1e-6)
 
 
 def test_a_reference_is_asked_only_where_the_objective_needs_it():

@@ -113,25 +113,21 @@ def make_plan_reader(config: VerifierConfig) -> PlanReader:
 
 
 def make_sampler(
-    config: SamplerConfig, policy: "Policy", model: ModelConfig | None = None, longest: int = 0
+    config: SamplerConfig, policy: "Policy", model: ModelConfig, longest: int, *, training: bool = False
 ) -> "Sampler":
     """The sampler that the settings name.
 
     Args:
-        model: where the policy was loaded from, for stages that leave its weights as they are.
-        longest: tokens of the longest prompt and response together, for such stages.
+        model: where a model of the policy's shape and, unless it is trained, of its weights can be loaded from.
+        longest: tokens of the longest prompt and response together.
+        training: the policy's weights change between calls, which `samplers.protocol.weights_changed` tells.
     """
     if config.engine == "hf":
         from dph.samplers.hf import HFSampler
 
         return HFSampler(policy, config.rows)
     if config.engine == "vllm":
-        if model is None:
-            raise UserError(
-                "--sampler.engine vllm serves dph presample and dph eval; dph train samples with hf, and `dph verl` "
-                "trains with vLLM"
-            )
         from dph.samplers.vllm import VLLMSampler
 
-        return VLLMSampler(policy, config, model, longest)
+        return VLLMSampler(policy, config, model, longest, training=training)
     raise UserError(f"no sampler engine is named {config.engine!r}; known are: hf, vllm")

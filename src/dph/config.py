@@ -74,11 +74,13 @@ class SamplerConfig:
     """How responses are generated."""
 
     engine: str = "hf"
-    """hf (built in), or vllm (extra): for `dph presample` and `dph eval`."""
+    """hf (built in), or vllm (extra)."""
     rows: int = 256
     """Responses decoded together at most; lower it when memory runs out."""
     tensor_parallel: int = 1
-    """GPUs that one copy of the model spans (vllm)."""
+    """GPUs that one copy of the model spans (vllm, for `dph presample` and `dph eval`)."""
+    memory: float = 0.9
+    """Share of a GPU's memory that vLLM takes for weights and cache; beside training leave the trainer its part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,9 @@ class RolloutConfig:
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
     """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
     takes the sampler's where they are exact (the built-in sampler in fp32)."""
+    importance_cap: float = 2.0
+    """Where log-probabilities are recomputed, a token counts π_trainer/π_sampler times in the loss, at most this
+    (truncated importance sampling); 0 counts all tokens alike."""
     mask_truncated: bool = False
     """Leave responses cut off at max_tokens out of the loss."""
 

@@ -21,12 +21,14 @@ _FROM_ZERO = (
     *("rollout.temperature", "optim.lr", "optim.warmup_steps", "optim.weight_decay", "optim.grad_clip"),
     *("optim.max_skipped", "overlong.buffer", "overlong.penalty", "model.lora_rank", "new.kv_heads"),
     *("loss.clip_low", "loss.clip_high", "loss.dual_clip", "loss.eta", "loss.js_scale", "loss.kl_coef"),
+    "rollout.importance_cap",
 )
 _RANGES: dict[str, tuple[float, float, str]] = {
     **dict.fromkeys(_FROM_ONE, (1, _LARGEST, "be at least 1")),
     **dict.fromkeys(_FROM_ZERO, (0, _LARGEST, "be 0 or more, and finite")),
     "max_unjudged": (0, 1, "lie between 0 and 1"),
     "loss.entropy_coef": (-_LARGEST, _LARGEST, "be finite"),
+    "sampler.memory": (_SMALLEST, 1, "be above 0 and at most 1"),
     "rollout.top_p": (_SMALLEST, 1, "be above 0 and at most 1"),
     "verifier.timeout": (_SMALLEST, _LARGEST, "be above 0, and finite"),
     "optim.beta1": (0, 1 - 1e-12, "be 0 or more and below 1"),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dph.config import LossConfig, TrainConfig
+from dph.correction import sampler_correction
 from dph.distributed import World
 from dph.errors import is_out_of_memory
 from dph.losses import (
@@ -18,7 +19,7 @@ from dph.losses import (
     rehearsal_diagnostics,
     rehearsal_divergence,
 )
-from dph.models.batch import Row
+from dph.models.batch import Batch, Row
 from dph.models.packing import group_by_prompt
 from dph.models.policy import Policy
 from dph.optim import Optimizer
@@ -54,6 +55,10 @@ def split_by_gradient(rows: Sequence[Row], config: LossConfig) -> tuple[list[Row
     moving = [row for group, has in zip(groups, moves, strict=True) if has for row in group]
     still = [row for group, has in zip(groups, moves, strict=True) if not has for row in group]
     return moving, still
+
+
+def _keeping_sampled(row: Row) -> Row:
+    return row if row.is_rehearsal else replace(row, sampled_logprobs=row.old_logprobs)
 
 
 class Updater:
@@ -94,6 +99,8 @@ class Updater:
             Metrics over all mini-batches and processes.
         """
         self._loss = replace(self._config.loss, eta=eta) if eta else self._config.loss
+        if recompute_old:
+            minibatches = [[_keeping_sampled(row) for row in rows] for rows in minibatches]
         later = [self._with_old(rows) if recompute_old else rows for rows in minibatches[1:]]
         prepared = [self._with_reference(rows) for rows in [*minibatches[:1], *later]]
         totals: dict[str, float] = {}
@@ -157,7 +164,9 @@ class Updater:
                     )
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
+                    batch, gaps = self._corrected(batch)
                     loss, parts = hybrid_loss(logprobs, batch, counts, self._loss, entropy, top)
+                    parts |= gaps
                 if learns:
                     loss.backward()
                 for name, value in parts.items():
@@ -167,6 +176,15 @@ class Updater:
                     found.append((logprobs.detach(), batch.ref_logprobs, mask))
         seen += found
         return sums
+
+    def _corrected(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
+        """The batch with advantages weighed token by token, where the sampler's probabilities are not the trainer's."""
+        if batch.sampled_logprobs is None:
+            return batch, {}
+        mask = batch.response_mask * ~batch.is_rehearsal[:, None]
+        cap = self._config.rollout.importance_cap
+        weights, sums = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, cap)
+        return replace(batch, advantages=batch.advantages[:, None] * weights), sums
 
     def _with_old(self, rows: Sequence[Row]) -> list[Row]:
         fresh = [row for row in rows if not row.is_rehearsal]

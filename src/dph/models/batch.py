@@ -25,6 +25,8 @@ class Row:
     """Which set the row belongs to; a property of the row, whatever micro-batch it lands in."""
     weight: float = 1.0
     """0 leaves the row out of the loss (its judging failed, or it was cut off and is masked)."""
+    sampled_logprobs: Sequence[float] | None = None
+    """Log-probabilities that the sampler reported, where `old_logprobs` are to be the trainer's own."""
     top_ids: Sequence[Sequence[int]] | None = None
     """The reference policy's k likeliest tokens at each place of the response, where they are stored; k is the same for
     all rows."""
@@ -68,6 +70,8 @@ class Batch:
     """float [B]"""
     is_rehearsal: Tensor
     """bool [B]"""
+    sampled_logprobs: Tensor | None = None
+    """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
     top_ids: Tensor | None = None
     """int64 [B, T, k]: the reference policy's k likeliest tokens, 0 in rows without; None where no row has them."""
     top_logprobs: Tensor | None = None
@@ -170,6 +174,8 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
     response_lengths = torch.tensor([len(row.response_ids) for row in rows])
     present = torch.arange(steps)[None] < response_lengths[:, None]
     has_ref = any(row.ref_logprobs is not None for row in rows)
+    has_sampled = any(row.sampled_logprobs is not None for row in rows)
+    sampled = [row.old_logprobs if row.sampled_logprobs is None else row.sampled_logprobs for row in rows]
     batch = Batch(
         **(_packed_inputs(rows) if shared else _padded_inputs(rows, present)),
         response_ids=_padded([row.response_ids for row in rows], steps, torch.long),
@@ -179,6 +185,7 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
         ref_logprobs=_padded([row.ref_logprobs or () for row in rows], steps, torch.float32) if has_ref else None,
         advantages=torch.tensor([row.advantage for row in rows]),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
+        sampled_logprobs=_padded(sampled, steps, torch.float32) if has_sampled else None,
         top_ids=_padded_top([row.top_ids for row in rows], steps, 0, torch.long),
         top_logprobs=_padded_top([row.top_logprobs for row in rows], steps, -torch.inf, torch.float32),
     )

@@ -53,6 +53,21 @@ class ClosingSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class FollowingSampler(Protocol):
+    """A sampler with weights of its own, which follow the policy's."""
+
+    def weights_changed(self) -> None:
+        """The policy's weights are others since the last call to sample; a further call takes them over."""
+        ...
+
+
+def weights_changed(sampler: Sampler) -> None:
+    """Say that the policy has been updated."""
+    if isinstance(sampler, FollowingSampler):
+        sampler.weights_changed()
+
+
 def close(sampler: Sampler) -> None:
     """Give back what a sampler holds beside the policy."""
     if isinstance(sampler, ClosingSampler):

@@ -25,6 +25,7 @@ from dph.progress import progress, say
 from dph.rehearsal import RehearsalSet
 from dph.rollouts import encode_problems, usable_problems
 from dph.runs import RunDir, directory_written_atomically
+from dph.samplers.protocol import Sampler, close, weights_changed
 from dph.stages.guards import check_databases, check_judging, check_updates, judged
 from dph.stages.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
 from dph.stages.train_inputs import check_settings, load_policy, load_rehearsal, training_problems
@@ -49,8 +50,11 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
     with make_verifiers(config.verifier) as verifiers, metrics:
         training = Training.prepare(config, run, verifiers, world)
         metrics.begin(training.state.step)
-        with Interrupts() as interrupts:
-            training.run(metrics, interrupts)
+        try:
+            with Interrupts() as interrupts:
+                training.run(metrics, interrupts)
+        finally:
+            close(training.sampler)
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
             training.policy.save(path)
@@ -67,6 +71,7 @@ class Training:
     world: World
     directory: RunDir
     policy: Policy
+    sampler: Sampler
     optimizer: Optimizer
     explorer: Explorer
     rehearsal: RehearsalSet
@@ -102,7 +107,8 @@ class Training:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
         stored = load_rehearsal(config, policy, run, fresh=fresh, leads=world.leads)
         reference = Policy.load(config.model) if needs_rollout_ref(config.loss) and not config.model.lora_rank else None
-        sampler = make_sampler(config.sampler, policy)
+        longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
+        sampler = make_sampler(config.sampler, policy, config.model, longest, training=True)
         task, problems = load_problems(config.task)
         problems = training_problems(config, usable_problems(verifiers, problems))
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
@@ -116,6 +122,7 @@ class Training:
             world=world,
             directory=run,
             policy=policy,
+            sampler=sampler,
             optimizer=optimizer,
             explorer=Explorer(policy, sampler, verifiers, items, config, world),
             rehearsal=RehearsalSet(stored, config.seed),
@@ -189,6 +196,7 @@ class Training:
         self.whole = False
         # PPO-clip on rollouts, η·f(u) on stored responses
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config), eta=state.eta)
+        weights_changed(self.sampler)
         values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
         eta = 0.0
         if config.rehearsal.target:

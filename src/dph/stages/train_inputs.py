@@ -1,5 +1,6 @@
 """What training starts from: settings that fit together, the policy, its partition and its stored responses."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,8 @@ def check_settings(config: TrainConfig) -> None:
         raise UserError(f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses")
     if config.rollout.temperature <= 0:
         raise UserError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    if config.sampler.engine == "vllm":
+        _check_vllm(config)
     if config.overlong.buffer > config.rollout.max_tokens:
         raise UserError(
             f"overlong.buffer {config.overlong.buffer} is longer than a response may be (rollout.max_tokens "
@@ -42,6 +45,29 @@ def check_settings(config: TrainConfig) -> None:
     if config.rollout.prompts < config.optim.minibatches:
         raise UserError(
             f"rollout.prompts {config.rollout.prompts} cannot be split into {config.optim.minibatches} mini-batches"
+        )
+
+
+def _check_vllm(config: TrainConfig) -> None:
+    if config.rollout.top_p < 1:
+        raise UserError(
+            "vLLM does not tell the log-probabilities of what it samples with rollout.top_p below 1, and training "
+            "needs them; set it to 1, or sample with --sampler.engine hf"
+        )
+    if config.rollout.old_logprobs == "sampler":
+        raise UserError(
+            "vLLM's log-probabilities are not exactly the trainer's; leave rollout.old_logprobs at auto, which "
+            "recomputes them"
+        )
+    if config.model.lora_rank:
+        raise UserError(
+            "beside `dph train` vLLM takes whole models; train without model.lora_rank, or sample with "
+            "--sampler.engine hf"
+        )
+    if config.sampler.tensor_parallel > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            "beside `dph train` vLLM runs in one process on one GPU; for more use `dph verl`, or sample with "
+            "--sampler.engine hf"
         )
 
 

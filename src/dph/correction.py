@@ -1,0 +1,32 @@
+"""Where a response was sampled by another engine than the one that trains, their probabilities differ by rounding.
+
+Truncated importance sampling weighs each token of a rollout by min(π_old / π_sampler, cap), so that its gradient is the
+one of the policy that trains, up to the cap.
+"""
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def sampler_correction(
+    old_logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Weights of tokens, and sums for metrics.
+
+    old_logprobs, sampled_logprobs: [B, T], of the sampled tokens under the policy that trains, as it was when they were
+    sampled, and under the sampler, in nats. mask: [B, T], nonzero on the tokens that count. cap: the largest weight; 0
+    leaves all at 1.
+    Returns weights [B, T], and sums over the tokens of: |log π_old − log π_sampler| ("exp/sampler_gap"), the unbiased
+    and never negative estimate of KL(π_sampler‖π_old) ("exp/sampler_kl"), and the weights ("exp/importance").
+    """
+    counts = mask.bool()
+    gap = torch.where(counts, old_logprobs - sampled_logprobs, 0.0)
+    ratio = gap.exp()
+    weights = ratio.clamp(max=cap) if cap else torch.ones_like(ratio)
+    sums = {
+        "exp/sampler_gap": gap.abs().sum(),
+        "exp/sampler_kl": (ratio - 1 - gap).sum(),
+        "exp/importance": torch.where(counts, weights, 0.0).sum(),
+    }
+    return weights, sums
