@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dph.build import make_verifiers
+from dph.config import VerifierConfig
 from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
@@ -208,3 +210,20 @@ def test_problems_go_to_the_verifier_that_they_name():
         assert [v.correct for v in verifiers.verify(items)] == [True, True, False]
         with pytest.raises(UserError, match=r"known are: .*exact, math, sql"):
             verifiers.verify([(Problem("d", "?", "7", "taste"), "7")])
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome"),
+    [({}, Outcome.NO_ANSWER), ({"fallback": "phrase"}, Outcome.CORRECT), ({"policy": "qwen"}, Outcome.CORRECT),
+     ({"policy": "qwen", "fallback": "none"}, Outcome.NO_ANSWER)],
+)  # fmt: skip
+def test_settings_say_what_answers_without_a_box(settings: dict[str, str], outcome: Outcome):
+    problem = Problem("p", "?", "4", "math", {})
+    with make_verifiers(VerifierConfig(**settings)) as verifiers:
+        assert [v.outcome for v in verifiers.verify([(problem, "So the answer is 4")])] == [outcome]
+
+
+def test_an_unknown_fallback_is_a_sentence():
+    said = "fallback must be none, phrase, last_number or library, not 'guess'"
+    with pytest.raises(UserError, match=said), make_verifiers(VerifierConfig(fallback="guess")) as verifiers:
+        verifiers.verify([(Problem("p", "?", "4", "math", {}), "4")])

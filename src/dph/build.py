@@ -104,7 +104,7 @@ def make_verifiers(config: VerifierConfig, *, bare_sql: bool = False) -> Verifie
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
     sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
     sql["answer"] = "whole" if bare_sql else "block"
-    return Verifiers({"sql": sql, "math": {**common, "policy": config.policy}})
+    return Verifiers({"sql": sql, "math": {**common, "policy": config.policy, "fallback": config.fallback or None}})
 
 
 def make_plan_reader(config: VerifierConfig) -> PlanReader:

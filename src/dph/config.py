@@ -63,6 +63,9 @@ class VerifierConfig:
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
     policy: str = "math_verify"
     """How mathematical answers are found and compared: math_verify, qwen or paper."""
+    fallback: str = ""
+    """What answers in mathematics without a box: none, phrase (after "answer is", or ####), last_number or library
+    (whatever math-verify finds); empty: as the policy does."""
     workers: int = 1
     """Worker processes that execute queries and grade mathematics."""
     timeout: float = 5.0
