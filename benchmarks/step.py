@@ -1,12 +1,13 @@
 """A whole step against TRL's: the same model, prompts, number of tokens and update, alternated in one run.
 
-    python benchmarks/step.py                          # three sizes, about ten minutes on two CPU cores
+    python benchmarks/step.py                          # three sizes, hours on two CPU cores, nearly all of it TRL's
     python benchmarks/step.py --sizes 512+64 --pairs 3
+    python benchmarks/step.py --sizes 2048+128 --prompts 1 --pairs 3 --tokens 8192
 
 Run it in an environment with the extra `trl`. For each size two processes stand side by side, each with the model, and
-take steps in turn: 8 prompts with 16 responses each, rewards from the tokens, advantages, one AdamW step on all 128
-rows. End tokens are suppressed, so that both generate and train the same number of tokens. TRL is set as fast as it
-goes without a GPU: fp32, no reference model, no recomputation of activations, no pass for old log-probabilities, and
+take steps in turn: 8 prompts (`--prompts`) with 16 responses each, rewards from the tokens, advantages, one AdamW step
+on all rows. End tokens are suppressed, so that both generate and train the same number of tokens. TRL is set as fast as
+it goes without a GPU: fp32, no reference model, no recomputation of activations, no pass for old log-probabilities, and
 `--trl-batch` rows in a micro-batch (`auto` tries 8, 16 and 32 and takes the fastest).
 
 Printed are medians over the pairs of steps, medians of the ratios within a pair, and the memory that steps take at most
@@ -30,7 +31,7 @@ class Worker:
     """A process that takes one step when it is told to."""
 
     def __init__(self, engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> None:
-        sizes = [str(number) for number in (prompt, response, batch, args.threads)]
+        sizes = [str(number) for number in (prompt, response, args.prompts, batch, args.threads)]
         command = [sys.executable, str(WORKER), engine, args.clock, *sizes]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -77,8 +78,8 @@ def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, A
                 taken = worker.step()
                 if number:
                     steps[name].append(taken)
-    facts = {"prompt": prompt, "response": response, "trl_batch": batch, "threads": args.threads, "clock": args.clock}
-    return {**facts, "tokens": args.tokens, "steps": steps}
+    facts = {"prompts": args.prompts, "prompt": prompt, "response": response, "trl_batch": batch}
+    return {**facts, "threads": args.threads, "clock": args.clock, "tokens": args.tokens, "steps": steps}
 
 
 def show(found: dict[str, Any]) -> None:
@@ -88,7 +89,8 @@ def show(found: dict[str, Any]) -> None:
     def median(steps: list[dict[str, float]], name: str) -> float:
         return statistics.median(step[name] for step in steps)
 
-    print(f"\n{found['prompt']}+{found['response']} tokens, TRL with {found['trl_batch']} rows at once")
+    sizes = f"{found['prompts']} prompts, {found['prompt']}+{found['response']} tokens"
+    print(f"\n{sizes}, TRL with {found['trl_batch']} rows at once")
     print(f"{'':16}{'ours s':>10}{'TRL s':>10}{'TRL/ours':>10}")
     for name in PHASES:
         ratios = [b[name] / a[name] for a, b in zip(ours, trl, strict=True) if a[name]]
@@ -101,6 +103,7 @@ def show(found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")
+    parser.add_argument("--prompts", type=int, default=8, help="prompts in a step, each with 16 responses")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of steps that count, per size")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")

@@ -17,7 +17,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-VOCABULARY, PROMPTS, RESPONSES, STEPS = 2048, 8, 16, 10_000
+VOCABULARY, RESPONSES, STEPS = 2048, 16, 10_000
 
 
 def resident(name: str) -> int:
@@ -92,9 +92,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", bos_token="0", pad_token="1")
 
 
-def make_prompts(length: int) -> list[list[int]]:
+def make_prompts(count: int, length: int) -> list[list[int]]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(2, VOCABULARY, (PROMPTS, length), generator=generator).tolist()
+    return torch.randint(2, VOCABULARY, (count, length), generator=generator).tolist()
 
 
 def reward(token_ids: list[int]) -> float:
@@ -102,7 +102,7 @@ def reward(token_ids: list[int]) -> float:
     return float(token_ids[0] % 2)
 
 
-def ours(prompt: int, response: int, tokens: int, clock: Clock) -> None:
+def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.advantages import group_advantages
     from dph.config import LossConfig, ModelConfig, OptimConfig, TrainConfig
@@ -124,10 +124,10 @@ def ours(prompt: int, response: int, tokens: int, clock: Clock) -> None:
     sample = clock.timed(HFSampler(policy).sample, "generation")
     policy.logprobs = clock.timed(policy.logprobs)  # type: ignore[method-assign]
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
-    prompts, params = make_prompts(prompt), SamplingParams(RESPONSES, max_tokens=response)
+    prompts, params = make_prompts(count, prompt), SamplingParams(RESPONSES, max_tokens=response)
     for step in range(STEPS):
         clock.wait()
-        keys = [derive_key(step, index) for index in range(PROMPTS)]
+        keys = [derive_key(step, index) for index in range(count)]
         groups = sample(prompts, params, keys)
         rewards = torch.tensor([[reward(one.token_ids) for one in group] for group in groups])
         advantages = group_advantages(rewards, torch.ones_like(rewards, dtype=torch.bool)).tolist()
@@ -136,12 +136,12 @@ def ours(prompt: int, response: int, tokens: int, clock: Clock) -> None:
             for ids, group, values in zip(prompts, groups, advantages, strict=True)
             for one, advantage in zip(group, values, strict=True)
         ]
-        assert sum(len(row.response_ids) for row in rows) == PROMPTS * RESPONSES * response
+        assert sum(len(row.response_ids) for row in rows) == count * RESPONSES * response
         updater.update([rows], recompute_old=False)
         clock.answer()
 
 
-def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
+def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> None:
     """Steps of TRL's trainer."""
     from datasets import Dataset
     from transformers import TrainerCallback
@@ -155,7 +155,7 @@ def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
             clock.answer()
 
     def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
-        assert sum(map(len, completion_ids)) == PROMPTS * RESPONSES * response
+        assert sum(map(len, completion_ids)) == count * RESPONSES * response
         return [reward(ids) for ids in completion_ids]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -165,7 +165,7 @@ def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
             bf16=False,
             gradient_checkpointing=False,
             per_device_train_batch_size=batch,
-            gradient_accumulation_steps=PROMPTS * RESPONSES // batch,
+            gradient_accumulation_steps=count * RESPONSES // batch,
             num_generations=RESPONSES,
             max_completion_length=response,
             generation_kwargs={"min_new_tokens": response},
@@ -178,7 +178,7 @@ def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
             report_to="none",
             disable_tqdm=True,
         )
-        texts = [" ".join(map(str, ids)) for ids in make_prompts(prompt)]
+        texts = [" ".join(map(str, ids)) for ids in make_prompts(count, prompt)]
         trainer = GRPOTrainer(
             model=make_model(),
             reward_funcs=rewards,
@@ -195,10 +195,10 @@ def trl(prompt: int, response: int, batch: int, clock: Clock) -> None:
 
 def main() -> None:
     engine, clock, *sizes = sys.argv[1:]
-    prompt, response, batch, threads = map(int, sizes)
+    prompt, response, count, batch, threads = map(int, sizes)
     torch.set_num_threads(threads)
     {"ours": ours, "trl": trl}[engine](
-        prompt, response, batch, Clock(time.process_time if clock == "cpu" else time.perf_counter)
+        prompt, response, count, batch, Clock(time.process_time if clock == "cpu" else time.perf_counter)
     )
 
 

@@ -234,6 +234,16 @@ def test_flags(db: Path, gold: str, flags: list[str]):
         assert verifiers.flags([problem(db, gold)]) == ({"p": flags} if flags else {})
 
 
+def test_flags_are_of_the_problems_own_database(db: Path, tmp_path: Path):
+    empty = database(tmp_path / "empty.sqlite")
+    suites = [
+        problem(db, "SELECT a FROM t", "p", suite=[str(empty)]),
+        problem(empty, "SELECT a FROM t", "q", suite=[str(db)]),
+    ]
+    with SqlVerifier() as verifier:
+        assert verifier.flags(suites) == {"q": ["empty"]}
+
+
 def test_doubtful_golds_are_reported_once_and_kept(db: Path, capsys: pytest.CaptureFixture[str]):
     from dph.rollouts import usable_problems
 

@@ -1,7 +1,7 @@
 """One step's optimizer updates on mixed mini-batches (eq. 7), and what they report."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -187,20 +187,23 @@ class Updater:
         return replace(batch, advantages=batch.advantages[:, None] * weights), sums
 
     def _with_old(self, rows: Sequence[Row]) -> list[Row]:
-        fresh = [row for row in rows if not row.is_rehearsal]
-        values = iter(reference_logprobs(self._policy, fresh, self._temperature, self._budget)) if fresh else iter(())
+        values = self._rollout_logprobs(self._policy, rows)
         return [row if row.is_rehearsal else replace(row, old_logprobs=next(values)) for row in rows]
 
     def _with_reference(self, rows: Sequence[Row]) -> list[Row]:
         if not needs_rollout_ref(self._config.loss):
             return list(rows)
-        fresh = [row for row in rows if not row.is_rehearsal]
         if self._reference is not None:
-            values = iter(reference_logprobs(self._reference, fresh, self._temperature, self._budget))
+            values = self._rollout_logprobs(self._reference, rows)
         else:
             with self._policy.reference():
-                values = iter(reference_logprobs(self._policy, fresh, self._temperature, self._budget))
+                values = self._rollout_logprobs(self._policy, rows)
         return [row if row.is_rehearsal else replace(row, ref_logprobs=next(values)) for row in rows]
+
+    def _rollout_logprobs(self, policy: Policy, rows: Sequence[Row]) -> Iterator[list[float]]:
+        """Log-probabilities under a policy of those rows that are rollouts, in order."""
+        fresh = [row for row in rows if not row.is_rehearsal]
+        return iter(reference_logprobs(policy, fresh, self._temperature, self._budget) if fresh else [])
 
     @property
     def _budget(self) -> int:

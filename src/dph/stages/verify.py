@@ -119,7 +119,7 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
             broken = verifiers.check([problem for problem, _ in part])
             excluded.update(broken)
             usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
-            flags = verifiers.flags([_without_suite(problem) for problem, _ in usable])
+            flags = verifiers.flags([problem for problem, _ in usable])
             verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
             for problem, predictions in usable:
                 own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
@@ -131,11 +131,6 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
     if len(excluded) > _NAMED:
         say(f"… and {len(excluded) - _NAMED} further problems are left out")
     return _Findings(judged, excluded)
-
-
-def _without_suite(problem: Problem) -> Problem:
-    """The problem on its own database: those of a test suite are random, and many of their results are empty."""
-    return replace(problem, meta={key: value for key, value in problem.meta.items() if key != "suite"})
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
