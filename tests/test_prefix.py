@@ -130,6 +130,17 @@ def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsy
         assert float((values[: len(own)] - own).abs().max() if len(own) else 0) <= EXACT
 
 
+def test_a_budget_that_shares_little_is_said_once(capsys):
+    policy = make("llama")
+    rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
+    for budget, computed in ((42, 1), (30, 12), (31, 12)):
+        parts = [part for part, _ in policy.microbatches(rows, budget)]
+        assert len(parts) == computed, budget
+        told = " ".join(capsys.readouterr().err.split())
+        said = "prompts are computed 12.0 times each, as a micro-batch of 30 tokens does not hold the responses to one"
+        assert (said in told) == (budget == 30)  # 31 comes after it
+
+
 def test_a_window_as_long_as_the_sequences_is_no_obstacle():
     policy, rows = make("mistral", sliding_window=33), grouped_rows()
     assert max(row.length for row in rows) <= 33 and policy.shares(rows)

@@ -118,8 +118,21 @@ class Policy:
         """Rows in micro-batches of at most `token_budget` tokens, collated: packed where that saves tokens and the
         model allows it, else padded."""
         shared = self.shares(rows)
-        for part in microbatches(rows, token_budget, shared=shared):
+        parts = microbatches(rows, token_budget, shared=shared)
+        if shared and not self._told:
+            self._check_budget(rows, parts, token_budget)
+        for part in parts:
             yield part, collate(part, self.device, shared=shared)
+
+    def _check_budget(self, rows: Sequence[Row], parts: Sequence[Sequence[Row]], token_budget: int) -> None:
+        """Say once where micro-batches are so small that little of a prompt's computation is shared."""
+        computed, prompts = sum(len(group_by_prompt(part)) for part in parts), len(group_by_prompt(rows))
+        if computed > 2 * prompts:
+            self._told = True
+            say(
+                f"prompts are computed {computed / prompts:.1f} times each, as a micro-batch of {token_budget} tokens "
+                "does not hold the responses to one; raise optim.tokens_per_microbatch if memory allows"
+            )
 
     def shares(self, rows: Sequence[Row]) -> bool:
         """Whether rows with the same prompt compute it once; says once why not where that was asked for."""
