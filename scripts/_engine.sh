@@ -1,7 +1,7 @@
-# Sourced by test-verl and test-vllm with $engine set: leaves $root and $python (an environment that has that engine).
+# Sourced by test-trl, test-vllm and test-verl with $engine set: leaves $root and $python (an environment that has that engine).
 #
-# The environment is .venv-$engine, made at the first call; DPH_VENV_VERL or DPH_VENV_VLLM names another, which is taken
-# as it is. DPH_PYTHON names the Python to make it with.
+# The environment is .venv-$engine, made at the first call; DPH_VENV_TRL, DPH_VENV_VLLM or DPH_VENV_VERL names another, which
+# is taken as it is. DPH_PYTHON names the Python to make it with.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
