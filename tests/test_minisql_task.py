@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dph.build import load_problems
+from dph.config import TaskConfig
 from dph.errors import UserError
 from dph.styles import STYLES, style_of
 from dph.tasks.minisql import MiniSql
@@ -20,7 +22,7 @@ from dph.tasks.protocol import load_task
 from minisql_support import PIECE, contents
 
 SMALL = {"train_problems": 24, "dev_problems": 12, "test_problems": 12, "cross_problems": 12, "ood_problems": 10}
-SPLITS = ("train", "dev", "test", "cross", "ood")
+SPLITS = ("train", "dev", "test", "cross", "ood", "sums")
 
 
 def small(folder, **options):
@@ -72,6 +74,9 @@ def test_sums_are_right_and_those_of_the_ood_split_are_never_shown(rows):
         assert int(problem.answer) == int(left) + int(right)
         assert (problem.task, problem.answer[0]) == ("math", left[0])  # no carry: the tens stay
     shown = [row for row in rows if row["prompt"].startswith("math")]
+    rehearsed = {problem.prompt: problem for problem in task.problems("sums")}
+    assert len(rehearsed) == 165 and not held_out.keys() & rehearsed.keys()
+    assert {row["prompt"] for row in shown} <= rehearsed.keys()
     assert not held_out.keys() & {row["prompt"] for row in shown}
     for row in shown:
         left, right = re.findall(r"\d+", row["prompt"])
@@ -92,7 +97,7 @@ def test_a_few_thousand_demonstrations_hold_every_piece_and_texts_are_short(rows
     for split in SPLITS:
         for problem in task.problems(split):
             assert set(PIECE.findall(problem.prompt)) <= lexicon
-            if split != "ood":
+            if split not in ("ood", "sums"):
                 assert set(PIECE.findall(f"query: ```sql {problem.answer} ```")) <= lexicon
 
 
@@ -101,8 +106,8 @@ def test_a_few_thousand_demonstrations_hold_every_piece_and_texts_are_short(rows
 
 def test_a_seed_generates_the_same_world_everywhere(tmp_path):
     """Golden: it changes only with what is generated; figures made in the world before are then of another world."""
-    assert digest(small(tmp_path)) == "7315e77e69098fb7"
-    assert digest(small(tmp_path, seed=1)) != "7315e77e69098fb7"
+    assert digest(small(tmp_path)) == "dce8bd33f90cea81"
+    assert digest(small(tmp_path, seed=1)) != "dce8bd33f90cea81"
 
 
 def test_two_processes_generate_equal_worlds(tmp_path):
@@ -166,11 +171,19 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     assert db.is_absolute() and db.is_file() and db.is_relative_to(tmp_path / "there" / "minisql")
 
 
+def test_several_splits_are_put_together(tmp_path):
+    options = {name: str(size) for name, size in SMALL.items()} | {"cache_dir": str(tmp_path)}
+    _, problems = load_problems(TaskConfig("minisql", "train, sums", 10, options))
+    assert [problem.id.split("/")[1] for problem in problems] == ["train"] * 10 + ["sums"] * 10
+    with pytest.raises(UserError, match=r"the split 'dev,dev' holds the id 'minisql/dev/0000' twice"):
+        load_problems(TaskConfig("minisql", "dev,dev", 0, options))
+
+
 # --- What users can get wrong -------------------------------------------------------------------------------------
 
 
 def test_mistakes_are_answered_in_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"no split 'validation'; it has train, dev, test, cross, ood"):
+    with pytest.raises(UserError, match=r"no split 'validation'; it has train, dev, test, cross, ood, sums"):
         small(tmp_path).problems("validation")
     with pytest.raises(UserError, match=r"test_problems is 0; give at least 1"):
         MiniSql(test_problems=0)

@@ -79,21 +79,25 @@ def _option(name: str, text: str, kind: object) -> object:
 _KINDS = ((bool, (bool,), "true or false"), (int, (int,), "a whole number"), (float, (int, float), "a number"))
 
 
-def select(task: Task, split: str, limit: int = 0) -> list[Problem]:
-    """Problems of a split, at most `limit` of them (0: all), with unique ids. Raises UserError when there are none."""
-    problems = task.problems(split)
-    if not problems:
-        raise UserError(f"the split {split!r} holds no problem")
-    seen: set[str] = set()
-    for problem in problems:
-        if problem.id in seen:
-            raise UserError(f"the split {split!r} holds the id {problem.id!r} twice; ids must be unique")
-        seen.add(problem.id)
-    return problems[:limit] if limit else problems
+def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
+    """Problems of a split, or of several with commas between them, at most `limit` of each (0: all), with unique ids.
+
+    Raises UserError where a split holds none.
+    """
+    found: dict[str, Problem] = {}
+    for split in splits.split(","):
+        problems = task.problems(split.strip())
+        if not problems:
+            raise UserError(f"the split {split!r} holds no problem")
+        for problem in problems[:limit] if limit else problems:
+            if problem.id in found:
+                raise UserError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
+            found[problem.id] = problem
+    return list(found.values())
 
 
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
-    """The task and the problems of its one split."""
+    """The task and its problems that the settings name."""
     task = make_task(config)
     return task, select(task, config.split, config.limit)
 

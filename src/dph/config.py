@@ -38,9 +38,9 @@ class TaskConfig:
     name: str = "minisql"
     """Task name: minisql, records (your own JSONL/Parquet), spider, bird, …"""
     split: str = "train"
-    """Split of the task; several for evaluation, separated by commas."""
+    """Split of the task, or several separated by commas."""
     limit: int = 0
-    """Use only the first so many problems of a split; 0 uses all."""
+    """Use only the first so many problems of each split; 0 uses all."""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
 

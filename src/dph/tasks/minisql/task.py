@@ -15,9 +15,9 @@ from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
 from dph.types import Problem
 
-SPLITS = ("train", "dev", "test", "cross", "ood")
+SPLITS = ("train", "dev", "test", "cross", "ood", "sums")
 _MOST_OOD = 150
-"""The other 165 sums are for demonstrations."""
+"""The other 165 sums are for demonstrations, and the split `sums`."""
 
 
 @cache
@@ -41,6 +41,7 @@ class MiniSql:
     | `cross` | cross-domain: only kind-table combinations and phrasings that neither another split nor a    |
     |         | demonstration holds                                                                          |
     | `ood`   | out-of-domain: arithmetic; the demonstrations teach the task, but none of these sums         |
+    | `sums`  | the sums that demonstrations may hold, for experiments that rehearse them                    |
 
     Each SQL problem has a database of its own. `meta` holds "db" (absolute path of the SQLite file), "kind",
     "convention", "ambiguous" (the two readings differ in result), "reading" (which one the gold SQL follows) and
@@ -87,12 +88,13 @@ class MiniSql:
         """The problems of a split. Raises UserError for an unknown split or a cache that cannot be written."""
         if split not in SPLITS:
             raise UserError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
-        size = self._sizes[split]
-        if split == "ood":
+        if split in ("ood", "sums"):
+            held_out, shown = self._sums()
             return [
-                Problem(id=f"minisql/ood/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
-                for i, drawn in enumerate(self._sums()[0][:size])
+                Problem(id=f"minisql/{split}/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
+                for i, drawn in enumerate(held_out[: self._sizes["ood"]] if split == "ood" else shown)
             ]
+        size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
         return stored(folder, split, lambda: samples(split, size, self._seed))
 
