@@ -18,6 +18,18 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 
 @ray.remote(num_cpus=0)
+class Draws:
+    """Counts over all servers how often a prompt was asked: which server is asked depends on their load."""
+
+    def __init__(self):
+        self.asked = Counter()
+
+    def number(self, prompt_ids, step):
+        self.asked[tuple(prompt_ids), step] += 1
+        return self.asked[tuple(prompt_ids), step]
+
+
+@ray.remote(num_cpus=0)
 class HFServer:
     def __init__(self, model_path, response_length):
         from transformers import AutoModelForCausalLM
@@ -27,18 +39,16 @@ class HFServer:
         self.response_length = response_length
         self.eos = self.model.config.eos_token_id
         self.global_steps = None
-        self.asked = Counter()
+        self.draws = Draws.options(name="hf_cpu_draws", get_if_exists=True).remote()
         self.lock = asyncio.Lock()
 
     @torch.no_grad()
-    def _generate(self, prompt_ids, params):
+    def _generate(self, prompt_ids, params, number):
         limit = params.get("max_tokens") or params.get("max_new_tokens") or self.response_length
         temperature = params.get("temperature", 1.0)
         from dph.seeding import derive_key
 
-        asked = (tuple(prompt_ids), self.global_steps)
-        self.asked[asked] += 1
-        generator = torch.Generator().manual_seed(derive_key(0, *prompt_ids, self.global_steps or 0, self.asked[asked]))
+        generator = torch.Generator().manual_seed(derive_key(0, *prompt_ids, self.global_steps or 0, number))
         ids, past, tokens, logprobs, stop = torch.tensor([prompt_ids]), None, [], [], "length"
         for _ in range(limit):
             output = self.model(input_ids=ids, past_key_values=past, use_cache=True)
@@ -66,7 +76,8 @@ class HFServer:
 
     async def generate(self, request_id, prompt_ids, sampling_params, image_data=None, video_data=None, **kwargs):
         async with self.lock:
-            return await asyncio.to_thread(self._generate, list(prompt_ids), dict(sampling_params))
+            number = await self.draws.number.remote(list(prompt_ids), self.global_steps)
+            return await asyncio.to_thread(self._generate, list(prompt_ids), dict(sampling_params), number)
 
     async def load_weights(self, state):
         own = self.model.state_dict()
