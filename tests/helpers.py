@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from dph.config import (
     LossConfig,
@@ -73,6 +74,28 @@ def randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
+
+
+def random_policy(name: str, **changes: object) -> Policy:
+    """A small model of any architecture that transformers knows, with random weights and 18 tokens."""
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 64,
+        "bos_token_id": 1,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "vocab_size": 18,
+    }
+    config = AutoConfig.for_model(name, **{**sizes, **changes})
+    attention = "eager" if name in ("gemma2", "bloom") else "sdpa"  # capped scores and biases, which sdpa cannot do
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
+    randomise(model, seed=1)
+    return Policy(model.eval(), tiny_policy().tokenizer)
 
 
 def random_rows(policy: Policy, count: int, seed: int = 0, *, rehearsal_every: int = 0) -> list[Row]:

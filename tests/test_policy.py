@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dph.config import ModelConfig
 from dph.errors import UserError
@@ -14,7 +14,7 @@ from dph.models.batch import collate, microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.rehearsal import reference_logprobs
-from helpers import TEXTS, TINY, base_run, gradient, random_rows, randomise, tiny_policy, weights
+from helpers import TEXTS, TINY, base_run, gradient, random_policy, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
@@ -22,18 +22,6 @@ pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it
 EXACT = 1e-5
 """fp32 kernels differ by batch shape: a few roundings of 1e-7 relative on logits of about 10, in each of 2 layers."""
 
-_SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-}
 ARCHITECTURES = {
     "llama": {},
     "qwen2": {},
@@ -49,11 +37,7 @@ ARCHITECTURES = {
 
 
 def architecture(name, vocab_size):
-    config = AutoConfig.for_model(name, **_SIZES, vocab_size=vocab_size, **ARCHITECTURES[name])
-    attention = "eager" if name == "gemma2" else "sdpa"  # its scores are capped, which sdpa cannot do
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
-    randomise(model, seed=1)
-    return Policy(model.eval(), tiny_policy().tokenizer)
+    return random_policy(name, vocab_size=vocab_size, **ARCHITECTURES[name])
 
 
 def plain_logprobs(policy, row, temperature=1.0):

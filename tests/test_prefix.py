@@ -5,14 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from dph.config import ModelConfig
 from dph.models import prefix
 from dph.models.batch import Row, collate
 from dph.models.policy import Policy
 from dph.models.sharing import attention_window
-from helpers import gradient, randomise, tiny_policy
+from helpers import gradient, random_policy, tiny_policy
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
@@ -20,19 +19,6 @@ pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it
 EXACT = 1e-5
 """The promise: log-probabilities in nats, and gradients relative to their norm, in fp32."""
 
-_SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-    "vocab_size": 18,
-}
 SHARING = {
     "llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
               | {"high_freq_factor": 4.0, "original_max_position_embeddings": 32}, "attention_bias": True},
@@ -56,14 +42,6 @@ PLAIN = {
     ),
     "bloom": ({"hidden_size": 32, "n_layer": 2, "n_head": 4}, ""),
 }
-
-
-def make(name, **changes):
-    config = AutoConfig.for_model(name, **{**_SIZES, **changes})
-    attention = "eager" if name in ("gemma2", "bloom") else "sdpa"
-    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
-    randomise(model, seed=1)
-    return Policy(model.eval(), tiny_policy().tokenizer)
 
 
 def grouped_rows(seed=0):
@@ -106,7 +84,7 @@ def compare(found, expected, tolerance=EXACT):
 
 @pytest.mark.parametrize("name", SHARING)
 def test_every_architecture_computes_the_same_with_shared_prompts(name):
-    policy, rows = make(name, **SHARING[name]), grouped_rows()
+    policy, rows = random_policy(name, **SHARING[name]), grouped_rows()
     assert policy.shares(rows)
     expected = evaluated(policy, rows, shared=False)
     assert float(expected[2].norm()) > 1
@@ -117,7 +95,7 @@ def test_every_architecture_computes_the_same_with_shared_prompts(name):
 @pytest.mark.parametrize("name", PLAIN)
 def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsys):
     changes, reason = PLAIN[name]
-    policy, rows = make(name, **changes), grouped_rows()
+    policy, rows = random_policy(name, **changes), grouped_rows()
     assert not policy.shares(rows) and not policy.shares(rows)
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("prompts are computed anew for each response of this model") == 1 and reason in told
@@ -131,7 +109,7 @@ def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsy
 
 
 def test_a_budget_that_shares_little_is_said_once(capsys):
-    policy = make("llama")
+    policy = random_policy("llama")
     rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
     for budget, computed in ((42, 1), (30, 12), (31, 12)):
         parts = [part for part, _ in policy.microbatches(rows, budget)]
@@ -142,7 +120,7 @@ def test_a_budget_that_shares_little_is_said_once(capsys):
 
 
 def test_a_window_as_long_as_the_sequences_is_no_obstacle():
-    policy, rows = make("mistral", sliding_window=33), grouped_rows()
+    policy, rows = random_policy("mistral", sliding_window=33), grouped_rows()
     assert max(row.length for row in rows) <= 33 and policy.shares(rows)
     compare(evaluated(policy, rows, True), evaluated(policy, rows, False))
     assert attention_window(policy.model.config) == 33
@@ -152,7 +130,7 @@ def test_a_window_as_long_as_the_sequences_is_no_obstacle():
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_the_copying_path_of_other_devices_computes_the_same(monkeypatch, kv_heads):
-    policy, rows = make("llama", num_key_value_heads=kv_heads), grouped_rows()
+    policy, rows = random_policy("llama", num_key_value_heads=kv_heads), grouped_rows()
     expected = evaluated(policy, rows, shared=False)
     compare(evaluated(policy, rows, shared=True), expected)
     copying = type("Copying", (), {"apply": staticmethod(prefix._gathered_attention)})
