@@ -270,6 +270,23 @@ def test_nothing_finished_is_no_error(tmp_path: Path) -> None:
     assert "Everything that was run" in write_results(choice, Layout(tmp_path)).read_text(encoding="utf-8")
 
 
+def test_what_is_finished_is_reported_without_running_anything(
+    finished: tuple[Choice, Layout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is to be run")
+
+    monkeypatch.setattr("dph.stages.reproduce.run_jobs", never)
+    config = ReproduceConfig(methods=("grpo", "dph_js", "rkl"), out=str(finished[1].root), report_only=True)
+    text = reproduce(config).with_name("tables.md").read_text(encoding="utf-8")
+    assert "| GRPO (2 seeds) |" in text and "| RKL |" not in text.split("Everything that was run")[0]
+    with pytest.raises(UserError, match=r"there is no reproduction at .*without --report-only"):
+        reproduce(replace(config, out=str(tmp_path / "nowhere")))
+    (tmp_path / "begun").mkdir()
+    with pytest.raises(UserError, match="no base model has been evaluated yet"):
+        reproduce(replace(config, out=str(tmp_path / "begun")))
+
+
 def test_seeds_given_replace_the_grids() -> None:
     grid = small_grid()
     chosen = choose(grid, ReproduceConfig(methods=("grpo", "wide"), seeds=(7,)))

@@ -441,5 +441,7 @@ class ReproduceConfig:
     """Folder of the data set (scale small: Spider's; scale full: a folder with one for each data set)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
+    report_only: bool = False
+    """Run nothing: tables and figures of what is finished."""
     jobs: int = 2
     """Runs side by side, one thread each."""

@@ -43,6 +43,8 @@ def reproduce(config: ReproduceConfig) -> Path:
     grid = read_grid(config.scale)
     layout = Layout(Path(config.out or f"runs/reproduce-{config.scale}"))
     choice = choose(grid, config)
+    if config.report_only:
+        return _report_only(choice, layout)
     write_settings(choice, layout)
     jobs = plan(choice, layout, config.jobs)
     say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
@@ -51,6 +53,16 @@ def reproduce(config: ReproduceConfig) -> Path:
     say(f"{time.monotonic() - started:.0f} s; open {page}")
     if failures:
         raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    return page
+
+
+def _report_only(choice: Choice, layout: Layout) -> Path:
+    if not layout.root.is_dir():
+        raise UserError(f"there is no reproduction at {layout.root}; run it without --report-only")
+    if read_results(choice, layout).first_base is None:
+        raise UserError(f"no base model has been evaluated yet in {layout.root}; there is nothing to report")
+    page = write_results(choice, layout)
+    say(f"open {page}")
     return page
 
 
