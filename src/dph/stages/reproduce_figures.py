@@ -42,6 +42,10 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     sweeps = [sweep for sweep in results.choice.grid.sweeps.values() if _points(results, sweep)]
     if sweeps:
         found["fig3_sweeps"] = (sweeps_figure(results, base, sweeps), "Fig. 3: one setting against greedy and pass@k")
+    strengths = [sweep for sweep in sweeps if sweep.setting.startswith("loss.")]
+    if strengths:
+        description = "What each divergence allows at its strengths: mean accuracy of samples against pass@k"
+        found["frontier"] = (frontier_figure(results, base, strengths), description)
     curves = _training(results)
     if curves:
         found["fig5_training"] = (training_figure(curves), "Fig. 5: pass@8 through training, mean and range over seeds")
@@ -161,6 +165,39 @@ def sweeps_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Figu
             axes.set_xlabel(sweep.setting, fontsize=10)
             axes.set_ylabel(f"{metric} (%)", fontsize=10)
             axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    return figure
+
+
+def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Figure:
+    """Mean accuracy of samples (x) against pass@k (y): methods as points, each sweep as a line through its values."""
+    split, k = results.split(IN_DOMAIN), _k(results, base)
+    swept = {sweep.arm for sweep in sweeps}
+    single = {results.arm(name).label: runs for name, runs in results.of_base(base.name).items() if name not in swept}
+    single = {base.label: [results.bases[base.name]], **single}
+    lines = {f"{results.arm(sweep.arm).label}, {sweep.setting.rpartition('.')[2]}": sweep for sweep in sweeps}
+    look = looks([*single, *lines], base.label)
+    figure = canvas(8.4, 5.6)
+    axes = figure.add_subplot()
+    tidy(axes, f"mean@n against pass@{k}, in-domain")
+
+    def place(runs: Sequence[EvalRun]) -> tuple[float, float]:
+        x, y = (100 * mean_value(runs, split, metric).mean for metric in ("mean", f"pass@{k}"))
+        return x, y
+
+    for label, runs in single.items():
+        axes.plot(
+            *place(runs), look[label].marker, color=look[label].color, label=label, markersize=7, linestyle="none"
+        )
+    for label, sweep in lines.items():
+        points = _points(results, sweep)
+        places = [place(runs) for _, runs in points]
+        draw_line(axes, Series(label, [x for x, _ in places], [y for _, y in places]), look[label])
+        for (value, _), where in zip(points, places, strict=True):
+            axes.annotate(f"{value:g}", where, xytext=(4, 4), textcoords="offset points", fontsize=7)
+    axes.set_xlabel("mean@n (%)", fontsize=10)
+    axes.set_ylabel(f"pass@{k} (%)", fontsize=10)
+    axes.grid(color=_FAINT, linewidth=0.8)
+    _shared_legend(figure)
     return figure
 
 
