@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dph.build import select
 from dph.errors import UserError
 from dph.tasks import load_task
 from dph.types import Problem
@@ -221,3 +222,12 @@ def test_published_sets_have_their_published_sizes():
         task.problems("aime23")
     with pytest.raises(UserError, match="aime24 has no split 'train'; it has test"):
         load_task("aime24", root=str(DATA / "math")).problems("train")
+
+
+def test_an_id_that_stands_twice_is_refused_wherever_it_stands():
+    class Twice:
+        def problems(self, split: str) -> list[Problem]:
+            return [Problem(name, "?", "1", "exact", {}) for name in ("a", "b", "a")]
+
+    with pytest.raises(UserError, match=r"the split 'train' holds the id 'a' twice; ids must be unique"):
+        select(Twice(), "train", limit=1)  # type: ignore[arg-type]

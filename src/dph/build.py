@@ -84,16 +84,18 @@ def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
 
     Raises UserError where a split holds none.
     """
-    found: dict[str, Problem] = {}
+    seen: set[str] = set()
+    selected: list[Problem] = []
     for split in splits.split(","):
         problems = task.problems(split.strip())
         if not problems:
             raise UserError(f"the split {split!r} holds no problem")
-        for problem in problems[:limit] if limit else problems:
-            if problem.id in found:
+        for problem in problems:
+            if problem.id in seen:
                 raise UserError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
-            found[problem.id] = problem
-    return list(found.values())
+            seen.add(problem.id)
+        selected += problems[:limit] if limit else problems
+    return selected
 
 
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:

@@ -14,6 +14,11 @@ from dph.errors import SharedUserError, UserError
 T = TypeVar("T")
 
 
+def launched_processes() -> int:
+    """How many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """This process among all that train together."""
@@ -24,8 +29,7 @@ class World:
     @classmethod
     def join(cls) -> "World":
         """Join the process group that torchrun describes in the environment; a single process otherwise."""
-        size = int(os.environ.get("WORLD_SIZE", "1"))
-        if size == 1:
+        if launched_processes() == 1:
             return cls()
         if not dist.is_initialized():
             if torch.cuda.is_available():

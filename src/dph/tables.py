@@ -66,12 +66,12 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".parquet"):
         return pq.read_table(path).to_pylist()
     if name.endswith(".json"):
-        return _parse_list(path, path.read_text(encoding=_ENCODING))
+        return _parse_list(path, read_text(path))
     if name.endswith(".jsonl.gz"):
         with gzip.open(path, "rt", encoding=_ENCODING) as file:
             return _parse_lines(path, file.read())
     if name.endswith(".jsonl"):
-        return _parse_lines(path, path.read_text(encoding=_ENCODING))
+        return _parse_lines(path, read_text(path))
     raise UserError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
 
 

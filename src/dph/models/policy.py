@@ -45,7 +45,7 @@ class Policy:
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
         self.shared_prefix = shared_prefix
         self._sharing: Sharing | None = None
-        self._told = False
+        self._told_sharing = self._told_budget = False
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
@@ -119,7 +119,7 @@ class Policy:
         model allows it, else padded."""
         shared = self.shares(rows)
         parts = microbatches(rows, token_budget, shared=shared)
-        if shared and not self._told:
+        if shared and len(parts) > 1 and not self._told_budget:
             self._check_budget(rows, parts, token_budget)
         for part in parts:
             yield part, collate(part, self.device, shared=shared)
@@ -128,7 +128,7 @@ class Policy:
         """Say once where micro-batches are so small that little of a prompt's computation is shared."""
         computed, prompts = sum(len(group_by_prompt(part)) for part in parts), len(group_by_prompt(rows))
         if computed > 2 * prompts:
-            self._told = True
+            self._told_budget = True
             say(
                 f"prompts are computed {computed / prompts:.1f} times each, as a micro-batch of {token_budget} tokens "
                 "does not hold the responses to one; raise optim.tokens_per_microbatch if memory allows"
@@ -146,8 +146,8 @@ class Policy:
         obstacle, window = self._sharing.obstacle, self._sharing.window
         if obstacle is None and max(row.length for row in rows) > window:
             obstacle = f"its attention window of {window} tokens is shorter than the sequences"
-        if obstacle is not None and not self._told:
-            self._told = True
+        if obstacle is not None and not self._told_sharing:
+            self._told_sharing = True
             say(f"prompts are computed anew for each response of this model: {obstacle}")
         return obstacle is None
 

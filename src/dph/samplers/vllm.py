@@ -160,9 +160,9 @@ def _processes(*, here: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if here and before is None:
-            del os.environ[name]
-        elif here and before is not None:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
             os.environ[name] = before
 
 

@@ -59,7 +59,7 @@ def reproduce(config: ReproduceConfig) -> Path:
 def _report_only(choice: Choice, layout: Layout) -> Path:
     if not layout.root.is_dir():
         raise UserError(f"there is no reproduction at {layout.root}; run it without --report-only")
-    if read_results(choice, layout).first_base is None:
+    if not any((layout.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
         raise UserError(f"no base model has been evaluated yet in {layout.root}; there is nothing to report")
     page = write_results(choice, layout)
     say(f"open {page}")

@@ -1,11 +1,11 @@
 """What training starts from: settings that fit together, the policy, its partition and its stored responses."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dph.config import TrainConfig
+from dph.distributed import launched_processes
 from dph.errors import UserError
 from dph.losses import check_loss_config
 from dph.models.policy import Policy
@@ -64,7 +64,7 @@ def _check_vllm(config: TrainConfig) -> None:
             "beside `dph train` vLLM takes whole models; train without model.lora_rank, or sample with "
             "--sampler.engine hf"
         )
-    if config.sampler.tensor_parallel > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if config.sampler.tensor_parallel > 1 or launched_processes() > 1:
         raise UserError(
             "beside `dph train` vLLM runs in one process on one GPU; for more use `dph verl`, or sample with "
             "--sampler.engine hf"

@@ -211,21 +211,19 @@ class SqlVerifier:
         for query in queries:
             text = self._rule.prepare_prediction(query.predicted, self._options)
             alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
-        chains: list[list[list[_Query]]] = []
-        requests: list[list[Request]] = []
-        open_chain: dict[tuple[Databases, str], int] = {}
+        chains: list[list[tuple[Request, list[_Query]]]] = []
+        open_chain: dict[tuple[Databases, str], list[tuple[Request, list[_Query]]]] = {}
         for (databases, gold, plain), (text, same) in alike.items():
             chain = open_chain.get((databases, gold))
-            if chain is None or len(chains[chain]) == _CHAIN:
-                chain = open_chain[databases, gold] = len(chains)
-                chains.append([])
-                requests.append([])
-            chains[chain].append(same)
+            if chain is None or len(chain) == _CHAIN:
+                chain = open_chain[databases, gold] = []
+                chains.append(chain)
             prepared = self._prepared(gold)
-            requests[chain].append(self._request(databases, gold, prepared.sql if plain == prepared.plain else text))
+            chain.append((self._request(databases, gold, prepared.sql if plain == prepared.plain else text), same))
+        replies = self._pool.run([[request for request, _ in chain] for chain in chains])
         judged: list[tuple[_Query, Verdict]] = []
-        for chain, answers in zip(chains, self._pool.run(requests), strict=True):
-            for same, reply in zip(chain, answers, strict=True):
+        for chain, answers in zip(chains, replies, strict=True):
+            for (_, same), reply in zip(chain, answers, strict=True):
                 verdict = self._verdict(*read_reply(reply), reply.value.get("credit"))
                 judged += [(query, verdict) for query in same]
         return judged
