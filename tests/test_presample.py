@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dph.build import load_problems
 from dph.config import ModelConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -21,6 +22,7 @@ from dph.runs import RunDir
 from dph.stages import presample as module
 from dph.stages.presample import is_near_perfect, presample, read_partition
 from dph.stages.train import train
+from dph.stages.train_inputs import training_problems
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from helpers import base_run, presample_config, presampled, train_config
 
@@ -242,6 +244,21 @@ def test_a_partition_of_another_task(tmp_path):
         read_partition(presampled(), TaskConfig(name="toy", limit=3))
     with pytest.raises(UserError, match="has no manifest"):
         read_partition(tmp_path, TaskConfig(name="toy"))
+
+
+def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
+    """Responses of another domain can be rehearsed without its prompts being trained on."""
+    made = TaskConfig(name="toy", split="train, easy")
+    presample(presample_config(tmp_path / "both", task=made))
+    trained = TaskConfig(name="toy", split="train")
+    config = train_config(tmp_path / "run", "dph_js", task=trained)
+    config = replace(config, prompts="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
+    chosen = training_problems(config, load_problems(trained)[1])
+    assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
+    stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
+    assert stored == {"train", "easy"}
+    with pytest.raises(UserError, match="made for another task"):
+        read_partition(tmp_path / "both", TaskConfig(name="toy", split="train,long"))
 
 
 def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):

@@ -134,9 +134,15 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
     ]
     assert tomllib.loads(before[layout.settings("train", "dph_js")])["loss"]["divergence"] == "js"
     write_settings(Choice(small_grid(), {"grpo": (1,)}), layout)  # the same again, and more methods later, are fine
-    with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps was 80 and is 3"):
+    with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3"):
         write_settings(Choice(small_grid(train={"steps": 3}), {"grpo": (1,)}), layout)
     assert {path: path.read_text() for path in before} == before
+    # A version that did not know a setting yet wrote the same settings.
+    older = before[layout.settings("train", "grpo")].replace("keep_checkpoints = 2\n", "")
+    assert older != before[layout.settings("train", "grpo")]
+    layout.settings("train", "grpo").write_text(older)
+    write_settings(Choice(small_grid(), {"grpo": (1,)}), layout)
+    assert layout.settings("train", "grpo").read_text() == older
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,11 @@ def _option(name: str, text: str, kind: object) -> object:
 _KINDS = ((bool, (bool,), "true or false"), (int, (int,), "a whole number"), (float, (int, float), "a number"))
 
 
+def split_names(splits: str) -> list[str]:
+    """The names in a setting like "train,sums"."""
+    return [name.strip() for name in splits.split(",")]
+
+
 def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
     """Problems of a split, or of several with commas between them, at most `limit` of each (0: all), with unique ids.
 
@@ -86,8 +91,8 @@ def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
     """
     seen: set[str] = set()
     selected: list[Problem] = []
-    for split in splits.split(","):
-        problems = task.problems(split.strip())
+    for split in split_names(splits):
+        problems = task.problems(split)
         if not problems:
             raise UserError(f"the split {split!r} holds no problem")
         for problem in problems:

@@ -7,12 +7,12 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import load_problems, make_sampler, make_verifiers
+from dph.build import load_problems, make_sampler, make_verifiers, split_names
 from dph.config import PresampleConfig, TaskConfig
 from dph.errors import UserError
 from dph.models.batch import Row
@@ -173,12 +173,20 @@ def _write(
 
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
-    """Set of every problem id in a presample run. Raises UserError when the run is missing, unfinished, changed or of
-    another task."""
+    """Set of every problem id in a presample run, which may cover more splits than the task's: their responses are
+    then rehearsed too. Raises UserError when the run is missing, unfinished, changed or of another task."""
     run = open_presampled(path)
-    if run.manifest.get("task") != asdict(task):
-        raise UserError(f"the presample run {path} was made for another task: {run.manifest.get('task')}, not {task}")
+    made = run.manifest.get("task")
+    if not _covers(made, asdict(task)):
+        raise UserError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
     return partition_of(run)
+
+
+def _covers(made: Any, wanted: dict[str, Any]) -> bool:
+    if not isinstance(made, dict) or not isinstance(made.get("split"), str):
+        return False
+    same = {**made, "split": ""} == {**wanted, "split": ""}
+    return same and set(split_names(wanted["split"])) <= set(split_names(made["split"]))
 
 
 def partition_of(run: RunDir) -> dict[str, Set]:

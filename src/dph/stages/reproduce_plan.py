@@ -1,6 +1,5 @@
 """From a grid of experiments to `dph` commands: settings files, run directories, and what needs what."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from dph.errors import UserError
 from dph.jobs import Job
 from dph.runs import write_atomically
-from dph.settings import STAGES, flatten, from_dict, merge_settings, to_toml
+from dph.settings import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
 from dph.stages.reproduce_grid import Arm, Base, Grid, Store, joined, train_settings
 
 AGAIN = " (again)"
@@ -64,29 +63,36 @@ class Choice:
 def write_settings(choice: Choice, layout: Layout) -> None:
     """Write the complete settings of every stage and arm as TOML files, which the jobs read with `--config`.
 
+    A file of an older version that says the same, with defaults for settings that are new since, is left as it is.
+
     Raises UserError, before anything is written, when a file is there already with other settings: its runs would not
     belong to what is asked for.
     """
-    texts = _settings(choice, layout)
-    for path, text in texts.items():
-        if path.exists() and path.read_text(encoding="utf-8") != text:
+    missing: dict[Path, str] = {}
+    for path, config in _settings(choice, layout).items():
+        if not path.exists():
+            missing[path] = to_toml(config)
+            continue
+        before = from_dict(type(config), read_toml(path), str(path))
+        changed = differences(to_dict(before), to_dict(config))
+        if changed:
             raise UserError(
-                f"{path} holds other settings than the grid does now ({_first_difference(path, text)}); "
+                f"{path} holds other settings than the grid does now ({changed[0]}); "
                 "give another --out, or go on with the version that wrote it"
             )
-    for path, text in texts.items():
+    for path, text in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
 
 
-def _settings(choice: Choice, layout: Layout) -> dict[Path, str]:
-    grid, texts = choice.grid, dict[Path, str]()
+def _settings(choice: Choice, layout: Layout) -> dict[Path, Any]:
+    grid, configs = choice.grid, dict[Path, Any]()
 
     def add(stage: str, name: str, settings: Mapping[str, Any]) -> None:
         tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
         data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
         config = from_dict(STAGES[stage], joined(settings, tiny, data), f"the settings of {name!r}")
-        texts[layout.settings(stage, name)] = to_toml(config)
+        configs[layout.settings(stage, name)] = config
 
     for base in choice.bases():
         add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings))
@@ -95,14 +101,7 @@ def _settings(choice: Choice, layout: Layout) -> dict[Path, str]:
     for name in choice.arms:
         add("train", name, train_settings(grid.world, grid.arms[name], grid.train))
     add("eval", grid.name, joined(merge_settings("eval", [grid.world], []), grid.evaluate))
-    return texts
-
-
-def _first_difference(path: Path, text: str) -> str:
-    before = flatten(tomllib.loads(path.read_text(encoding="utf-8")))
-    now = flatten(tomllib.loads(text))
-    key = next((key for key in [*before, *now] if before.get(key) != now.get(key)), "layout")
-    return f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+    return configs
 
 
 def plan(choice: Choice, layout: Layout, slots: int) -> list[Job]:
