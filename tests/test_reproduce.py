@@ -20,7 +20,13 @@ from dph.stages.reproduce_figures import figures
 from dph.stages.reproduce_grid import grid_from, grid_names, read_grid, train_settings
 from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
 from dph.stages.reproduce_results import difference, mean_value, read_results, values
-from dph.stages.reproduce_tables import accuracy_table, comparison_table, diversity_table, settings_table
+from dph.stages.reproduce_tables import (
+    accuracy_table,
+    comparison_table,
+    diversity_table,
+    settings_table,
+    variants_table,
+)
 from test_report import write_eval, write_train
 
 SAMPLES = 32
@@ -90,6 +96,8 @@ def test_unequal_budgets_are_refused_unless_meant() -> None:
         ({"store": "two"}, "names an unknown store 'two'"),
         ({"base": "strong"}, "names an unknown base 'strong'"),
         ({"tier": "best"}, "names an unknown tier 'best'"),
+        ({"variant_of": "rkl"}, "'grpo' is a variant of 'rkl', which is no other arm"),
+        ({"variant_of": "grpo"}, "'grpo' is a variant of 'grpo', which is no other arm"),
     ],
 )
 def test_unknown_names_in_a_grid(change: dict[str, str], message: str) -> None:
@@ -249,6 +257,12 @@ def test_tables_hold_the_numbers(finished: tuple[Choice, Layout]) -> None:
     assert compared == sum(entry.text != "–" for row in gaps.rows for entry in row[1:])
     kept = diversity_table(results, base)
     assert kept is not None and "noise floor" in kept.note
+    varied = variants_table(results, base)
+    assert varied is not None
+    # Of DPH-JS alone a setting is varied: 32 and 8 of 128 against means of 56/128 and 48/128.
+    assert [row[0].text for row in varied.rows] == ["base", "DPH-JS (2 seeds)", "DPH-JS, eta 0.1 (1 seed)"]
+    gaps_to_plain = [row[varied.columns.index("mean@n − plain")].text for row in varied.rows]
+    assert gaps_to_plain == ["–", "–", f"{100 * (40 - (56 + 48) / 2) / 128:+.1f}"]
     listed = settings_table(results.choice)
     assert any("loss.eta=0.1" in row[-1].text for row in listed.rows)
 

@@ -23,6 +23,7 @@ from dph.stages.reproduce_tables import (
     forgetting_table,
     sampling_table,
     settings_table,
+    variants_table,
     variety_table,
 )
 
@@ -115,5 +116,6 @@ def tables(results: Results) -> list[Table]:
         found.append(forgetting_table(results, bases[0]))
         found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
         found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]
+        found.append(variants_table(results, bases[0]))
     found += [cost_table(results), settings_table(results.choice)]
     return [table for table in found if table is not None]

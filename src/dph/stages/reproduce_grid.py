@@ -35,6 +35,8 @@ class Arm:
     """Settings of `dph train` that go before the presets'."""
     other_budget: bool = False
     """Whether it is trained longer or shorter on purpose; such an arm enters no comparison of methods."""
+    variant_of: str = ""
+    """The arm that it is but for what its label says."""
     sweep: str = ""
     """The sweep that made it."""
 
@@ -140,6 +142,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             value.get("store", "one"),
             value.get("train", {}),
             value.get("other_budget", False),
+            value.get("variant_of", ""),
         )
     world, shared = tree["world"], tree.get("train", {})
     sweeps: dict[str, Sweep] = {}
@@ -151,7 +154,15 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             varied = f"{arm.name}-{key}-{number:g}"
             settings = _with(arm.settings, value["setting"], number)
             label = f"{arm.label}, {value['setting'].rpartition('.')[2]} {number:g}"
-            arms[varied] = replace(arm, name=varied, label=label, tier=value["tier"], settings=settings, sweep=key)
+            arms[varied] = replace(
+                arm,
+                name=varied,
+                label=label,
+                tier=value["tier"],
+                settings=settings,
+                variant_of=arm.name,
+                sweep=key,
+            )
             points[varied] = float(number)
         sweeps[key] = Sweep(key, arm.name, value["setting"], points)
     grid = Grid(
@@ -204,6 +215,12 @@ def _check(grid: Grid) -> None:
         ):
             if name not in known:
                 raise UserError(f"the grid {grid.name!r}: the arm {arm.name!r} names an unknown {kind} {name!r}")
+        plain = grid.arms.get(arm.variant_of, arm)
+        if arm.variant_of and (plain is arm or plain.base != arm.base):
+            raise UserError(
+                f"the grid {grid.name!r}: the arm {arm.name!r} is a variant of {arm.variant_of!r}, which is no other "
+                "arm of the same base model"
+            )
         if grid.stores[arm.store].base != arm.base:
             raise UserError(f"the grid {grid.name!r}: the store of the arm {arm.name!r} is of another base model")
         if not arm.other_budget:

@@ -36,11 +36,14 @@ def _metric_table(
     results: Results, base: Base, title: str, columns: Sequence[tuple[str, str, str]], note: str
 ) -> Table:
     """A row for the base model and each method; columns are (title, split, metric)."""
-    rows = [
-        [Cell(label), *(cell(metric, mean_value(runs, split, metric)) for _, split, metric in columns)]
-        for label, runs in [(base.label, [results.bases[base.name]]), *_trained(results, base)]
-    ]
+    labelled = [(base.label, [results.bases[base.name]]), *_trained(results, base)]
+    rows = [_figures(label, runs, columns) for label, runs in labelled]
     return Table(title, ["", *(column for column, _, _ in columns)], rows, note)
+
+
+def _figures(label: str, runs: Sequence[EvalRun], columns: Sequence[tuple[str, str, str]]) -> list[Cell]:
+    """A row: the label, and a cell for each column (title, split, metric)."""
+    return [Cell(label), *(cell(metric, mean_value(runs, split, metric)) for _, split, metric in columns)]
 
 
 def _trained(results: Results, base: Base) -> list[tuple[str, Sequence[EvalRun]]]:
@@ -118,6 +121,35 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
         "chance if nothing differed."
     )
     return Table("Differences, in-domain", columns, rows, note)
+
+
+def variants_table(results: Results, base: Base) -> Table | None:
+    """Sensitivity: every arm that varies another, below that one, with its differences to it."""
+    domains = {domain: results.split(domain) for domain in (IN_DOMAIN, OUT_OF_DOMAIN)}
+    known = results.of_base(base.name, sweeps=True, other_budget=True)
+    varied = {name: [other for other in known if results.arm(other).variant_of == name] for name in known}
+    if not domains[IN_DOMAIN] or not any(varied.values()):
+        return None
+    titles = {"greedy": "greedy", "mean": "mean@n", "pass@8": "pass@8", "pass@32": "pass@32"}
+    titles["styles_correct"] = "styles among correct"
+    columns = [(title, domains[IN_DOMAIN], metric) for metric, title in titles.items()]
+    if domains[OUT_OF_DOMAIN]:
+        columns.append((f"{OUT_OF_DOMAIN}: greedy", domains[OUT_OF_DOMAIN], "greedy"))
+    against = ("greedy", "mean", "pass@32")
+
+    def row(name: str, plain: str) -> list[Cell]:
+        runs, others = known[name], known[plain]
+        gaps = [_signed(metric, difference(runs, others, domains[IN_DOMAIN], metric)) for metric in against]
+        return _figures(_seeded(results, name), runs, columns) + (gaps if name != plain else [Cell("–")] * len(against))
+
+    rows = [_figures(base.label, [results.bases[base.name]], columns) + [Cell("–")] * len(against)]
+    rows += [row(name, plain) for plain, others in varied.items() if others for name in (plain, *others)]
+    headings = ["", *(title for title, _, _ in columns), *(f"{titles[metric]} − plain" for metric in against)]
+    note = (
+        "The last columns compare an arm with the plain one that it varies, which stands above it: percentage points "
+        "with 95 % intervals, problems paired, seeds drawn apart."
+    )
+    return Table("Sensitivity: one setting changed, in-domain", headings, rows, note)
 
 
 def _signed(metric: str, value: Value) -> Cell:
