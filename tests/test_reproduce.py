@@ -20,6 +20,7 @@ from dph.stages.reproduce_figures import figures
 from dph.stages.reproduce_grid import grid_from, grid_names, read_grid, train_settings
 from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
 from dph.stages.reproduce_results import difference, mean_value, read_results, values
+from dph.stages.reproduce_strata import strata_table
 from dph.stages.reproduce_tables import (
     accuracy_table,
     comparison_table,
@@ -265,6 +266,18 @@ def test_tables_hold_the_numbers(finished: tuple[Choice, Layout]) -> None:
     assert gaps_to_plain == ["–", "–", f"{100 * (40 - (56 + 48) / 2) / 128:+.1f}"]
     listed = settings_table(results.choice)
     assert any("loss.eta=0.1" in row[-1].text for row in listed.rows)
+
+
+def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: tuple[Choice, Layout]) -> None:
+    results = read_results(*finished)
+    table = strata_table(results, results.choice.grid.bases["base"])
+    # Base: 16, 8, 0 and 0 of 32, so two problems in no class but "none", one at 25 % and one at 50 %.
+    assert table is not None and "none: 2, 6.25–25 %: 1, 25–62.5 %: 1" in table.note
+    assert table.columns[:4] == ["", "mean@n, none", "mean@n, 6.25–25 %", "mean@n, 25–62.5 %"]
+    found = {row[0].text: [entry.text for entry in row[1:4]] for row in table.rows}
+    # GRPO: 32, 0, 0, 0 and 32, 16, 0, 0; DPH-JS: 32, 16, 8, 0 and 32, 16, 0, 0, of which 8/32 in one of four unsolved.
+    assert found["GRPO (2)"] == ["0.0", "25.0", "100.0"]
+    assert found["DPH-JS (2)"] == [f"{100 / 16:.1f}", "50.0", "100.0"]
 
 
 def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Choice, Layout]) -> None:

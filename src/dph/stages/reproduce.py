@@ -15,6 +15,7 @@ from dph.stages.reproduce_figures import figures
 from dph.stages.reproduce_grid import Grid, read_grid
 from dph.stages.reproduce_plan import Choice, Layout, plan, write_settings
 from dph.stages.reproduce_results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
+from dph.stages.reproduce_strata import strata_table
 from dph.stages.reproduce_tables import (
     accuracy_table,
     comparison_table,
@@ -116,6 +117,6 @@ def tables(results: Results) -> list[Table]:
         found.append(forgetting_table(results, bases[0]))
         found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
         found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]
-        found.append(variants_table(results, bases[0]))
+        found += [strata_table(results, bases[0]), variants_table(results, bases[0])]
     found += [cost_table(results), settings_table(results.choice)]
     return [table for table in found if table is not None]

@@ -102,7 +102,12 @@ def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
 
 def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
     """Mean over seeds and problems with its interval by the bootstrap over both."""
-    known = _judged(values(runs, split, metric))
+    return mean_of(values(runs, split, metric))
+
+
+def mean_of(found: np.ndarray) -> Value:
+    """Mean of [seeds, problems] with its interval; problems that some seed could not measure (NaN) are left out."""
+    known = found[:, ~np.isnan(found).any(0)]
     if known.size == 0:
         return Value(math.nan)
     interval = cluster_bootstrap(known)
@@ -118,7 +123,3 @@ def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, m
         return Value(math.nan)
     interval = cluster_difference(left[:, both], right[:, both])
     return Value(interval.estimate, interval.low, interval.high)
-
-
-def _judged(found: np.ndarray) -> np.ndarray:
-    return found[:, ~np.isnan(found).any(0)]
