@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dph.stages.report import report
+from dph.stages.report import Extra, write_report
+from dph.stages.report_data import read_runs
 from test_report import ATTACK, write_eval, write_train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -27,7 +28,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         write_eval(folder / "js", "DPH-JS", [4, 3, 3, 0] * 8),
         write_train(folder / "train", "grpo", [0.25, 0.5, 0.75]),
     ]
-    return report(runs, folder / "out", base="base", title="A report").as_uri()
+    longer = write_train(folder / "longer", "grpo, longer", [0.5, 0.25])
+    evals, (trained, further) = read_runs([*runs, longer])
+    extra = Extra(trains=[further])
+    return write_report(evals, [trained], folder / "out", base="base", title="A report", extra=extra).as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,8 @@ def test_charts_are_drawn_and_follow_their_controls(page: Any) -> None:
     assert page.locator("#training-chart .ytitle").text_content() == "reward"
     page.check("#training-each")
     assert page.locator("#training-chart .trace").count() == 1
+    page.locator("#training-chart .legendtoggle").nth(1).click()  # further runs are hidden until they are asked for
+    page.locator("#training-chart .trace").nth(1).wait_for(state="attached")
     assert page.locator("#styles-chart .point").count() == 6  # two styles of three labels
 
 

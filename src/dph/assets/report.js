@@ -83,8 +83,9 @@ function drawTraining(data) {
   const each = $("training-each").checked;
   const runs = data.training.filter((run) => metric in run.metrics);
   const labels = [...new Set(runs.map((run) => run.label))];
+  const shown = labels.filter((label) => !data.training_hidden.includes(label));
   const show = (value) => value.toPrecision(4);
-  const name = { x: "step", format: ".4~g", show, mode: "lines", bands: labels.length <= MANY_LINES };
+  const name = { x: "step", format: ".4~g", show, mode: "lines", bands: shown.length <= MANY_LINES };
   const traces = [];
   for (const label of labels) {
     const own = runs.filter((run) => run.label === label);
@@ -106,6 +107,9 @@ function drawTraining(data) {
       x: steps, y: columns.map((found) => found.reduce((a, b) => a + b, 0) / found.length),
       low: columns.map((found) => Math.min(...found)), high: columns.map((found) => Math.max(...found)),
     }, name, true));
+  }
+  for (const trace of traces) {
+    if (!shown.includes(trace.legendgroup)) trace.visible = "legendonly";
   }
   Plotly.react("training-chart", traces, layout({
     xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } },

@@ -39,10 +39,14 @@ _PAGE, _MARKDOWN = "index.html", "report.md"
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """Tables and figures (PNG, description) that go before a report's own."""
+    """What a report shows besides its own runs' tables and figures."""
 
     tables: Sequence[Table] = ()
+    """They go before the report's own."""
     figures: Sequence[tuple[bytes, str]] = ()
+    """Figures (PNG, description)."""
+    trains: Sequence[TrainRun] = ()
+    """Further training runs, in the page's training chart only, hidden until their names are clicked."""
 
 
 def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
@@ -84,8 +88,9 @@ def write_report(
     tables = _tables(main, labels, summaries, elsewhere, base)
     figures = _figures(main, summaries, elsewhere, trains, base)
     images = {name: plots.to_png(figure) for name, (figure, _) in figures.items()}
-    data = page_data(main, labels, {main: summaries, **elsewhere}, trains, base, _opening_metric(trains))
     extra = extra or Extra()
+    split_summaries = {main: summaries, **elsewhere}
+    data = page_data(main, labels, split_summaries, trains, extra.trains, base, _opening_metric(trains))
     sections = [
         ("charts", charts(data)),
         ("tables", "\n".join(map(_table_html, [*extra.tables, *tables]))),

@@ -20,14 +20,17 @@ def page_data(
     labels: Mapping[str, Sequence[EvalRun]],
     summaries: Mapping[str, Mapping[str, Split]],
     trains: Sequence[TrainRun],
+    further: Sequence[TrainRun],
     base: str | None,
     monitored: str,
 ) -> dict[str, Any]:
     """The data of the page's script (JSON).
 
-    summaries[split][label], the main split first; `monitored` names the metric that the training chart opens with.
+    summaries[split][label], the main split first; `further` training runs are hidden in the training chart at first;
+    `monitored` names the metric that it opens with.
     """
-    names = [*labels, *(run.label for run in trains)]
+    shown = [*labels, *(run.label for run in trains)]
+    names = [*shown, *(run.label for run in further)]
     looks = plots.looks(names, base)
     styles = {label: summary.style_shares for label, summary in summaries[main].items() if summary.style_shares}
     colors = plots.style_colors([style for shares in styles.values() for style in shares])
@@ -38,7 +41,10 @@ def page_data(
             for label, look in looks.items()
         },
         "curves": {split: {label: _curve(s) for label, s in found.items()} for split, found in summaries.items()},
-        "training": [{"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in trains],
+        "training": [
+            {"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in [*trains, *further]
+        ],
+        "training_hidden": [label for label in names if label not in shown],
         "training_metric": monitored,
         "styles": {label: dict(shares) for label, shares in styles.items()},
         "style_colors": dict(colors),
@@ -140,7 +146,7 @@ def training_chart() -> str:
         "<label><input type=checkbox id=training-each> every run by itself</label></div>"
         '<div class=chart id="training-chart"></div>'
         "<p class=soft>Runs with one label are shown as their mean between the lowest and the highest. Drag to zoom, "
-        "double-click to return, click a name to hide it.</p>"
+        "double-click to return, click a name to hide or show it.</p>"
     )
 
 

@@ -100,8 +100,9 @@ def write_results(choice: Choice, layout: Layout) -> Path:
     methods = results.of_base(base.name)
     evals = [results.bases[base.name], *(run for runs in methods.values() for run in runs)]
     trains = [run for name in methods for run in results.trained[name]]
+    further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
-    return write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images))
+    return write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images, further))
 
 
 def tables(results: Results) -> list[Table]:

@@ -172,7 +172,8 @@ def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Fi
     """Mean accuracy of samples (x) against pass@k (y): methods as points, each sweep as a line through its values."""
     split, k = results.split(IN_DOMAIN), _k(results, base)
     swept = {sweep.arm for sweep in sweeps}
-    single = {results.arm(name).label: runs for name, runs in results.of_base(base.name).items() if name not in swept}
+    arms = {name: runs for name, runs in results.of_base(base.name, variants=True).items() if name not in swept}
+    single = {results.arm(name).label: runs for name, runs in arms.items() if not results.arm(name).sweep}
     single = {base.label: [results.bases[base.name]], **single}
     lines = {f"{results.arm(sweep.arm).label}, {sweep.setting.rpartition('.')[2]}": sweep for sweep in sweeps}
     look = looks([*single, *lines], base.label)
@@ -248,7 +249,7 @@ def seeds_figure(results: Results, base: Base) -> Figure:
 
 def _training(results: Results) -> list[Series]:
     """pass@8 on the monitor's problems through training: mean over seeds between the lowest and the highest."""
-    arms = [name for name in results.trained if not (results.arm(name).sweep or results.arm(name).other_budget)]
+    arms = [name for name in results.trained if not results.arm(name).variant_of]
     return training_series([run for name in arms for run in results.trained[name]], "eval/pass@8")
 
 

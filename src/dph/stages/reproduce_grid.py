@@ -34,7 +34,7 @@ class Arm:
     settings: Mapping[str, Any]
     """Settings of `dph train` that go before the presets'."""
     other_budget: bool = False
-    """Whether it is trained longer or shorter on purpose; such an arm enters no comparison of methods."""
+    """Whether it is trained longer or shorter on purpose; such an arm must be a variant of another."""
     variant_of: str = ""
     """The arm that it is but for what its label says."""
     sweep: str = ""
@@ -220,6 +220,11 @@ def _check(grid: Grid) -> None:
             raise UserError(
                 f"the grid {grid.name!r}: the arm {arm.name!r} is a variant of {arm.variant_of!r}, which is no other "
                 "arm of the same base model"
+            )
+        if arm.other_budget and not arm.variant_of:
+            raise UserError(
+                f"the grid {grid.name!r}: the arm {arm.name!r} has another budget, so it cannot stand among the "
+                "methods; say with variant_of which arm it is to be compared with"
             )
         if grid.stores[arm.store].base != arm.base:
             raise UserError(f"the grid {grid.name!r}: the store of the arm {arm.name!r} is of another base model")

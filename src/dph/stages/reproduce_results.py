@@ -49,14 +49,13 @@ class Results:
     def arm(self, name: str) -> Arm:
         return self.choice.grid.arms[name]
 
-    def of_base(self, base: str, *, sweeps: bool = False, other_budget: bool = False) -> dict[str, Sequence[EvalRun]]:
-        """Evaluations by arm of the arms trained from one base; those of sweeps and of other budgets on request."""
+    def of_base(self, base: str, *, variants: bool = False) -> dict[str, Sequence[EvalRun]]:
+        """Evaluations by arm of the arms trained from one base; on request with those that vary another arm (sweeps,
+        options, other budgets), of which there are too many for the tables and figures of the methods."""
         return {
             name: runs
             for name, runs in self.arms.items()
-            if self.arm(name).base == base
-            and (sweeps or not self.arm(name).sweep)
-            and (other_budget or not self.arm(name).other_budget)
+            if self.arm(name).base == base and (variants or not self.arm(name).variant_of)
         }
 
 

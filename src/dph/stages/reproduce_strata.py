@@ -32,7 +32,7 @@ def strata_table(results: Results, base: Base) -> Table | None:
     runs: list[tuple[str, list[EvalRun]]] = []
     if base.name in results.again:
         runs.append((base.label + AGAIN, [results.again[base.name]]))
-    arms = results.of_base(base.name, sweeps=True, other_budget=True)
+    arms = results.of_base(base.name, variants=True)
     runs += [(f"{results.arm(name).label} ({len(found)})", list(found)) for name, found in arms.items()]
 
     rows = []

@@ -126,7 +126,7 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
 def variants_table(results: Results, base: Base) -> Table | None:
     """Sensitivity: every arm that varies another, below that one, with its differences to it."""
     domains = {domain: results.split(domain) for domain in (IN_DOMAIN, OUT_OF_DOMAIN)}
-    known = results.of_base(base.name, sweeps=True, other_budget=True)
+    known = results.of_base(base.name, variants=True)
     varied = {name: [other for other in known if results.arm(other).variant_of == name] for name in known}
     if not domains[IN_DOMAIN] or not any(varied.values()):
         return None
