@@ -14,12 +14,12 @@ EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
 """Upper ends of the classes of problems: the shares of its samples that the base model has right."""
 
 
-def strata_table(results: Results, base: Base) -> Table | None:
+def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | None:
     """mean@n and pass@8 in-domain for problems of one difficulty at a time, with the noise floor; None without the
-    split.
+    split, or where every class is too small.
 
     The classes come from the base model's first samples, so its second ones regress to the mean: they, not the first,
-    are what a method that changed nothing would show.
+    are what a method that changed nothing would show. Classes of fewer than `smallest` problems are left out.
     """
     split = results.split(IN_DOMAIN)
     if not split:
@@ -28,7 +28,9 @@ def strata_table(results: Results, base: Base) -> Table | None:
     share = values([run], split, "mean")[0]
     classes = [share == 0.0, *((share > low) & (share <= high) for low, high in pairwise(EDGES))]
     titles = ["none", *(f"{100 * low:g}–{100 * high:g} %" for low, high in pairwise(EDGES))]
-    known = [(title, chosen) for title, chosen in zip(titles, classes, strict=True) if chosen.any()]
+    known = [(title, chosen) for title, chosen in zip(titles, classes, strict=True) if chosen.sum() >= smallest]
+    if not known:
+        return None
     runs: list[tuple[str, list[EvalRun]]] = []
     if base.name in results.again:
         runs.append((base.label + AGAIN, [results.again[base.name]]))
@@ -47,6 +49,7 @@ def strata_table(results: Results, base: Base) -> Table | None:
     note = (
         f"Classes by the share of its {run.splits[split].samples} samples that {base.label} has right, with problems "
         f"in each: {sizes}. Compare with {base.label + AGAIN}, not with the classes' own names: other samples of the "
-        "same model regress to the mean. Numbers of seeds in brackets."
+        f"same model regress to the mean. Classes of fewer than {smallest} problems are left out. Numbers of seeds in "
+        "brackets."
     )
     return Table("By difficulty for the base model, in-domain", ["", *columns], rows, note)
