@@ -39,7 +39,7 @@ function layout(more) {
   return {
     paper_bgcolor: css("--page"), plot_bgcolor: css("--page"), font: { color: css("--ink"), size: 13 },
     margin: { l: 50, r: 12, t: 12, b: 44 }, hovermode: "closest", dragmode: small ? false : "zoom",
-    legend: small ? { orientation: "h", y: -0.22 } : { orientation: "v" },
+    legend: small ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom" } : { orientation: "v" },
     ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
   };
 }
