@@ -189,8 +189,6 @@ def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.
         ({"cluster": {"gpus": 12}}, "no multiple of cluster.per_node"),
         ({"rollout": {"prompts": 127}}, "no multiple of optim.minibatches"),
         ({"rollout": {"prompts": 2, "n": 4}}, "does not divide over 32 data-parallel ranks"),
-        ({"loss": {"estimator": "top_k"}}, "top_k"),
-        ({"rehearsal": {"target": 0.1}}, "rehearsal.target works with dph train only"),
         ({"optim": {"schedule": "linear"}}, "no linear learning-rate schedule"),
         ({"loss": {"kl": "k3_is", "kl_coef": 0.1}}, "k3_is"),
         ({"loss": {"eta": -1.0}}, "eta must not be negative"),

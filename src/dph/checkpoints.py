@@ -11,7 +11,6 @@ checkpoints/best.json     which of them had the best measurement
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -44,8 +43,6 @@ class TrainState:
     """Optimizer steps left out, up to the last one, because loss or gradient was not finite."""
     token_budget: int = 0
     """Tokens that pass through the model at once, where memory ran out with the budget of the settings; else 0."""
-    eta: float = 0.0
-    """η of the next step where it adapts itself; 0 is that of the settings."""
     pending: Mapping[str, float] | None = None
     """Metrics of the last step while its line is not written yet: it was interrupted in its evaluation."""
 
@@ -144,8 +141,7 @@ def read_state(checkpoint: Path) -> TrainState:
     try:
         state = TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
         for name, value in asdict(state).items():
-            kinds = (int, float) if name == "eta" else (int,)
-            if name != "pending" and (type(value) not in kinds or not 0 <= value < math.inf):
+            if name != "pending" and (type(value) is not int or value < 0):
                 raise ValueError(f"{name} is {value!r}")
         return state
     except (OSError, ValueError, TypeError) as error:

@@ -154,9 +154,8 @@ class LossConfig:
     """η, weight of the rehearsal term; 0 switches it off."""
     reduction: Literal["pooled", "per_set"] = "pooled"
     """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
-    estimator: Literal["generator", "definition", "top_k"] = "generator"
-    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model;
-    top_k: the divergence of each stored token's whole distribution, from the tokens stored by presample.top_k."""
+    estimator: Literal["generator", "definition"] = "generator"
+    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
     official: bool = False
     """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
     js_scale: float = 1.0
@@ -206,9 +205,6 @@ class RehearsalConfig:
     """Stored responses per step, over all processes; 0 trains without rehearsal."""
     check_rows: int = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
-    target: float = 0.0
-    """Divergence per token of D_pef, mean f(u), near which η is held by raising and lowering it from loss.eta on; 0
-    leaves η as it is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +278,6 @@ class PresampleConfig:
     or keeps one of its first correct responses."""
     stored: int = 1
     """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
-    top_k: int = 0
-    """Log-probabilities of the reference policy's k likeliest tokens to store at each place of a response, for
-    loss.estimator top_k; 0 stores only that of the response's own token."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
     check: str = ""

@@ -32,7 +32,6 @@ from dph.token_losses import (
     per_token,
     policy_loss,
     rehearsal_loss,
-    top_k_rehearsal_loss,
 )
 
 FORGOTTEN_BELOW = 0.1
@@ -67,11 +66,6 @@ class LossBatch(Protocol):
         """bool [B]: True for D_pef rows."""
         ...
 
-    @property
-    def top_logprobs(self) -> Tensor | None:
-        """[B, T, k] of the reference's likeliest tokens; read on D_pef rows by the estimator top_k only."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
@@ -82,7 +76,6 @@ class TokenBatch:
     response_mask: Tensor
     advantages: Tensor
     is_rehearsal: Tensor
-    top_logprobs: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,14 +185,12 @@ def hybrid_loss(
     counts: LossCounts,
     config: LossConfig,
     entropy: Tensor | None = None,
-    top: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """One micro-batch's contribution to the objective (eq. 7), and detached sums for metrics.
 
     logprobs: [B, T] log π_θ of the response tokens, with gradient.
     counts: of the whole mini-batch, over micro-batches and ranks; see `LossCounts`.
     entropy: [B, T] entropies of π_θ (with gradient where entropy_coef ≠ 0); KL and entropy apply to D_exp rows only.
-    top: [B, T, k] log π_θ of the tokens of batch.top_logprobs, with gradient; for the estimator top_k.
     Returns the loss (scalar) and sums that add up over micro-batches and ranks; `mean_metrics` divides them. Which keys
     there are depends on the config and on whether entropy is given, so all ranks have the same.
     Raises UserError for contradictory settings, ValueError where the batch lacks what the settings need.
@@ -243,7 +234,7 @@ def hybrid_loss(
     loss = weights.exp * (share * loss_exp).sum()
 
     if config.eta > 0:
-        f, rehearsal_sums = _rehearsal_terms(logprobs, batch, pef, config, top)
+        f, rehearsal_sums = _rehearsal_terms(logprobs, batch, pef, config)
         loss = loss + weights.pef * (share * f).sum()
         sums |= rehearsal_sums
     sums["loss"] = loss
@@ -251,18 +242,13 @@ def hybrid_loss(
 
 
 def _rehearsal_terms(
-    logprobs: Tensor, batch: LossBatch, pef: Tensor, config: LossConfig, top: Tensor | None
+    logprobs: Tensor, batch: LossBatch, pef: Tensor, config: LossConfig
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """f(u) of every token of D_pef, [B, T] and 0 elsewhere, and the sums for its metrics."""
     divergence = rehearsal_divergence(config)
     # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
     ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-    if config.estimator == "top_k" and pef.any():
-        if top is None or batch.top_logprobs is None:
-            raise ValueError("the estimator top_k needs the reference's likeliest tokens, but the batch has none")
-        f = top_k_rehearsal_loss(top, batch.top_logprobs, pef, divergence)
-    else:
-        f = rehearsal_loss(logprobs, ref, pef, divergence)
+    f = rehearsal_loss(logprobs, ref, pef, divergence)
     with torch.no_grad():
         log_ratio = masked_log_ratio(logprobs, ref, pef)
         return f, {

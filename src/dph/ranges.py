@@ -16,8 +16,8 @@ _FROM_ONE = (
     *("new.vocab_size", "new.hidden", "new.layers", "new.heads", "new.intermediate", "new.context"),
 )
 _FROM_ZERO = (
-    *("steps", "task.limit", "rehearsal.rows", "rehearsal.check_rows", "rehearsal.target", "monitor.every"),
-    *("keep_checkpoints", "top_k"),
+    *("steps", "task.limit", "rehearsal.rows", "rehearsal.check_rows", "monitor.every"),
+    "keep_checkpoints",
     *("rollout.temperature", "optim.lr", "optim.warmup_steps", "optim.weight_decay", "optim.grad_clip"),
     *("optim.max_skipped", "overlong.buffer", "overlong.penalty", "model.lora_rank", "new.kv_heads"),
     *("loss.clip_low", "loss.clip_high", "loss.dual_clip", "loss.eta", "loss.js_scale", "loss.kl_coef"),

@@ -26,11 +26,6 @@ _SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
-_TOP_SCHEMA = pa.schema(
-    [("top_ids", pa.list_(pa.list_(pa.int32()))), ("top_logprobs", pa.list_(pa.list_(pa.float32())))]
-)
-"""Further columns of a set that holds the reference policy's likeliest tokens."""
-
 _ROUNDING = 1e-3  # a log-probability is at most 0, but for rounding
 
 
@@ -44,10 +39,6 @@ class Rehearsal:
     ref_logprobs: Sequence[float]
     """log π_ref of each response token, untruncated, at the temperature of the set's manifest."""
     text: str
-    top_ids: Sequence[Sequence[int]] | None = None
-    """The k likeliest tokens of π_ref at each place of the response, where they were asked for."""
-    top_logprobs: Sequence[Sequence[float]] | None = None
-    """Their log π_ref, at the same temperature."""
 
     def row(self) -> Row:
         """The response as a row of a mixed batch."""
@@ -57,8 +48,6 @@ class Rehearsal:
             old_logprobs=self.ref_logprobs,
             ref_logprobs=self.ref_logprobs,
             is_rehearsal=True,
-            top_ids=self.top_ids,
-            top_logprobs=self.top_logprobs,
         )
 
 
@@ -91,9 +80,8 @@ class RehearsalSet:
 
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
     """Write stored responses as Parquet."""
-    schema = pa.schema([*_SCHEMA, *(_TOP_SCHEMA if rows and rows[0].top_ids is not None else ())])
-    columns = {name: [getattr(row, name) for row in rows] for name in schema.names}
-    pq.write_table(pa.table(columns, schema=schema), path)
+    columns = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}
+    pq.write_table(pa.table(columns, schema=_SCHEMA), path)
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:
@@ -102,7 +90,7 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     try:
         table = pq.read_table(path)
         kinds = {field.name: field.type for field in table.schema}
-        known = [name for name in [*_SCHEMA.names, *_TOP_SCHEMA.names] if name in kinds]
+        known = [name for name in _SCHEMA.names if name in kinds]
         rows = table.select(known).to_pylist()
     except FileNotFoundError as error:
         raise UserError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
@@ -111,9 +99,7 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     missing = [name for name in _SCHEMA.names if name not in kinds]
     if missing:
         raise UserError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
-    other = [
-        field.name for field in [*_SCHEMA, *_TOP_SCHEMA] if not _fits(kinds.get(field.name, field.type), field.type)
-    ]
+    other = [field.name for field in _SCHEMA if not _fits(kinds[field.name], field.type)]
     if other:
         raise UserError(
             f"the rehearsal set {path} has a column {other[0]!r} of {kinds[other[0]]}; run `dph presample` again"
@@ -143,38 +129,7 @@ def _is_whole(row: Rehearsal) -> bool:
     if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
         return False
     finite = all(math.isfinite(value) and value < _ROUNDING for value in row.ref_logprobs)
-    if not finite or len(row.response_ids) != len(row.ref_logprobs) or min(*row.prompt_ids, *row.response_ids) < 0:
-        return False
-    return (row.top_ids is None and row.top_logprobs is None) or _top_is_whole(row)
-
-
-def _top_is_whole(row: Rehearsal) -> bool:
-    """Whether every place of a response has its likeliest tokens, equally many, with their log-probabilities."""
-    ids, values = row.top_ids, row.top_logprobs
-    if not ids or not values or len(ids) != len(row.response_ids) or len(values) != len(row.response_ids):
-        return False
-    sizes = {len(part) for part in [*ids, *values] if part}
-    if None in [*ids, *values] or len(sizes) != 1 or [] in [*ids, *values]:
-        return False
-    whole = all(token is not None and token >= 0 for part in ids for token in part)
-    return whole and all(
-        value is not None and math.isfinite(value) and value < _ROUNDING for part in values for value in part
-    )
-
-
-@torch.no_grad()
-def reference_top(
-    policy: Policy, rows: Sequence[Row], temperature: float, token_budget: int, k: int
-) -> list[tuple[list[list[int]], list[list[float]]]]:
-    """The policy's k likeliest tokens at each place of each response, and their log-probabilities."""
-    results: dict[int, tuple[list[list[int]], list[list[float]]]] = {}
-    index = {id(row): position for position, row in enumerate(rows)}
-    for part, batch in policy.microbatches(rows, token_budget):
-        ids, values = (found.cpu().tolist() for found in policy.top_logprobs(batch, temperature, k))
-        for row, own_ids, own_values in zip(part, ids, values, strict=True):
-            length = len(row.response_ids)
-            results[index[id(row)]] = own_ids[:length], own_values[:length]
-    return [results[position] for position in range(len(rows))]
+    return finite and len(row.response_ids) == len(row.ref_logprobs) and min(*row.prompt_ids, *row.response_ids) >= 0
 
 
 @torch.no_grad()

@@ -9,7 +9,6 @@ only reported, because the recomputed log-probabilities measure what they change
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
     Raises UserError for a stored token that the model does not have.
     """
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
-    if any(max(*row.prompt_ids, *row.response_ids, *chain(*(row.top_ids or ()))) >= vocabulary for row in rows):
+    if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
         raise UserError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
     again = reference_logprobs(policy, [row.row() for row in rows], temperature, token_budget)
     pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]

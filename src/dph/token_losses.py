@@ -4,7 +4,6 @@ Every function takes log-probabilities and a mask [B, T] and returns [B, T] with
 sums them into the objective. Log-probabilities are at the sampling temperature; arithmetic is in fp32 at least.
 """
 
-import math
 from typing import Literal
 
 import torch
@@ -14,9 +13,6 @@ from dph.divergences import Divergence, get_divergence, log_ratio_to_mixture
 
 JS_BASELINE = 0.25
 """Baseline of the policy half of JS: the constant for which its gradient vanishes at π_θ = π_ref sample by sample."""
-
-MIN_REST = 1e-6
-"""Least probability that the tokens outside the stored top together are taken to have."""
 
 MAX_LOG_RATIO = 20.0
 """Log-ratios of rollouts are clamped to ± this before exp, as in verl: a step beyond e^20 is lost, but not NaN."""
@@ -70,32 +66,6 @@ def policy_loss(
 def rehearsal_loss(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, divergence: Divergence) -> Tensor:
     """f(u) per token on stored responses of π_ref (eq. 6), [B, T]; what it is biased by stands in `dph.divergences`."""
     return divergence.f(masked_log_ratio(logprobs, ref_logprobs, mask)) * mask
-
-
-def top_k_rehearsal_loss(top: Tensor, ref_top: Tensor, mask: Tensor, divergence: Divergence) -> Tensor:
-    """D_f(π_θ‖π_ref) of each token's distribution, from the reference's k likeliest tokens and the rest taken together:
-
-        Σ_{a ∈ top} π_ref(a) f(π_θ(a)/π_ref(a))  +  r·f(s/r),   r, s the probability of all other tokens
-
-    Its value and gradient are what `rehearsal_loss` has on average over the token that π_ref draws, exactly so when the
-    top holds the whole vocabulary, and less by what the rest hides otherwise: no single draw decides.
-
-    top, ref_top: [B, T, k] log π_θ and log π_ref of the same tokens, where mask [B, T] is set. Returns [B, T].
-    """
-    inside = mask.bool()[..., None]
-    dtype = torch.promote_types(top.dtype, torch.float32)
-    # Masked places are given equal distributions before anything is applied to them; see `masked_log_ratio`.
-    new = torch.where(inside, top.to(dtype), -1.0 - math.log(top.shape[-1]))
-    ref = torch.where(inside, ref_top.to(dtype), -1.0 - math.log(top.shape[-1]))
-    listed = (ref.exp() * divergence.f(new - ref)).sum(-1)
-    new_rest, ref_rest = (_log_of_rest(part) for part in (new, ref))
-    rest = ref_rest.exp() * divergence.f(new_rest - ref_rest)
-    return (listed + rest) * mask
-
-
-def _log_of_rest(top: Tensor) -> Tensor:
-    """log of the probability that is left beside tokens [..., k]; never below log 1e-6, where rounding begins."""
-    return torch.log1p(-top.exp().sum(-1).clamp(max=1.0 - MIN_REST))
 
 
 def kl_loss(

@@ -85,20 +85,16 @@ class Updater:
         self._loss = config.loss
         self._temperature = config.rollout.temperature
 
-    def update(
-        self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool, eta: float = 0.0
-    ) -> dict[str, float]:
+    def update(self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool) -> dict[str, float]:
         """One optimizer step for each mini-batch, in order.
 
         Args:
             minibatches: this process's rows of each.
             recompute_old: take log π_old from the policy as it is now instead of from the sampler. The first
                 mini-batch has it from its own forward pass, as no weight has changed until then.
-            eta: replaces that of the settings when it is not 0.
         Returns:
             Metrics over all mini-batches and processes.
         """
-        self._loss = replace(self._config.loss, eta=eta) if eta else self._config.loss
         if recompute_old:
             minibatches = [[_keeping_sampled(row) for row in rows] for rows in minibatches]
         later = [self._with_old(rows) if recompute_old else rows for rows in minibatches[1:]]
@@ -159,13 +155,11 @@ class Updater:
         for part, learns in zip(split_by_gradient(rows, self._loss), (True, False), strict=True):
             for _, batch in self._policy.microbatches(part, self._budget):
                 with torch.set_grad_enabled(learns):
-                    logprobs, entropy, top = self._policy.logprobs_with_top(
-                        batch, self._temperature, entropy=entropy_mode
-                    )
+                    logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
                     batch, gaps = self._corrected(batch)
-                    loss, parts = hybrid_loss(logprobs, batch, counts, self._loss, entropy, top)
+                    loss, parts = hybrid_loss(logprobs, batch, counts, self._loss, entropy)
                     parts |= gaps
                 if learns:
                     loss.backward()

@@ -27,11 +27,6 @@ class Row:
     """0 leaves the row out of the loss (its judging failed, or it was cut off and is masked)."""
     sampled_logprobs: Sequence[float] | None = None
     """Log-probabilities that the sampler reported, where `old_logprobs` are to be the trainer's own."""
-    top_ids: Sequence[Sequence[int]] | None = None
-    """The reference policy's k likeliest tokens at each place of the response, where they are stored; k is the same for
-    all rows."""
-    top_logprobs: Sequence[Sequence[float]] | None = None
-    """Their log-probabilities under the reference policy."""
 
     @property
     def length(self) -> int:
@@ -72,10 +67,6 @@ class Batch:
     """bool [B]"""
     sampled_logprobs: Tensor | None = None
     """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
-    top_ids: Tensor | None = None
-    """int64 [B, T, k]: the reference policy's k likeliest tokens, 0 in rows without; None where no row has them."""
-    top_logprobs: Tensor | None = None
-    """float [B, T, k], −inf in rows without."""
 
 
 def microbatches(rows: Sequence[Row], token_budget: int, *, shared: bool = False) -> list[list[Row]]:
@@ -135,19 +126,6 @@ def _padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -
     return out
 
 
-def _padded_top(
-    values: Sequence[Sequence[Sequence[float]] | None], width: int, empty: float, dtype: torch.dtype
-) -> Tensor | None:
-    k = max((len(row[0]) for row in values if row), default=0)
-    if k == 0:
-        return None
-    out = torch.full((len(values), width, k), empty, dtype=dtype)
-    for index, row in enumerate(values):
-        if row:
-            out[index, : len(row)] = torch.tensor(row, dtype=dtype)
-    return out
-
-
 def _padded_inputs(rows: Sequence[Row], present: Tensor) -> dict[str, Any]:
     width = max(row.length for row in rows)
     index, steps = present.nonzero(as_tuple=True)
@@ -186,8 +164,6 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
         advantages=torch.tensor([row.advantage for row in rows]),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
         sampled_logprobs=_padded(sampled, steps, torch.float32) if has_sampled else None,
-        top_ids=_padded_top([row.top_ids for row in rows], steps, 0, torch.long),
-        top_logprobs=_padded_top([row.top_logprobs for row in rows], steps, -torch.inf, torch.float32),
     )
     return batch if str(device) == "cpu" else _moved(batch, device)
 

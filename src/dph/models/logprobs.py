@@ -68,24 +68,6 @@ def token_logprobs(
     return logprobs, None if entropies is None else entropies[states]
 
 
-@torch.no_grad()
-def top_logprobs(
-    head: Callable[[Tensor], Tensor], vocabulary: int, predicted: Tensor, states: Tensor, temperature: float, k: int
-) -> tuple[Tensor, Tensor]:
-    """The k likeliest tokens of each of K states, the likeliest first, and their log-probabilities in fp32.
-
-    predicted: what `head` turns into logits, [U, …]. Returns [K, k] twice.
-    """
-    size = max(1, _LOGIT_ELEMENTS_AT_ONCE // vocabulary)
-    ids, values = [], []
-    for part in predicted.split(size):
-        logits = head(part).float() / temperature
-        found = logits.log_softmax(-1).topk(k, dim=-1)
-        ids.append(found.indices)
-        values.append(found.values)
-    return torch.cat(ids)[states], torch.cat(values)[states]
-
-
 def chunked_logprobs(
     head: Callable[[Tensor], Tensor],
     vocabulary: int,

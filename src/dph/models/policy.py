@@ -15,7 +15,7 @@ from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.batch import Batch, Row, collate, microbatches
 from dph.models.loading import load_model
-from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs, top_logprobs
+from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
@@ -167,47 +167,16 @@ class Policy:
         Returns:
             float32 [B, T], and the same for entropies or None; 0 where a row has no token.
         """
-        flat, entropies = self._chosen(batch, batch.states, batch.response_ids[batch.present], temperature, entropy)
-        logprobs = _spread(flat, batch.present)
-        return logprobs, None if entropies is None else _spread(entropies, batch.present)
-
-    def logprobs_with_top(
-        self, batch: Batch, temperature: float = 1.0, *, entropy: Entropy = "none"
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """`logprobs`, and from the same forward pass the log-probabilities of `batch.top_ids`: float32 [B, T, k], 0
-        where a row has none; None where no row has any."""
-        if batch.top_ids is None or batch.top_logprobs is None:
-            return *self.logprobs(batch, temperature, entropy=entropy), None
-        k = batch.top_ids.shape[-1]
-        stored = batch.present & batch.top_logprobs[..., 0].isfinite()
-        places = stored[batch.present].nonzero().squeeze(1)  # of the response tokens, those that have some stored
-        states = torch.cat([batch.states, batch.states[places].repeat_interleave(k)])
-        targets = torch.cat([batch.response_ids[batch.present], batch.top_ids[stored].flatten()])
-        flat, entropies = self._chosen(batch, states, targets, temperature, entropy)
-        count = len(batch.states)
-        logprobs = _spread(flat[:count], batch.present)
-        top = flat.new_zeros(batch.top_ids.shape).index_put((stored,), flat[count:].view(-1, k))
-        return logprobs, None if entropies is None else _spread(entropies[:count], batch.present), top
-
-    @torch.no_grad()
-    def top_logprobs(self, batch: Batch, temperature: float, k: int) -> tuple[Tensor, Tensor]:
-        """The k likeliest tokens at each response token's place and their log-probabilities: int64 and float32
-        [B, T, k], 0 where a row has no token."""
-        with self.autocast():
-            predicted, head = self._predict(batch), self._plain_head()
-            vocabulary = predicted.shape[-1] if head is None else head.weight.shape[0]
-            ids, values = top_logprobs(head or torch.nn.Identity(), vocabulary, predicted, batch.states, temperature, k)
-        return _spread(ids, batch.present), _spread(values, batch.present)
-
-    def _chosen(
-        self, batch: Batch, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
-    ) -> tuple[Tensor, Tensor | None]:
-        """Log-probabilities [K] of tokens, and entropies, each predicted by one of the batch's states."""
+        targets = batch.response_ids[batch.present]
         with self.autocast(), self._recomputing():
             predicted, head = self._predict(batch), self._plain_head()
             if head is None:
-                return token_logprobs(predicted, states, targets, temperature, entropy)
-            return chunked_logprobs(head, head.weight.shape[0], predicted, states, targets, temperature, entropy)
+                flat, entropies = token_logprobs(predicted, batch.states, targets, temperature, entropy)
+            else:
+                size = head.weight.shape[0]
+                flat, entropies = chunked_logprobs(head, size, predicted, batch.states, targets, temperature, entropy)
+        logprobs = _spread(flat, batch.present)
+        return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
     def _predict(self, batch: Batch) -> Tensor:
         """What each source predicts with: its last hidden state [U, H], or its logits [U, V] where the model changes

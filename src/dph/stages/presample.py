@@ -18,7 +18,7 @@ from dph.errors import UserError
 from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.progress import progress, say
-from dph.rehearsal import Rehearsal, reference_logprobs, reference_top, write_rehearsal
+from dph.rehearsal import Rehearsal, reference_logprobs, write_rehearsal
 from dph.rehearsal_check import file_hashes, open_presampled
 from dph.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.runs import RunDir
@@ -60,9 +60,6 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     policy = Policy.load(config.model)
-    vocabulary = int(policy.model.config.get_text_config().vocab_size)
-    if config.top_k >= vocabulary:
-        raise UserError(f"top_k is {config.top_k}, but the model has only {vocabulary} tokens; choose a smaller one")
     with make_verifiers(config.verifier) as verifiers:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
@@ -140,12 +137,9 @@ def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config:
     rows = [Row(group.prompt_ids, r.completion.token_ids, r.completion.logprobs) for group, r in stored]
     budget = 16384
     logprobs = reference_logprobs(policy, rows, config.rollout.temperature, budget) if rows else []
-    top: Sequence[tuple[Sequence[Sequence[int]] | None, Sequence[Sequence[float]] | None]] = [(None, None)] * len(rows)
-    if config.top_k and rows:
-        top = reference_top(policy, rows, config.rollout.temperature, budget, config.top_k)
     return [
-        Rehearsal(group.problem.id, list(group.prompt_ids), list(r.completion.token_ids), values, r.text, *likeliest)
-        for (group, r), values, likeliest in zip(stored, logprobs, top, strict=True)
+        Rehearsal(group.problem.id, list(group.prompt_ids), list(r.completion.token_ids), values, r.text)
+        for (group, r), values in zip(stored, logprobs, strict=True)
     ]
 
 

@@ -1,13 +1,11 @@
 """Training: the loop of DPH-RL (paper §4.2) and, with other settings, of its baselines."""
 
-import math
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dph import checkpoints
-from dph.adaptive import adapted_eta
 from dph.alarms import Judged, alarm
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.checkpoints import TrainState
@@ -195,13 +193,9 @@ class Training:
         minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
         self.whole = False
         # PPO-clip on rollouts, η·f(u) on stored responses
-        values = self.updater.update(minibatches, recompute_old=recomputes_old(config), eta=state.eta)
+        values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
         weights_changed(self.sampler)
         values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
-        eta = 0.0
-        if config.rehearsal.target:
-            values["eta"] = state.eta or config.loss.eta
-            eta = adapted_eta(values["eta"], values.get("pef/divergence", math.nan), config.rehearsal.target)
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,
@@ -209,7 +203,6 @@ class Training:
             optimizer_steps=self.optimizer.steps_taken,
             skipped_in_a_row=self.optimizer.skipped_in_a_row,
             token_budget=self.updater.reduced_budget,
-            eta=eta,
             pending=values,
         )
         self.whole = True

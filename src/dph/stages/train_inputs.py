@@ -25,8 +25,6 @@ def check_settings(config: TrainConfig) -> None:
             f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to "
             "rehearse, or both to 0"
         )
-    if config.rehearsal.target and not uses_rehearsal:
-        raise UserError("rehearsal.target adapts loss.eta, but nothing is rehearsed; set rehearsal.rows and loss.eta")
     if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
         raise UserError(
             f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
@@ -89,11 +87,6 @@ def load_rehearsal(config: TrainConfig, policy: Policy, run: RunDir, *, fresh: b
         raise UserError(
             f"the presample run {path} found no near-perfect prompt, so method {config.method!r} has nothing to "
             "rehearse; lower its threshold, use a stronger model, or train with a method without rehearsal"
-        )
-    if config.loss.estimator == "top_k" and checked.stored[0].top_ids is None:
-        raise UserError(
-            f"loss.estimator top_k needs the reference's likeliest tokens, but {path} has none; run `dph presample` "
-            "with --top-k 8, or use the estimator generator"
         )
     check_fit(checked.run.manifest, policy, config.rollout, same_weights=fresh, where=path)
     if not fresh:

@@ -45,10 +45,6 @@ def check_launch(config: VerlConfig, layout: Layout) -> None:
             f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
             "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
         )
-    if config.loss.estimator == "top_k" and config.loss.eta > 0:
-        raise UserError("loss.estimator 'top_k' works with dph train only; use generator or definition for verl")
-    if config.rehearsal.target:
-        raise UserError("rehearsal.target works with dph train only; set loss.eta for verl")
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
 
