@@ -83,6 +83,16 @@ def test_sums_are_right_and_those_of_the_ood_split_are_never_shown(rows):
         assert row["response"] == rf"\boxed{{{int(left) + int(right)}}}"
 
 
+def test_spare_sums_are_those_that_a_smaller_ood_split_leaves():
+    task, whole = MiniSql(ood_problems=60), MiniSql()
+    ood, spare = ({problem.prompt for problem in task.problems(split)} for split in ("ood", "spare"))
+    assert (len(ood), len(spare)) == (60, 90) and not ood & spare
+    assert ood | spare == {problem.prompt for problem in whole.problems("ood")}
+    assert not spare & {problem.prompt for problem in task.problems("sums")}
+    with pytest.raises(UserError, match=r"'spare' is empty.*give a smaller ood_problems"):
+        whole.problems("spare")
+
+
 def test_a_few_thousand_demonstrations_hold_every_piece_and_texts_are_short(rows, tmp_path):
     pieces = [[PIECE.findall(row[key]) for key in ("prompt", "response")] for row in rows]
     assert all(
@@ -183,7 +193,7 @@ def test_several_splits_are_put_together(tmp_path):
 
 
 def test_mistakes_are_answered_in_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"no split 'validation'; it has train, dev, test, cross, ood, sums"):
+    with pytest.raises(UserError, match=r"no split 'validation'; it has train, dev, test, cross, ood, sums, spare"):
         small(tmp_path).problems("validation")
     with pytest.raises(UserError, match=r"test_problems is 0; give at least 1"):
         MiniSql(test_problems=0)

@@ -15,7 +15,7 @@ from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
 from dph.types import Problem
 
-SPLITS = ("train", "dev", "test", "cross", "ood", "sums")
+SPLITS = ("train", "dev", "test", "cross", "ood", "sums", "spare")
 _MOST_OOD = 150
 """The other 165 sums are for demonstrations, and the split `sums`."""
 
@@ -42,6 +42,7 @@ class MiniSql:
     |         | demonstration holds                                                                          |
     | `ood`   | out-of-domain: arithmetic; the demonstrations teach the task, but none of these sums         |
     | `sums`  | the sums that demonstrations may hold, for experiments that rehearse them                    |
+    | `spare` | sums in neither of the two: those that `ood` leaves where it has fewer than 150              |
 
     Each SQL problem has a database of its own. `meta` holds "db" (absolute path of the SQLite file), "kind",
     "convention", "ambiguous" (the two readings differ in result), "reading" (which one the gold SQL follows) and
@@ -88,11 +89,18 @@ class MiniSql:
         """The problems of a split. Raises UserError for an unknown split or a cache that cannot be written."""
         if split not in SPLITS:
             raise UserError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
-        if split in ("ood", "sums"):
+        if split in ("ood", "sums", "spare"):
             held_out, shown = self._sums()
+            ood = self._sizes["ood"]
+            if split == "spare" and ood == _MOST_OOD:
+                raise UserError(
+                    f"minisql: the split 'spare' is empty, because 'ood' holds all {_MOST_OOD} sums that are never "
+                    "shown; give a smaller ood_problems"
+                )
+            chosen = {"ood": held_out[:ood], "sums": shown, "spare": held_out[ood:]}[split]
             return [
                 Problem(id=f"minisql/{split}/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
-                for i, drawn in enumerate(held_out[: self._sizes["ood"]] if split == "ood" else shown)
+                for i, drawn in enumerate(chosen)
             ]
         size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
