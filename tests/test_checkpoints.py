@@ -183,17 +183,17 @@ def test_the_state_is_readable(tmp_path):
     checkpoints.save(tmp_path, policy, Optimizer(policy.trainable(), CONFIG, 1), STATE, 1)
     text = (newest_of(tmp_path) / "state.json").read_text()
     cursors = {"step": 3, "explore_cursor": 17, "rehearsal_cursor": 5, "optimizer_steps": 6}
-    assert json.loads(text) == cursors | {"skipped_in_a_row": 0, "token_budget": 0, "eta": 0.0, "pending": None}
+    assert json.loads(text) == cursors | {"skipped_in_a_row": 0, "token_budget": 0, "pending": None}
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("step", -1), ("step", 1.5), ("step", True), ("explore_cursor", "3"), ("eta", float("nan")), ("eta", -0.5)],
+    [("step", -1), ("step", 1.5), ("step", True), ("explore_cursor", "3"), ("token_budget", float("nan"))],
 )
 def test_a_state_of_other_kinds_is_refused(tmp_path, name, value):
-    whole = {"step": 3, "eta": 0.25, "pending": None}
+    whole = {"step": 3, "token_budget": 512, "pending": None}
     (tmp_path / "state.json").write_text(json.dumps(whole))
-    assert checkpoints.read_state(tmp_path) == TrainState(step=3, eta=0.25)
+    assert checkpoints.read_state(tmp_path) == TrainState(step=3, token_budget=512)
     (tmp_path / "state.json").write_text(json.dumps(whole | {name: value}))
     with pytest.raises(UserError, match=f"state.json of .* cannot be used: {name} is "):
         checkpoints.read_state(tmp_path)
