@@ -44,7 +44,7 @@ def page_data(
         "training": [
             {"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in [*trains, *further]
         ],
-        "training_hidden": [label for label in names if label not in shown],
+        "training_hidden": sorted({run.label for run in further}.difference(shown)),
         "training_metric": monitored,
         "styles": {label: dict(shares) for label, shares in styles.items()},
         "style_colors": dict(colors),

@@ -172,8 +172,7 @@ def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Fi
     """Mean accuracy of samples (x) against pass@k (y): methods as points, each sweep as a line through its values."""
     split, k = results.split(IN_DOMAIN), _k(results, base)
     swept = {sweep.arm for sweep in sweeps}
-    arms = {name: runs for name, runs in results.of_base(base.name, variants=True).items() if name not in swept}
-    single = {results.arm(name).label: runs for name, runs in arms.items() if not results.arm(name).sweep}
+    single = {results.arm(name).label: runs for name, runs in results.of_base(base.name).items() if name not in swept}
     single = {base.label: [results.bases[base.name]], **single}
     lines = {f"{results.arm(sweep.arm).label}, {sweep.setting.rpartition('.')[2]}": sweep for sweep in sweeps}
     look = looks([*single, *lines], base.label)

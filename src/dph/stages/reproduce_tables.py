@@ -139,13 +139,18 @@ def variants_table(results: Results, base: Base) -> Table | None:
         columns.append(kept)
         against.append(kept)
 
-    def row(name: str, plain: str) -> list[Cell]:
+    def gaps(name: str, plain: str) -> list[Cell]:
         runs, others = known[name], known[plain]
-        gaps = [_signed(metric, difference(runs, others, split, metric)) for _, split, metric in against]
-        return _figures(_seeded(results, name), runs, columns) + (gaps if name != plain else [Cell("–")] * len(against))
+        return [_signed(metric, difference(runs, others, split, metric)) for _, split, metric in against]
 
-    rows = [_figures(base.label, [results.bases[base.name]], columns) + [Cell("–")] * len(against)]
-    rows += [row(name, plain) for plain, others in varied.items() if others for name in (plain, *others)]
+    shown = dict.fromkeys(name for plain, others in varied.items() if others for name in (plain, *others))
+    figures = {name: _figures(_seeded(results, name), known[name], columns) for name in shown}
+    blank = [Cell("–")] * len(against)
+    rows = [_figures(base.label, [results.bases[base.name]], columns) + blank]
+    for plain, others in varied.items():
+        if others:
+            rows.append(figures[plain] + blank)
+            rows += [figures[name] + gaps(name, plain) for name in others]
     headings = ["", *(title for title, _, _ in columns), *(f"{title} − plain" for title, _, _ in against)]
     note = (
         "In-domain but for the columns that name another. The last columns compare an arm with the plain one that it "
