@@ -1,6 +1,6 @@
 r"""How far the math verifier agrees with published gradings: `python benchmarks/agreement_math.py DATA [--workers N]`.
 
-DATA holds math/graded_outputs and math/grader_cases (see docs/verifiers.md). Prints one line for each file and policy,
+DATA holds math/graded_outputs and math/grader_cases. Prints a line per file and policy,
 then every row that differs.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dph.types import Problem, Verdict
-from dph.verifiers.math import MathVerifier
-from dph.verifiers.math_policy import judge_at_sight, make_policy
+from dph.verifiers.math.policy import judge_at_sight, make_policy
+from dph.verifiers.math.verifier import MathVerifier
 
 Row = dict[str, Any]
 

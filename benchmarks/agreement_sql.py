@@ -1,6 +1,6 @@
 r"""How far the SQL verifier agrees with official evaluators: `python benchmarks/agreement_sql.py DATA [--workers N]`.
 
-DATA holds spider/ and bird/ with predictions that the official evaluators have labelled (see docs/verifiers.md). Prints
+DATA holds spider/ and bird/ with predictions that the official evaluators have labelled. Prints
 one line for each file and label, then every row that differs.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.types import Problem, Verdict
-from dph.verifiers.sql import SqlVerifier
+from dph.verifiers.sql.verifier import SqlVerifier
 
 TIMEOUT = 60.0
 """Seconds for a query. The official evaluators wait 30 s (BIRD), 15 s (the paper's authors) or for ever (Spider)."""

@@ -15,7 +15,7 @@ ENVIRONMENT = os.environ | {
 
 def dph(*words: str) -> None:
     """Run a `dph` command to its end."""
-    subprocess.run([sys.executable, "-m", "dph.cli", *words], env=ENVIRONMENT, check=True)
+    subprocess.run([sys.executable, "-m", "dph", *words], env=ENVIRONMENT, check=True)
 
 
 def prepare(folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:

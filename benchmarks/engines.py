@@ -29,7 +29,7 @@ def dph(stage: str, out: Path, *options: str) -> Path:
         command = [
             sys.executable,
             "-m",
-            "dph.cli",
+            "dph",
             stage,
             *plugins,
             "--task.name",

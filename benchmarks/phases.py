@@ -15,10 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dph import checkpoints, cli, explore, update
+from dph.cli import main as cli
 from dph.models.policy import Policy
-from dph.runs import RunDir
-from dph.stages import monitor, train
+from dph.runs.directory import RunDir
+from dph.stages import train
+from dph.training import checkpoints, explore, monitor, update
 from dph.verifiers import Verifiers
 
 SIZE = 64

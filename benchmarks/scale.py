@@ -1,4 +1,4 @@
-"""The paper's runs on paper: memory and time a step by arithmetic, for docs/scale.md.
+"""The paper's runs on paper: memory and time a step by arithmetic, for docs/guides/scale.md.
 
     python benchmarks/scale.py [--prompt 3000] [--response 400] [--rate 989] [--share 0.4]
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from dph.config_verl import ClusterConfig
+from dph.config.verl import ClusterConfig
 from dph.errors import UserError
 from dph.integrations.verl.sizes import ModelShape, Work, plan
 
@@ -60,7 +60,7 @@ def parts(shape: ModelShape, gpus: int, tensor: int, given: Assumed) -> dict[str
 
 
 def main(given: Assumed) -> None:
-    """Print the tables of docs/scale.md."""
+    """Print the tables of docs/guides/scale.md."""
     work = Work(16000, 4096, ROLLOUTS, 16384)
     print("| model | GPUs | training GB a GPU | host GB a node | layout |\n|---|---|---|---|---|")
     for name, shape in MODELS.items():

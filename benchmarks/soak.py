@@ -122,7 +122,7 @@ def soak(options: argparse.Namespace) -> int:
         table = csv.DictWriter(file, [field.name for field in fields(Sample)])
         table.writeheader()
         process = subprocess.Popen(
-            [sys.executable, "-m", "dph.cli", *words, "--verifier.workers", "2"],
+            [sys.executable, "-m", "dph", *words, "--verifier.workers", "2"],
             env=ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             stdout=log,

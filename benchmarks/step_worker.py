@@ -104,16 +104,16 @@ def reward(token_ids: list[int]) -> float:
 
 def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
-    from dph.advantages import group_advantages
-    from dph.config import LossConfig, ModelConfig, OptimConfig, TrainConfig
-    from dph.distributed import World
+    from dph.config.schema import LossConfig, ModelConfig, OptimConfig, TrainConfig
     from dph.models.batch import Row
     from dph.models.policy import Policy
-    from dph.optim import Optimizer
-    from dph.samplers.hf import HFSampler
-    from dph.seeding import derive_key
+    from dph.objective.advantages import group_advantages
+    from dph.process.distributed import World
+    from dph.sampling.hf import HFSampler
+    from dph.sampling.seeding import derive_key
+    from dph.training.optim import Optimizer
+    from dph.training.update import Updater
     from dph.types import SamplingParams
-    from dph.update import Updater
 
     policy = Policy(make_model(), make_tokenizer())
     policy.eos_ids = frozenset()  # no response ends early

@@ -11,7 +11,7 @@ remembered  the same with two workers, all verdicts remembered
 bare        in this process: every prediction once (equal ones for one question not again) on a connection that stays
             open, and nothing else; what the verifier with one worker takes beyond it is its overhead
 
-DATA holds Spider's questions, databases and predictions (see docs/verifiers.md). Without it, queries of the built-in
+DATA holds Spider's questions, databases and predictions. Without it, queries of the built-in
 task minisql are judged, each against the gold of its problem.
 """
 
@@ -28,8 +28,8 @@ from typing import Any
 
 from dph.tasks import load_task
 from dph.types import Problem
-from dph.verifiers.sql import SqlVerifier
-from dph.verifiers.sql_rules import Options, get_rule
+from dph.verifiers.sql.rules import Options, get_rule
+from dph.verifiers.sql.verifier import SqlVerifier
 
 Item = tuple[Problem, str]
 RULE, OPTIONS = get_rule("spider"), Options()

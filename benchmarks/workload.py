@@ -12,13 +12,13 @@ import torch
 from flops import Work, forward_flops, training_flops
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dph.config import LossConfig, OptimConfig, RehearsalConfig, TrainConfig
-from dph.distributed import World
-from dph.losses import needs_rollout_ref
+from dph.config.schema import LossConfig, OptimConfig, RehearsalConfig, TrainConfig
 from dph.models.batch import Row, collate, microbatches
 from dph.models.policy import Policy
-from dph.optim import Optimizer
-from dph.update import Updater, split_by_gradient
+from dph.objective.losses import needs_rollout_ref
+from dph.process.distributed import World
+from dph.training.optim import Optimizer
+from dph.training.update import Updater, split_by_gradient
 
 METHODS = {
     "GRPO": LossConfig(eta=0.0),

@@ -1,4 +1,4 @@
-"""GRPO in TRL, with rehearsal: python examples/trl_minimal.py MODEL PRESAMPLE_RUN OUT [PLUGIN …] (see docs/trl.md)."""
+"""GRPO in TRL, with rehearsal: python examples/trl_minimal.py MODEL PRESAMPLE_RUN OUT [PLUGIN …]."""
 
 import sys
 

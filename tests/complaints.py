@@ -1,6 +1,6 @@
 """Running the command line in this process and reading its one sentence."""
 
-from dph.cli import main
+from dph.cli.main import main
 
 
 def run(capsys, *words):

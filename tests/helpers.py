@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from dph.config import (
+from dph.config.load import STAGES, from_dict
+from dph.config.schema import (
     LossConfig,
     ModelConfig,
     NewModelConfig,
@@ -26,7 +27,6 @@ from dph.config import (
 from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
-from dph.settings import STAGES, from_dict
 from dph.tasks.protocol import register_task
 from dph.types import Problem
 
@@ -194,7 +194,7 @@ def presampled() -> Path:
 
 def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):
     """Settings of a short training run of a method preset on the toy task, from the presampled partition."""
-    from dph.settings import merge_settings
+    from dph.config.load import merge_settings
 
     small = {
         "out": str(out),

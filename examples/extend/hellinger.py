@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from dph.divergences import Divergence, register_divergence
+from dph.objective.divergences import Divergence, register_divergence
 
 
 @register_divergence("hellinger")

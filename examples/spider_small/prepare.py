@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from dph.tasks.spider_small import SPLITS, SpiderSmall
+from dph.tasks.spider.small import SPLITS, SpiderSmall
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-
-from dph.theory import Bound, improved_policy, random_mdp, random_policy, rehearse, theorem_1
+from theory import Bound, improved_policy, random_mdp, random_policy, rehearse, theorem_1
 
 DISCOUNTS = (0.0, 0.02, 0.05, 0.1, 0.3, 0.6, 0.9)
 COVERAGES = {"every state in D_pef": 1.0, "half of the states in D_pef": 0.5}

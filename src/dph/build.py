@@ -7,17 +7,17 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dph.config import ModelConfig, SamplerConfig, TaskConfig, VerifierConfig
+from dph.config.schema import ModelConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.tasks import Task, load_task
 from dph.tasks.protocol import option_types
 from dph.types import Problem
 from dph.verifiers import Verifiers
-from dph.verifiers.sql_plan import PlanReader
+from dph.verifiers.sql.plan import PlanReader
 
 if TYPE_CHECKING:  # judging needs no torch
     from dph.models.policy import Policy
-    from dph.samplers.protocol import Sampler
+    from dph.sampling.protocol import Sampler
 
 
 def load_plugin(name: str) -> None:
@@ -134,11 +134,11 @@ def make_sampler(
         training: the policy's weights change between calls, which `samplers.protocol.weights_changed` tells.
     """
     if config.engine == "hf":
-        from dph.samplers.hf import HFSampler
+        from dph.sampling.hf import HFSampler
 
         return HFSampler(policy, config.rows)
     if config.engine == "vllm":
-        from dph.samplers.vllm import VLLMSampler
+        from dph.sampling.vllm import VLLMSampler
 
         return VLLMSampler(policy, config, model, longest, training=training)
     raise UserError(f"no sampler engine is named {config.engine!r}; known are: hf, vllm")

@@ -23,10 +23,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dph.config import LossConfig
-from dph.losses import LossCounts, hybrid_loss
+from dph.config.schema import LossConfig
 from dph.models.batch import Row, collate
 from dph.models.logprobs import token_logprobs
+from dph.objective.losses import LossCounts, hybrid_loss
 
 FILE = Path(__file__).with_name("mixed_batch.safetensors")
 TOLERANCE = 1e-5

@@ -14,7 +14,7 @@ import parity  # noqa: F401  (registers the verifier)
 import torch
 from safetensors.torch import load_file
 
-from dph.config import (
+from dph.config.schema import (
     ModelConfig,
     MonitorConfig,
     NewModelConfig,
@@ -27,7 +27,7 @@ from dph.config import (
 from dph.integrations.verl.data import convert
 from dph.integrations.verl.launch import preset_launch
 from dph.models.scratch import new_policy
-from dph.rehearsal import RehearsalSet, read_rehearsal
+from dph.rehearsal.store import RehearsalSet, read_rehearsal
 from dph.stages.presample import presample
 
 HERE = Path(__file__).resolve().parent

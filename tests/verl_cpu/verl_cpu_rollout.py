@@ -46,7 +46,7 @@ class HFServer:
     def _generate(self, prompt_ids, params, number):
         limit = params.get("max_tokens") or params.get("max_new_tokens") or self.response_length
         temperature = params.get("temperature", 1.0)
-        from dph.seeding import derive_key
+        from dph.sampling.seeding import derive_key
 
         generator = torch.Generator().manual_seed(derive_key(0, *prompt_ids, self.global_steps or 0, number))
         ids, past, tokens, logprobs, stop = torch.tensor([prompt_ids]), None, [], [], "length"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from dph.cache import cache_folder
 from dph.doctor.finding import Finding, broken, note, ok
+from dph.runs.cache import cache_folder
 
 _GIB = 1 << 30
 _ENGINES = ("peft", "vllm", "trl", "verl")  # extras; worth a line where they are there

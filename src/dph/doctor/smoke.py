@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from dph.config import (
+from dph.config.schema import (
     EvalConfig,
     LossConfig,
     ModelConfig,
@@ -25,7 +25,7 @@ from dph.config import (
 )
 from dph.doctor.finding import Finding, broken, ok
 from dph.errors import UserError
-from dph.runs import read_metrics
+from dph.runs.directory import read_metrics
 
 _MODEL = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
 _OPTIM = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1)
@@ -103,7 +103,7 @@ def _write_rows(folder: Path) -> None:
 @contextlib.contextmanager
 def _kept_quiet(said: io.StringIO) -> Iterator[None]:
     """Keeps what the stages say, and warnings, off the terminal; it goes to `said`."""
-    # The console of dph.progress writes to whatever sys.stderr is at that moment.
+    # The console of dph.process.progress writes to whatever sys.stderr is at that moment.
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

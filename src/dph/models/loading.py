@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig
+from dph.config.schema import ModelConfig
 from dph.errors import UserError, is_out_of_memory
-from dph.progress import say
+from dph.process.progress import say
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of what a library says

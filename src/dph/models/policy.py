@@ -11,7 +11,7 @@ from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig
+from dph.config.schema import ModelConfig
 from dph.errors import UserError
 from dph.models.batch import Batch, Row, collate, microbatches
 from dph.models.loading import load_model
@@ -19,7 +19,7 @@ from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
-from dph.progress import say
+from dph.process.progress import say
 from dph.types import Message
 
 _LOGIT_TRANSFORMS = (

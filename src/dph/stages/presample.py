@@ -7,25 +7,24 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import load_problems, make_sampler, make_verifiers, split_names
-from dph.config import PresampleConfig, TaskConfig
+from dph.build import load_problems, make_sampler, make_verifiers
+from dph.config.schema import PresampleConfig
 from dph.errors import UserError
 from dph.models.batch import Row
 from dph.models.policy import Policy
-from dph.progress import progress, say
-from dph.rehearsal import Rehearsal, reference_logprobs, write_rehearsal
-from dph.rehearsal_check import file_hashes, open_presampled
-from dph.rollouts import Prompted, encode_problems, sample_groups, usable_problems
-from dph.runs import RunDir
-from dph.samplers.protocol import close
+from dph.process.progress import progress, say
+from dph.rehearsal.check import file_hashes
+from dph.rehearsal.partition import Set
+from dph.rehearsal.store import Rehearsal, reference_logprobs, write_rehearsal
+from dph.runs.directory import RunDir
+from dph.sampling.protocol import close
+from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.types import Group, Rollout, SamplingParams
-
-Set = Literal["explore", "perfect", "dropped"]
+from dph.verifiers import judging_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
     n = config.rollout.n
     if not 0 < config.threshold <= n:
         raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {n}")
-    run = RunDir.start(config.out, "presample", config, resume=resume)
+    run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
@@ -164,30 +163,3 @@ def _write(
         files=file_hashes(run.path),
     )
     return sizes
-
-
-def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
-    """Set of every problem id in a presample run, which may cover more splits than the task's: their responses are
-    then rehearsed too. Raises UserError when the run is missing, unfinished, changed or of another task."""
-    run = open_presampled(path)
-    made = run.manifest.get("task")
-    if not _covers(made, asdict(task)):
-        raise UserError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
-    return partition_of(run)
-
-
-def _covers(made: Any, wanted: dict[str, Any]) -> bool:
-    if not isinstance(made, dict) or not isinstance(made.get("split"), str):
-        return False
-    same = {**made, "split": ""} == {**wanted, "split": ""}
-    return same and set(split_names(wanted["split"])) <= set(split_names(made["split"]))
-
-
-def partition_of(run: RunDir) -> dict[str, Set]:
-    """Set of every problem id in a presample run whose files were checked. Raises UserError for another layout."""
-    file = run.path / "partition.parquet"
-    try:
-        table = pq.read_table(file, columns=["problem_id", "set"])
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
-    return {row["problem_id"]: row["set"] for row in table.to_pylist()}

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dph.build import load_problems, make_verifiers
-from dph.config import PresampleConfig
+from dph.config.schema import PresampleConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.progress import progress, say
-from dph.rehearsal import Rehearsal
-from dph.rehearsal_check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
-from dph.stages.presample import partition_of
+from dph.process.progress import progress, say
+from dph.rehearsal.check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
+from dph.rehearsal.partition import partition_of
+from dph.rehearsal.store import Rehearsal
 from dph.types import Outcome, Problem
 
 _AT_ONCE = 256

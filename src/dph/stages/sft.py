@@ -9,23 +9,23 @@ from typing import Any
 
 import torch
 
-from dph import checkpoints
 from dph.build import make_task
-from dph.checkpoints import TrainState
-from dph.config import SftConfig
-from dph.distributed import World
+from dph.config.schema import SftConfig
 from dph.errors import Interrupted, UserError
-from dph.interrupts import Interrupts
 from dph.models.batch import Row, collate, microbatches
 from dph.models.loading import choose_device
 from dph.models.policy import Policy
-from dph.optim import Optimizer
-from dph.progress import progress, say
-from dph.runs import RunDir, directory_written_atomically
-from dph.seeding import EpochOrder
-from dph.tables import read_rows
+from dph.process.distributed import World
+from dph.process.interrupts import Interrupts
+from dph.process.progress import progress, say
+from dph.runs.directory import RunDir, directory_written_atomically
+from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt
+from dph.tasks.tables import read_rows
+from dph.training import checkpoints
+from dph.training.checkpoints import TrainState
+from dph.training.optim import Optimizer
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:

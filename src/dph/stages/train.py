@@ -5,31 +5,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dph import checkpoints
-from dph.alarms import Judged, alarm
 from dph.build import load_problems, make_sampler, make_verifiers
-from dph.checkpoints import TrainState
-from dph.config import TrainConfig
-from dph.distributed import World
+from dph.config.schema import TrainConfig
 from dph.errors import Interrupted, UserError
-from dph.explore import Drawn, Explorer, group_rows
-from dph.interrupts import Interrupts
-from dph.losses import needs_rollout_ref
 from dph.models.batch import Row
 from dph.models.policy import Policy
-from dph.optim import Optimizer
-from dph.pinned import Pinned, pin
-from dph.progress import progress, say
-from dph.rehearsal import RehearsalSet
-from dph.rollouts import encode_problems, usable_problems
-from dph.runs import RunDir, directory_written_atomically
-from dph.samplers.protocol import Sampler, close, weights_changed
-from dph.stages.guards import check_databases, check_judging, check_updates, judged
-from dph.stages.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
-from dph.stages.train_inputs import check_settings, load_policy, load_rehearsal, training_problems
-from dph.tracking import Metrics
-from dph.update import Updater
-from dph.verifiers import Verifiers
+from dph.objective.losses import needs_rollout_ref
+from dph.process.distributed import World
+from dph.process.interrupts import Interrupts
+from dph.process.progress import progress, say
+from dph.rehearsal.partition import training_problems
+from dph.rehearsal.store import RehearsalSet
+from dph.runs.directory import RunDir, directory_written_atomically
+from dph.runs.pinned import Pinned, pin
+from dph.runs.tracking import Metrics
+from dph.sampling.protocol import Sampler, close, weights_changed
+from dph.sampling.rollouts import encode_problems, usable_problems
+from dph.training import checkpoints
+from dph.training.alarms import Judged, alarm
+from dph.training.checkpoints import TrainState
+from dph.training.explore import Drawn, Explorer, group_rows
+from dph.training.guards import check_databases, check_judging, check_updates, judged
+from dph.training.inputs import check_settings, load_policy, load_rehearsal
+from dph.training.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
+from dph.training.optim import Optimizer
+from dph.training.update import Updater
+from dph.verifiers import Verifiers, judging_versions
 
 
 def train(config: TrainConfig, *, resume: bool = False) -> Path:
@@ -40,7 +41,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
     """
     check_settings(config)
     world = World.join()
-    run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume))
+    run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume, versions=judging_versions()))
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
@@ -108,7 +109,8 @@ class Training:
         longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
         sampler = make_sampler(config.sampler, policy, config.model, longest, training=True)
         task, problems = load_problems(config.task)
-        problems = training_problems(config, usable_problems(verifiers, problems))
+        usable = usable_problems(verifiers, problems)
+        problems = training_problems(config.rehearsal.path, config.task, config.prompts, usable)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
         monitor = Monitor(config, task, policy, sampler, verifiers, world)
         begun = policy if fresh or config.model.lora_rank else reference

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskConfig, VerifyConfig
+from dph.config.schema import TaskConfig, VerifyConfig
 from dph.errors import UserError
-from dph.progress import progress, say
-from dph.runs import RunDir, write_atomically
-from dph.stages.verify_summary import Judged, summarise, table_of
+from dph.evaluation.predictions import Judged, summarise, table_of
+from dph.process.progress import progress, say
+from dph.runs.directory import RunDir, write_atomically
 from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers import Verifiers
+from dph.verifiers import Verifiers, judging_versions
 
 _AT_ONCE = 64  # problems
 _NAMED = 5  # problems that a message names
@@ -35,7 +35,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     """
     if not config.predictions:
         raise UserError("no file of predictions was named; add --predictions FILE")
-    run = RunDir.start(config.out, "verify", config, resume=resume) if config.out else None
+    run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     if run and run.complete:
         say(f"{run.path} is complete already")
         return run.path

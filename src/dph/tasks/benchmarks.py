@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dph.progress import say
+from dph.process.progress import say
 
 
 @dataclass(frozen=True, slots=True)

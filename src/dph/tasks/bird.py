@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tables import read_rows
-from dph.tasks import sqldata
 from dph.tasks.benchmarks import check_size
 from dph.tasks.protocol import register_task
-from dph.tasks.sqldata import Databases, Question, first_file, make_problems
-from dph.tasks.sqlprompt import PromptStyle
+from dph.tasks.sql import data as sqldata
+from dph.tasks.sql.data import Databases, Question, first_file, make_problems
+from dph.tasks.sql.prompt import PromptStyle
+from dph.tasks.tables import read_rows
 from dph.types import Problem
 
 # The published archives unpack into these folders; the root may be the folder itself or the one above.

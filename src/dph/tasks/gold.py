@@ -5,8 +5,8 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tasks.protocol import register_task
-from dph.tasks.spider_hardness import hardness
-from dph.tasks.sqldata import Databases, read_gold, suite_files
+from dph.tasks.spider.hardness import hardness
+from dph.tasks.sql.data import Databases, read_gold, suite_files
 from dph.types import Problem
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tables import read_rows
 from dph.tasks.benchmarks import check_size
 from dph.tasks.protocol import register_task
-from dph.tasks.sqldata import first_file
+from dph.tasks.sql.data import first_file
+from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
-from dph.verifiers.math_answer import extract_answer
+from dph.verifiers.math.answer import extract_answer
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction that Qwen2.5-Math was trained with."""

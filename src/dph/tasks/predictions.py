@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
-from dph.tables import parse_json, read_rows, read_text
+from dph.tasks.tables import parse_json, read_rows, read_text
 from dph.types import Problem
 
 Key = Literal["id", "position", "number"]

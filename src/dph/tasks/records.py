@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tables import read_rows
 from dph.tasks.protocol import register_task
-from dph.tasks.sqldata import json_meta
+from dph.tasks.sql.data import json_meta
+from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")

@@ -1,6 +1,14 @@
 """Verifiers: they judge responses by execution, by mathematical equivalence or by equality of text."""
 
-from dph.verifiers import exact, math, sql
+import dph.verifiers.exact
+import dph.verifiers.math.verifier
+import dph.verifiers.sql.verifier  # noqa: F401 (importing them registers them)
 from dph.verifiers.protocol import Verifier, Verifiers, register_verifier
+from dph.verifiers.sql.rules import rule_versions
 
-__all__ = ["Verifier", "Verifiers", "exact", "math", "register_verifier", "sql"]
+__all__ = ["Verifier", "Verifiers", "judging_versions", "register_verifier"]
+
+
+def judging_versions() -> dict[str, str]:
+    """Versions of our own rules that a verdict depends on, for a run's manifest."""
+    return {"sql rules": rule_versions()}

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig
 
-from dph.config import LossConfig
+from dph.config.schema import LossConfig
 from dph.errors import UserError
-from dph.losses import check_loss_config
+from dph.objective.losses import check_loss_config
 
 _AGGREGATIONS = {
     **dict.fromkeys(("dapo", "cispo", "vespo"), "token"),

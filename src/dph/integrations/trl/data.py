@@ -9,11 +9,11 @@ from typing import Any
 from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
-from dph.config import TaskConfig, VerifierConfig
+from dph.config.load import from_dict
+from dph.config.schema import TaskConfig, VerifierConfig
 from dph.errors import UserError
-from dph.rehearsal_check import open_presampled
-from dph.settings import from_dict
-from dph.stages.presample import partition_of
+from dph.rehearsal.check import open_presampled
+from dph.rehearsal.partition import partition_of
 from dph.types import Message, Problem
 
 

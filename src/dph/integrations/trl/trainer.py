@@ -5,7 +5,7 @@
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
 
 N counts tokens (sequences, where TRL's loss type averages sequences) of an optimizer step: over its micro-batches and
-all processes. N_exp is the denominator that TRL itself takes. All of the mathematics is in `dph.losses`; the stored
+all processes. N_exp is the denominator that TRL itself takes. All of the mathematics is in `dph.objective`; the stored
 responses pass through the model by TRL's own method for log-probabilities, so temperature, precision, adapters, FSDP
 and DeepSpeed are TRL's.
 """
@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
-from dph.config import RolloutConfig
+from dph.config.schema import RolloutConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
-from dph.losses import TokenBatch, hybrid_loss, mean_metrics, term_weights
 from dph.models.batch import Row
 from dph.models.policy import Policy
-from dph.rehearsal import Rehearsal, RehearsalSet
-from dph.rehearsal_check import check_fit, check_start, open_set
-from dph.update import count_rows
+from dph.objective.losses import TokenBatch, hybrid_loss, mean_metrics, term_weights
+from dph.rehearsal.check import check_fit, check_start, open_set
+from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.training.update import count_rows
 
 
 class DPHTrainer(GRPOTrainer):

@@ -33,7 +33,7 @@ def run(config: Any) -> None:
     from verl.utils.device import auto_set_device
 
     from dph.integrations.verl.settings import loss_config, read_settings
-    from dph.losses import check_loss_config
+    from dph.objective.losses import check_loss_config
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
     check_loss_config(loss_config(plain, read_settings(plain)))

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import tyro
 
 from dph.build import load_plugin, make_task, make_verifiers, select
-from dph.config import TrainConfig
+from dph.config.load import from_dict, read_toml
+from dph.config.schema import TrainConfig
 from dph.errors import UserError
 from dph.integrations.verl.reward import stored_problem
-from dph.progress import say
-from dph.rollouts import usable_problems
-from dph.settings import from_dict, read_toml
-from dph.stages.train_inputs import training_problems
+from dph.process.progress import say
+from dph.rehearsal.partition import training_problems
+from dph.sampling.rollouts import usable_problems
 from dph.types import Problem
 
 _SCHEMA = pa.schema(
@@ -70,7 +70,8 @@ def convert(config: TrainConfig, out: Path) -> None:
     check_tokenizer(config.model.path)
     problems = select(make_task(config.task), config.task.split, config.task.limit)
     with make_verifiers(config.verifier) as verifiers:
-        train = training_problems(config, usable_problems(verifiers, problems))
+        usable = usable_problems(verifiers, problems)
+        train = training_problems(config.rehearsal.path, config.task, config.prompts, usable)
     if len(train) < config.rollout.prompts:
         raise UserError(
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dph.config import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
-from dph.config_verl import VerlConfig
+from dph.config.load import from_dict, merge_settings, to_dict, to_toml
+from dph.config.schema import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
+from dph.config.verl import VerlConfig
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.sizes import Layout, ModelShape, Work, plan, read_shape
-from dph.losses import check_loss_config
-from dph.progress import say
-from dph.settings import from_dict, merge_settings, to_dict, to_toml
+from dph.objective.losses import check_loss_config
+from dph.process.progress import say
 
 STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
 """Scripts of a launch in the order in which they run; methods that use no partition have no presample.sh."""

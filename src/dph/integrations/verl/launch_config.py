@@ -1,13 +1,13 @@
 """From our settings to verl's configuration: every setting of `dph train` that verl has a place for, and ours beside.
 
-What verl cannot do as asked is an error, never a silent difference; what it does by itself is listed in docs/verl.md.
+What verl cannot do as asked is an error, never a silent difference; docs/guides/verl.md lists what it does by itself.
 """
 
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config_verl import VerlConfig
+from dph.config.verl import VerlConfig
 from dph.errors import UserError
 from dph.integrations.verl.settings import NO_DUAL_CLIP
 from dph.integrations.verl.sizes import Layout

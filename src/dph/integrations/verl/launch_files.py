@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from dph.config_verl import VerlConfig
+from dph.config.verl import VerlConfig
 from dph.integrations.verl.launch_config import presamples
 from dph.integrations.verl.sizes import Layout, ModelShape
 
@@ -26,7 +26,7 @@ def presample_script(folder: Path, title: str, plugins: str = "") -> str:
     body = f"""
 resume=""
 if [ -e "$here/presample" ]; then resume=--resume; fi
-exec "$python" -m dph.cli presample --config "$here/presample.toml" $resume{plugins}
+exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
 """
     return script(folder, title, "dph-rl[vllm]", body)
 
@@ -67,7 +67,7 @@ if [ ! -e "$model/config.json" ]; then
     "$python" -m verl.model_merger merge --backend fsdp \\
         --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
 fi
-exec "$python" -m dph.cli eval --config "$here/eval.toml" --model.path "$model" \\
+exec "$python" -m dph eval --config "$here/eval.toml" --model.path "$model" \\
     --out "$here/eval/step-$step"{plugins} "${{@:2}}"
 """,
         ),

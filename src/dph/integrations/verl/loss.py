@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The objective on verl's tensors. No mathematics here: `dph.losses.hybrid_loss` does all of it."""
+"""The objective on verl's tensors. No mathematics here: `dph.objective.losses.hybrid_loss` does all of it."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -11,8 +11,8 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from dph.build import load_plugin
-from dph.config import LossConfig
-from dph.losses import LossCounts, TokenBatch, hybrid_loss
+from dph.config.schema import LossConfig
+from dph.objective.losses import LossCounts, TokenBatch, hybrid_loss
 
 IS_REHEARSAL = "dph_rehearsal"
 """Column [B]: 1 where a row is a stored response. Batches without stored responses lack it."""

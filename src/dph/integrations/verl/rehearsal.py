@@ -21,8 +21,8 @@ from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.settings import DPHSettings
 from dph.models.batch import Row
 from dph.models.policy import tokenizer_hash
-from dph.rehearsal import RehearsalSet
-from dph.rehearsal_check import open_set
+from dph.rehearsal.check import open_set
+from dph.rehearsal.store import RehearsalSet
 
 
 def load_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> RehearsalSet:

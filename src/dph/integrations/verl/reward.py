@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from dph.build import load_plugin, make_verifiers
-from dph.config import VerifierConfig
-from dph.settings import from_dict
+from dph.config.load import from_dict
+from dph.config.schema import VerifierConfig
 from dph.types import Outcome, Problem, Verdict
 
 
@@ -110,7 +110,7 @@ async def compute_score(
         extra_info: of the row that `dph.integrations.verl.data` wrote; its key `problem` holds the problem.
         plugins: Python files or modules that register verifiers.
         reward_router_address, reward_model_tokenizer: verl passes them where it serves a reward model; not used.
-        options: fields of `dph.config.VerifierConfig`; its workers are for each reward process of verl.
+        options: fields of `dph.config.schema.VerifierConfig`; its workers are for each reward process of verl.
     """
     judge = _judge(from_dict(VerifierConfig, options, "reward_kwargs"), tuple(plugins))
     try:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dph.config import LossConfig, OverlongConfig
+from dph.config.load import from_dict
+from dph.config.schema import LossConfig, OverlongConfig
 from dph.errors import UserError
-from dph.settings import from_dict
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
@@ -23,7 +23,7 @@ NO_DUAL_CLIP = 1e6
 
 @dataclass(frozen=True, slots=True)
 class DPHSettings:
-    """The block `dph` of the configuration; the first seven as in `dph.config.LossConfig`."""
+    """The block `dph` of the configuration; the first seven as in `dph.config.schema.LossConfig`."""
 
     divergence: str = "js"
     alpha: float = 0.5

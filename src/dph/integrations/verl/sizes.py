@@ -8,7 +8,7 @@ layer computes in between, and the logits. For sampling, vLLM keeps a copy of th
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dph.config_verl import ClusterConfig
+from dph.config.verl import ClusterConfig
 from dph.errors import UserError
 
 Offload = Literal["none", "between", "cpu"]

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """verl's synchronous trainer with DPH-RL's objective, as trainer mode `dph_sync` (verl 0.9.1, V1 trainer).
 
-A step is verl's own up to the advantages. Ours are the group advantages of `dph.advantages` over what could be judged;
+A step is verl's own up to the advantages. Ours are the group advantages over what could be judged;
 then the step's stored responses join the update and leave the batch again, so that no metric of verl's sees them.
 """
 
@@ -18,16 +18,16 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested
 
-from dph.advantages import group_advantages
 from dph.errors import UserError
-from dph.explore import overlong_penalty
 from dph.integrations.verl.judged import Judged, read_judged
 from dph.integrations.verl.loss import dph_loss
 from dph.integrations.verl.rehearsal import load_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
 from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
-from dph.rehearsal import RehearsalSet
+from dph.objective.advantages import group_advantages
+from dph.rehearsal.store import RehearsalSet
+from dph.training.explore import overlong_penalty
 
 
 @register_trainer(TRAINER_MODE)

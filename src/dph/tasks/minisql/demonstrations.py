@@ -2,11 +2,11 @@
 
 import random
 
-from dph.styles import STYLES, Style, required_form, respond
 from dph.tasks.minisql.arithmetic import Sum
 from dph.tasks.minisql.kinds import KINDS
 from dph.tasks.minisql.questions import Question
 from dph.tasks.minisql.world import ask
+from dph.tasks.styles import STYLES, Style, required_form, respond
 
 STYLE_WEIGHTS: dict[Style, float] = {"direct": 0.28, "plan": 0.18, "cte": 0.18, "nested": 0.18, "stepwise": 0.18}
 """How often each style is shown."""

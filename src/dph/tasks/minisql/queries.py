@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from dph.styles import Form
+from dph.tasks.styles import Form
 
 
 @dataclass(frozen=True, slots=True)

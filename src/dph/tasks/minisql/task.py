@@ -5,14 +5,14 @@ import random
 from functools import cache
 from pathlib import Path
 
-from dph.cache import cache_folder
 from dph.errors import UserError
-from dph.styles import style_of
+from dph.runs.cache import cache_folder
 from dph.tasks.minisql import arithmetic
 from dph.tasks.minisql.demonstrations import demonstrate
 from dph.tasks.minisql.store import stored
 from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
+from dph.tasks.styles import style_of
 from dph.types import Problem
 
 SPLITS = ("train", "dev", "test", "cross", "ood", "sums", "spare")

@@ -1,0 +1,158 @@
+"""Theorem 1 of arXiv 2509.07430 (eq. 8), evaluated exactly on finite Markov decision processes.
+
+    J(π) ≥ L_old(π) − 2γ α₁ ε / (1−γ)² + ε_f,      ε_f = δ/(1−γ) − C_f γ α₂ ε_pef / (1−γ)²
+
+    L_old(π) = J(π_old) + 1/(1−γ) · E_{s ~ d_old, a ~ π}[ A_old(s, a) ]
+    α₁ = max_s KL(π ‖ π_old),   ε = max |A_old|,   α₂ = max_s D_f(π ‖ π_pef),   ε_pef = max |A_pef|
+    δ: the largest constant that Assumption 1 allows, min_s E_{a ~ π_pef}[ A_π(s, a) ]
+
+The first two terms are the bound of Schulman et al. (2015). At γ = 0 they equal J(π) itself, so whenever δ > 0 the
+right-hand side exceeds J(π): the statement cannot hold there. It is a hypothesis to be measured, never a guarantee.
+Only numpy; docs/concepts/theory.md has the result.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MDP:
+    """A finite Markov decision process with expected rewards and discounted return."""
+
+    transition: FloatArray
+    """P(s′ | s, a), [S, A, S]."""
+    reward: FloatArray
+    """E[r | s, a], [S, A]."""
+    start: FloatArray
+    """Distribution of the first state, [S]."""
+    discount: float
+    """γ in [0, 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A policy's exact values in an MDP."""
+
+    expected_return: float
+    """J(π), the expected discounted sum of rewards."""
+    advantage: FloatArray
+    """A_π(s, a) = Q_π − V_π, [S, A]."""
+    occupancy: FloatArray
+    """Discounted distribution of states, normalised to sum to 1, [S]."""
+
+
+def evaluate(mdp: MDP, policy: FloatArray) -> Evaluation:
+    """Values of a policy [S, A] by solving Bellman's linear equations."""
+    states = len(mdp.start)
+    step = np.einsum("sa,sat->st", policy, mdp.transition)
+    system = np.eye(states) - mdp.discount * step
+    value = np.linalg.solve(system, (policy * mdp.reward).sum(1))
+    action_value = mdp.reward + mdp.discount * mdp.transition @ value
+    occupancy = (1 - mdp.discount) * np.linalg.solve(system.T, mdp.start)
+    return Evaluation(float(mdp.start @ value), action_value - value[:, None], occupancy)
+
+
+def surrogate(mdp: MDP, policy: FloatArray, old: Evaluation) -> float:
+    """L_old(π): the return of π if it were judged on π_old's states and advantages."""
+    gain = (old.occupancy[:, None] * policy * old.advantage).sum()
+    return old.expected_return + float(gain) / (1 - mdp.discount)
+
+
+@dataclass(frozen=True, slots=True)
+class StateDivergence:
+    """A divergence of two policies by state, and the constant with 4·TV² ≤ constant · D."""
+
+    by_state: Callable[[FloatArray, FloatArray], FloatArray]
+    constant: float
+
+
+def _kl(p: FloatArray, q: FloatArray) -> FloatArray:
+    return (p * (np.log(p) - np.log(q))).sum(1)
+
+
+def _js(p: FloatArray, q: FloatArray) -> FloatArray:
+    middle = (p + q) / 2
+    return _kl(p, middle) + _kl(q, middle)
+
+
+DIVERGENCES = {
+    # Pinsker: TV² ≤ KL/2, in both directions.
+    "forward_kl": StateDivergence(lambda p, pef: _kl(pef, p), 2.0),
+    "reverse_kl": StateDivergence(_kl, 2.0),
+    # Each half of twice the textbook JSD is a KL to the middle, where TV is half as large: TV² ≤ D.
+    "js": StateDivergence(_js, 4.0),
+}
+"""C_f by divergence: the smallest constant that the proof's Pinsker-type inequality (Lemma 1) gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Both sides of eq. 8 and its parts."""
+
+    expected_return: float
+    surrogate: float
+    old_penalty: float
+    """2γ α₁ ε / (1−γ)²."""
+    delta: float
+    bonus: float
+    """ε_f, the term that the theorem adds to the bound of Schulman et al."""
+
+    @property
+    def classic_slack(self) -> float:
+        """J(π) minus the bound of Schulman et al.; never negative."""
+        return self.expected_return - (self.surrogate - self.old_penalty)
+
+    @property
+    def slack(self) -> float:
+        """J(π) minus the bound of Theorem 1; negative where the theorem fails."""
+        return self.classic_slack - self.bonus
+
+
+def theorem_1(mdp: MDP, policy: FloatArray, old_policy: FloatArray, pef_policy: FloatArray, divergence: str) -> Bound:
+    """Both sides of Theorem 1 for policies [S, A] with full support."""
+    new, old, pef = (evaluate(mdp, p) for p in (policy, old_policy, pef_policy))
+    gamma = mdp.discount
+    horizon = 1 / (1 - gamma)
+    measure = DIVERGENCES[divergence]
+    old_penalty = 2 * gamma * _kl(policy, old_policy).max() * np.abs(old.advantage).max() * horizon**2
+    pef_gap = float(measure.by_state(policy, pef_policy).max())
+    delta = float((pef_policy * new.advantage).sum(1).min())
+    bonus = delta * horizon - measure.constant * gamma * pef_gap * np.abs(pef.advantage).max() * horizon**2
+    return Bound(new.expected_return, surrogate(mdp, policy, old), float(old_penalty), delta, float(bonus))
+
+
+def random_mdp(rng: np.random.Generator, *, states: int, actions: int, discount: float) -> MDP:
+    """Transitions from a flat Dirichlet, rewards uniform in [0, 1], every state equally likely at the start."""
+    return MDP(
+        rng.dirichlet(np.ones(states), size=(states, actions)),
+        rng.uniform(size=(states, actions)),
+        np.full(states, 1 / states),
+        discount,
+    )
+
+
+def random_policy(rng: np.random.Generator, *, states: int, actions: int) -> FloatArray:
+    """Softmax of standard normal logits, [states, actions]."""
+    return softmax(rng.normal(size=(states, actions)))
+
+
+def softmax(logits: FloatArray) -> FloatArray:
+    """Along the last axis."""
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)
+
+
+def improved_policy(mdp: MDP, policy: FloatArray, temperature: float) -> FloatArray:
+    """π · exp(A_π / temperature), normalised: better than π in every state, and nearly greedy at a low temperature."""
+    return softmax(np.log(policy) + evaluate(mdp, policy).advantage / temperature)
+
+
+def rehearse(policy: FloatArray, pef_policy: FloatArray, weight: float, rehearsed: NDArray[np.bool_]) -> FloatArray:
+    """The update pulled towards π_pef in the states of D_pef [S]: their geometric mean, with a weight in [0, 1]."""
+    pull = weight * rehearsed[:, None]
+    return softmax((1 - pull) * np.log(policy) + pull * np.log(pef_policy))

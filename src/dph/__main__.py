@@ -1,0 +1,5 @@
+"""`python -m dph`: the command line."""
+
+from dph.cli.main import main
+
+main()

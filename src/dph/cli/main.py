@@ -1,0 +1,256 @@
+"""The command line: `dph STAGE [--preset NAME …] [--config FILE …] [--plugin MODULE …] [--resume] [settings …]`."""
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+
+import dph
+from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
+from dph.config.load import STAGES, from_dict, merge_settings, preset_names
+from dph.config.ranges import check_ranges
+from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
+from dph.process.interrupts import raise_on_termination
+from dph.process.orphans import PARENT, when_parent_ends
+
+
+def _sft(config: Any, resume: bool) -> object:
+    from dph.process.distributed import World
+    from dph.stages.sft import sft
+
+    path = sft(config, resume=resume)
+    World.join().leave()
+    return path
+
+
+def _presample(config: Any, resume: bool) -> object:
+    if config.check:
+        from dph.stages.presample_check import check_presample
+
+        return check_presample(config)
+    from dph.stages.presample import presample
+
+    return presample(config, resume=resume)
+
+
+def _train(config: Any, resume: bool) -> object:
+    from dph.process.distributed import World
+    from dph.stages.train import train
+
+    path = train(config, resume=resume)
+    World.join().leave()
+    return path
+
+
+def _verl(config: Any, resume: bool) -> object:
+    from dph.integrations.verl.launch import verl
+
+    return verl(config)
+
+
+def _eval(config: Any, resume: bool) -> object:
+    from dph.stages.evaluate import evaluate
+
+    return evaluate(config, resume=resume)
+
+
+def _verify(config: Any, resume: bool) -> object:
+    from dph.stages.verify import verify
+
+    return verify(config, resume=resume)
+
+
+def _report(config: Any, resume: bool) -> object:
+    from dph.report.write import report
+
+    runs = [Path(run) for run in config.runs]
+    if not runs or not config.out:
+        raise UserError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
+    return report(runs, Path(config.out), base=config.base, title=config.title)
+
+
+def _demo(config: Any, resume: bool) -> object:
+    from dph.reproduce.demo import demo
+
+    return demo(config)
+
+
+def _doctor(config: Any, resume: bool) -> object:
+    from dph.doctor import doctor
+
+    return doctor(config)
+
+
+def _reproduce(config: Any, resume: bool) -> object:
+    from dph.reproduce.run import reproduce
+
+    return reproduce(config)
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
+    "demo": ("the whole story in the embedded world, in minutes, without network or GPU", _demo),
+    "sft": ("supervised training on prompt/response rows", _sft),
+    "presample": ("split prompts by what the reference policy masters; store its correct responses", _presample),
+    "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
+    "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
+    "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
+    "report": ("table, figures and a page from several runs", _report),
+    "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
+    "verl": ("write the launch of a training run on a cluster, through verl", _verl),
+    "doctor": ("whether this machine can do the work, and what to do where it cannot", _doctor),
+}
+
+_COMMON = """Common flags, before or between the settings:
+  --preset NAME   settings by name; may be repeated, later ones go before
+  --config FILE   settings from a TOML file; goes before presets, flags go before both
+  --plugin FILE   import a Python file or module that registers tasks, verifiers or divergences
+  --resume        go on with an interrupted run in the same --out directory
+
+Presets: """
+
+_SHORT = """
+
+Short flags for settings of the task and the verifier:
+  --task NAME        a benchmark (spider, bird, math500 …) with its split and official rule, or another task
+  --data PATH        where its data are; also --databases, --suite, --gold PATH, --subset, --skip-missing
+  --rule, --policy   how SQL results and mathematical answers are compared; also --workers, --timeout, --keep-distinct
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CommonFlags:
+    """What every stage's command line has besides its settings."""
+
+    presets: list[str]
+    files: list[Path]
+    plugins: list[str]
+    resume: bool
+    rest: list[str]
+
+
+def split_common(arguments: Sequence[str]) -> CommonFlags:
+    """Take the common flags out of a command line. Raises UserError for a flag without its value."""
+    found: dict[str, list[str]] = {"--preset": [], "--config": [], "--plugin": []}
+    rest: list[str] = []
+    queue, resume = list(arguments), False
+    while queue:
+        word = queue.pop(0)
+        name, equals, value = word.partition("=")
+        if word == "--resume":
+            resume = True
+        elif name in found:
+            if not equals:
+                if not queue or queue[0].startswith("--"):
+                    raise UserError(f"{name} needs a value")
+                value = queue.pop(0)
+            found[name].append(value)
+        else:
+            rest.append(word)
+    files = [Path(text) for text in found["--config"]]
+    return CommonFlags(found["--preset"], files, found["--plugin"], resume, rest)
+
+
+def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
+    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
+    if stage == "report" and arguments and not arguments[0].startswith("-"):
+        arguments = ["--runs", *arguments]  # dph report RUN …
+    common = split_common(arguments)
+    short = take_shortcuts(stage, common.rest)
+    files = [*common.files, *_settings_of_checked(stage, common.rest)]
+    default = from_dict(STAGES[stage], short.over(merge_settings(stage, common.presets, files)))
+    description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
+    if stage in STAGES_WITH_SHORTCUTS:
+        description += _SHORT
+    settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=short.rest)
+    settings = short.finish(settings)
+    check_ranges(settings)
+    return settings, common
+
+
+def _settings_of_checked(stage: str, words: Sequence[str]) -> list[Path]:
+    """`dph presample --check RUN` takes the settings of RUN, which flags may change. Raises UserError without them."""
+    if stage != "presample":
+        return []
+    joined = [word.partition("=")[2] for word in words if word.startswith("--check=")]
+    apart = [value for word, value in pairwise(words) if word == "--check"]
+    files = [Path(run) / "config.toml" for run in [*joined, *apart][-1:]]
+    if files and not files[0].is_file():
+        raise UserError(f"{files[0].parent} is not a run directory of `dph presample`: it has no config.toml")
+    return files
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
+    return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 0 done, 2 the user can mend it (one sentence), 130 and 143 interrupted by SIGINT and
+    SIGTERM, 1 a bug (traceback)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        sys.exit(0 if words else 2)
+    if words[0] == "--version":
+        print(dph.__version__)
+        return
+    raise_on_termination()
+    if parent := os.environ.pop(PARENT, ""):
+        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent))
+    try:
+        _run(words[0], words[1:])
+    except UserError as error:
+        if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
+            _complain(str(error))
+        sys.exit(2)
+    except Interrupted as error:
+        _complain(error.message or "stopped by a signal; the same command with --resume goes on from what is saved")
+        sys.exit(128 + error.number)
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command with --resume goes on from the last checkpoint")
+        sys.exit(130)
+
+
+def _run(command: str, arguments: Sequence[str]) -> None:
+    if command not in COMMANDS:
+        raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
+    settings, common = parse(command, arguments)
+    if common.plugins:
+        from dph.build import load_plugin
+
+        for plugin in common.plugins:
+            load_plugin(plugin)
+    try:
+        COMMANDS[command][1](settings, common.resume)
+    except (MemoryError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise UserError(
+                "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
+                "--model.gradient-checkpointing; --resume goes on from the last checkpoint"
+            ) from error
+        raise
+    except OSError as error:
+        if error.errno in _UNUSABLE:
+            raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
+        raise
+
+
+_UNUSABLE = {
+    *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
+"""What a path that a user named, or a full disk, brings about; other errors of the system are bugs."""
+
+
+def _complain(text: str) -> None:
+    Console(stderr=True).print(f"dph: {one_line(text)}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Settings: their schema, how presets, files and flags fill them, and how they are written down."""

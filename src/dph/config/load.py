@@ -1,0 +1,239 @@
+"""Filling settings: presets, then files, then command-line flags; and writing them down again.
+
+Unknown keys are errors. The resolved settings are written into each run directory as TOML that can be fed back with
+`--config`.
+"""
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from dph.config.schema import (
+    DemoConfig,
+    DoctorConfig,
+    EvalConfig,
+    PresampleConfig,
+    ReportConfig,
+    ReproduceConfig,
+    SftConfig,
+    TrainConfig,
+    VerifyConfig,
+)
+from dph.config.verl import PartitionConfig, VerlConfig
+from dph.errors import UserError
+
+T = TypeVar("T")
+
+
+def _is_config(value: object) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as nested plain dictionaries."""
+    return dataclasses.asdict(config)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def to_toml(config: Any) -> str:
+    """A config as TOML text that `--config` reads back."""
+    lines: list[str] = []
+
+    def table(tree: Mapping[str, Any], path: str) -> None:
+        if path:
+            lines.extend(["", f"[{path}]"])
+        plain = {key: value for key, value in tree.items() if not isinstance(value, Mapping)}
+        lines.extend(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items())
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                table(value, f"{path}.{_toml_key(key)}" if path else _toml_key(key))
+
+    table(to_dict(config), "")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _toml_value(key)
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)
+
+
+def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that come with the package."""
+    folder = resources.files("dph") / "presets"
+    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file as dictionaries; UserError when it is missing or not TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+    except OSError as error:
+        raise UserError(f"cannot read the settings file {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not a valid TOML file: {error}") from error
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    if name not in preset_names():
+        raise UserError(f"no preset is named {name!r}; known are: {', '.join(preset_names())}")
+    return tomllib.loads((resources.files("dph") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+STAGES: dict[str, type[Any]] = {
+    "sft": SftConfig,
+    "presample": PresampleConfig,
+    "train": TrainConfig,
+    "verl": VerlConfig,
+    "eval": EvalConfig,
+    "verify": VerifyConfig,
+    "report": ReportConfig,
+    "demo": DemoConfig,
+    "reproduce": ReproduceConfig,
+    "doctor": DoctorConfig,
+}
+"""Settings class of each stage."""
+
+
+def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
+    """Settings of one stage from presets in the order given, then files.
+
+    One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage that knows
+    the key; a table named like a stage holds for that stage and goes before. Inside, a table `for.<method>` applies
+    when that method was chosen, so that a world or model may set, say, η per method. All of this is settled among
+    presets first; whatever files say goes before whatever presets say.
+    """
+    if stage == "verl":
+        return _merge_verl(presets, files)
+    from_presets = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
+    from_files = [(str(path), read_toml(path)) for path in files]
+    parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
+    methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
+    merged: dict[str, Any] = {}
+    for plain, by_method in parts:
+        _merge(merged, plain)
+        _merge(merged, by_method.get(methods[-1], {}) if methods else {})
+    return merged
+
+
+def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
+    """`dph verl` trains: what holds for `dph train` holds for it, what holds for `dph presample` and `dph eval` stands
+    in its tables `partition` and `validation`, and a table `verl` goes before all."""
+    merged = merge_settings("train", presets, files)
+    presample = from_dict(PresampleConfig, merge_settings("presample", presets, files))
+    names = [item.name for item in dataclasses.fields(PartitionConfig) if item.name != "n"]
+    merged["partition"] = {"n": presample.rollout.n} | {name: getattr(presample, name) for name in names}
+    merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)).rollout)
+    own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
+    for layer in [*map(_read_preset, presets), *map(read_toml, files)]:
+        _merge(merged, {key: value for key, value in layer.items() if key in own})
+        _merge(merged, _table(layer, "verl", "the settings"))
+    return merged
+
+
+def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Joined settings of one stage from presets alone or files alone, and its tables `for.<method>`."""
+    shared: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    fields = {name: {item.name for item in dataclasses.fields(cls)} for name, cls in STAGES.items()}
+    everywhere = set().union(*fields.values())
+    for where, layer in layers:
+        for key in layer:
+            if key not in everywhere and key not in STAGES and key != "for":
+                raise UserError(f"{where} has an unknown key {key!r}; known are: {', '.join(sorted(everywhere))}")
+        table = _table(layer, stage, where)
+        for part in (layer, table):
+            for name in _table(part, "for", where):
+                _table(part["for"], name, where, "for.")
+        _merge(shared, {key: value for key, value in layer.items() if key in fields[stage] or key == "for"})
+        _merge(own, table)
+    _merge(shared, own)
+    return shared, shared.pop("for", {})
+
+
+def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> Mapping[str, Any]:
+    value = tree.get(key, {})
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: {prefix + key!r} must be a table, not {value!r}")
+    return value
+
+
+def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = "the settings", default: T | None = None) -> T:
+    """Build a config from nested dictionaries over a default. UserError for unknown keys and wrong types."""
+    default = cls() if default is None else default
+    hints = typing.get_type_hints(cls)
+    known = {item.name for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in known:
+            raise UserError(f"{where} have an unknown key {key!r}; known here are: {', '.join(sorted(known))}")
+        current = getattr(default, key)
+        if _is_config(current):
+            if not isinstance(value, Mapping):
+                raise UserError(f"{where}: {key!r} must be a table, not {value!r}")
+            values[key] = from_dict(type(current), value, f"{where} under {key!r}", current)
+        else:
+            values[key] = _checked(hints[key], value, f"{where}: {key!r}")
+    return dataclasses.replace(default, **values)  # type: ignore[type-var]
+
+
+def _checked(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in arguments:
+            raise UserError(f"{where} must be one of {', '.join(map(repr, arguments))}, not {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{where} must be a list, not {value!r}")
+        return tuple(_checked(arguments[0], item, where) for item in value)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where} must be a table, not {value!r}")
+        return {str(key): str(item) for key, item in value.items()}
+    if origin in (typing.Union, types.UnionType):
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+    return value
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Dotted keys whose values differ, as "key: old → new" lines."""
+    before, after = flatten(old), flatten(new)
+    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    return [f"{key}: {before.get(key)!r} → {after.get(key)!r}" for key in keys]

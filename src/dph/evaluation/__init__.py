@@ -1,0 +1,1 @@
+"""Scores of sampled responses: accuracy, pass@k, styles and measures of diversity."""

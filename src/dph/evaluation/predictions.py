@@ -1,0 +1,155 @@
+"""What the verdicts of `dph verify` come to: totals with intervals, by difficulty and by outcome."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dph.config.schema import VerifyConfig
+from dph.metrics.bootstrap import Interval, bootstrap_interval, wilson_interval
+from dph.metrics.passk import mean_at_k, pass_at_k
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.sql.rules import get_rule
+
+_LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")
+"""Difficulties in the words of Spider and BIRD, in their order; others follow by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One problem's predictions with their verdicts."""
+
+    problem: Problem
+    texts: Sequence[str]
+    verdicts: Sequence[Verdict]
+    flags: Sequence[str]
+    """What makes the gold answer a doubtful judge."""
+
+    @property
+    def scored(self) -> int:
+        """Predictions that could be judged."""
+        return sum(verdict.scored for verdict in self.verdicts)
+
+    @property
+    def correct(self) -> int:
+        return sum(verdict.correct for verdict in self.verdicts)
+
+    @property
+    def difficulty(self) -> str:
+        return str(self.problem.meta.get("difficulty", ""))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row for every prediction."""
+        for sample, (text, verdict) in enumerate(zip(self.texts, self.verdicts, strict=True)):
+            yield {
+                "id": self.problem.id,
+                "sample": sample,
+                "outcome": str(verdict.outcome),
+                "correct": verdict.correct,
+                "reward": verdict.reward,
+                "detail": verdict.detail,
+                "difficulty": self.difficulty,
+                "db_id": self.problem.meta.get("db_id"),
+                "gold_flags": [str(flag) for flag in self.flags],
+                "prediction": text,
+                "gold": self.problem.answer,
+            }
+
+
+def summarise(config: VerifyConfig, judged: Sequence[Judged], excluded: Mapping[str, str]) -> dict[str, Any]:
+    """The content of scores.json (layout: docs/guides/verify.md)."""
+    samples = max(len(item.verdicts) for item in judged)
+    levels = sorted({item.difficulty for item in judged} - {""}, key=_order)
+    by_level = {level: [item for item in judged if item.difficulty == level] for level in levels}
+    return {
+        "predictions": config.predictions,
+        "task": config.task.name,
+        "split": config.task.split,
+        "rules": _rules(config, judged),
+        "problems": len(judged),
+        "samples": samples,
+        "metrics": _metrics(judged, samples),
+        "by_difficulty": {
+            level: {"problems": len(items), "metrics": _metrics(items, samples)} for level, items in by_level.items()
+        },
+        "outcomes": dict(Counter(str(verdict.outcome) for item in judged for verdict in item.verdicts).most_common()),
+        "gold_flags": dict(Counter(str(flag) for item in judged for flag in item.flags).most_common()),
+        "excluded": dict(excluded),
+    }
+
+
+def _order(level: str) -> tuple[int, str]:
+    return (_LEVELS.index(level) if level in _LEVELS else len(_LEVELS), level)
+
+
+def _rules(config: VerifyConfig, judged: Sequence[Judged]) -> dict[str, str]:
+    """The rule of each verifier that took part."""
+    rule = get_rule(config.verifier.comparator)
+    sql = f"{rule.name}@{rule.version}" + (" keep_distinct" if config.verifier.keep_distinct else "")
+    suite = ", on every test-suite database" if any("suite" in item.problem.meta for item in judged) else ""
+    named = {"sql": sql + suite, "math": config.verifier.policy}
+    tasks = sorted({item.problem.task for item in judged})
+    return {task: named.get(task, task) for task in tasks}
+
+
+def _metrics(items: Sequence[Judged], samples: int) -> dict[str, Any]:
+    """With one prediction a problem "accuracy" with Wilson's interval; else "mean@n" and pass@k with the bootstrap's.
+
+    Problems with fewer judged predictions enter pass@k only for those k that they reach.
+    """
+    counts = np.array([(item.scored, item.correct) for item in items if item.scored])
+    if not len(counts):
+        return {}
+    if samples == 1:
+        return {"accuracy": _value(wilson_interval(int(counts[:, 1].sum()), len(counts)))}
+    metrics = {f"mean@{samples}": _value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])))}
+    for k in (1 << power for power in range(samples.bit_length())):
+        enough = counts[counts[:, 0] >= k]
+        if len(enough):
+            metrics[f"pass@{k}"] = _value(bootstrap_interval(pass_at_k(enough[:, 0], enough[:, 1], k)))
+    return metrics
+
+
+def _value(interval: Interval) -> dict[str, float]:
+    return {"mean": interval.estimate, "low": interval.low, "high": interval.high}
+
+
+def table_of(summary: Mapping[str, Any]) -> str:
+    """The summary as text: a row for all problems and one for each difficulty, then outcomes and remarks on golds."""
+    rules = ", ".join(f"{task} by {rule}" for task, rule in summary["rules"].items())
+    each = f", up to {summary['samples']} predictions each" if summary["samples"] > 1 else ""
+    lines = [f"{summary['task']} {summary['split']}: {summary['problems']} problems{each}; {rules}", ""]
+    rows = {"all": {"problems": summary["problems"], "metrics": summary["metrics"]}, **summary["by_difficulty"]}
+    names = list(summary["metrics"])
+    width = max(len(name) for name in rows)
+    lines.append(f"{'':{width}}  problems" + "".join(f"  {name:>21}" for name in names))
+    for name, row in rows.items():
+        cells = [_cell(row["metrics"].get(metric)) for metric in names]
+        lines.append(f"{name:{width}}  {row['problems']:>8}" + "".join(f"  {cell:>21}" for cell in cells))
+    total = sum(summary["outcomes"].values())
+    counted = [f"{name} {count} ({100 * count / total:.1f} %)" for name, count in summary["outcomes"].items()]
+    lines += ["", "percent with 95 % intervals; outcomes: " + ", ".join(counted)]
+    if summary["gold_flags"]:
+        flagged = ", ".join(f"{count} {_FLAGS.get(name, name)}" for name, count in summary["gold_flags"].items())
+        lines.append(f"doubtful gold queries: {flagged}")
+    if summary["excluded"]:
+        lines.append(f"{len(summary['excluded'])} problems are left out because their gold answer fails")
+    unjudged = summary["outcomes"].get(str(Outcome.INFRA_ERROR), 0)
+    if unjudged:
+        lines.append(f"{unjudged} predictions could not be judged and are not counted")
+    return "\n".join(lines)
+
+
+_FLAGS = {
+    "empty": "with an empty result",
+    "limit_ties": "whose LIMIT cuts through a tie",
+    "order_ties": "whose ORDER BY leaves a tie",
+}
+
+
+def _cell(value: Mapping[str, float] | None) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value['mean']:.1f} ({100 * value['low']:.1f}–{100 * value['high']:.1f})"

@@ -1,0 +1,1 @@
+"""Numbers computed from verdicts and texts: pass@k, intervals, diversity."""

@@ -1,0 +1,1 @@
+"""The paper's mathematics: divergences, advantages, losses. Pure functions on tensors."""

@@ -1,0 +1,1 @@
+"""What a process needs besides its work: peers, signals, child processes, progress."""

@@ -1,0 +1,147 @@
+"""What a presample run says of itself, and the checks before training uses it.
+
+The manifest names the model (hash of the weights), the tokenizer (hash), the sampling temperature and top-p, the
+threshold, the seed, the versions and the content of the files. A set whose model, tokenizer, temperature or top-p are
+not those of the training is refused; so is one whose files are no longer those that were written. Other versions are
+only reported, because the recomputed log-probabilities measure what they changed.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dph.config.schema import RolloutConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.rehearsal.store import Rehearsal, read_rehearsal, reference_logprobs
+from dph.runs.directory import RunDir, package_versions
+from dph.verifiers import judging_versions
+
+FILES = ("partition.parquet", "rehearsal.parquet")
+
+_SAME_NUMBERS = 0.1
+"""Nats by which a stored log-probability may differ from the recomputed one when both were computed in fp32: kernels of
+another device or version stay well below it, other weights do not."""
+_LOW_PRECISION = 1.0
+"""The same where bf16 took part."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSet:
+    """A presample run whose files are those that were written."""
+
+    run: RunDir
+    stored: Sequence[Rehearsal]
+
+    @property
+    def hash(self) -> str:
+        """Hash of the stored responses."""
+        return self.run.manifest["files"]["rehearsal.parquet"]
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
+    found = {}
+    for name in FILES:
+        try:
+            with (folder / name).open("rb") as file:
+                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise UserError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
+    return found
+
+
+def open_presampled(path: Path) -> RunDir:
+    """A finished presample run whose files are those that it wrote. Raises UserError otherwise."""
+    run = RunDir.open(path, "presample")
+    if not run.complete:
+        raise UserError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
+    written = run.manifest.get("files")
+    if not isinstance(written, dict):
+        raise UserError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
+    for name, digest in file_hashes(path).items():
+        if written.get(name) != digest:
+            raise UserError(
+                f"{path / name} is not the file that the run wrote: it was changed, damaged or exchanged; run "
+                "`dph presample` again"
+            )
+    return run
+
+
+def open_set(path: Path) -> CheckedSet:
+    """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do."""
+    run = open_presampled(path)
+    return CheckedSet(run, read_rehearsal(path / "rehearsal.parquet"))
+
+
+def check_fit(
+    manifest: Mapping[str, Any], policy: Policy, rollout: RolloutConfig, *, same_weights: bool, where: Path
+) -> None:
+    """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p or model.
+
+    Args:
+        manifest: that of the presample run.
+        policy: the policy at the start of training, that is π_ref.
+        rollout: how training samples.
+        same_weights: also compare the weights; switched off when a run is resumed.
+    """
+    facts = {"tokenizer_hash": policy.tokenizer_hash(), "temperature": rollout.temperature, "top_p": rollout.top_p}
+    if same_weights:
+        facts["weight_hash"] = policy.weight_hash()
+    wrong = [
+        f"{name} {manifest.get(name)!r} there, {now!r} here" for name, now in facts.items() if manifest.get(name) != now
+    ]
+    if wrong:
+        raise UserError(
+            f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
+            "model and this sampling, or train with those of the set"
+        )
+
+
+def other_versions(manifest: Mapping[str, Any]) -> list[str]:
+    """Packages whose versions differ from those that made the set, as "name there → here"."""
+    there, here = manifest.get("versions"), package_versions() | judging_versions()
+    there = there if isinstance(there, dict) else {}
+    names = sorted(there.keys() & here.keys())
+    return [f"{name} {there[name]} → {here[name]}" for name in names if there[name] != here[name]]
+
+
+def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token_budget: int) -> float:
+    """Largest deviation of stored log-probabilities from recomputed ones, in nats.
+
+    Raises UserError for a stored token that the model does not have.
+    """
+    vocabulary = int(policy.model.config.get_text_config().vocab_size)
+    if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
+        raise UserError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
+    again = reference_logprobs(policy, [row.row() for row in rows], temperature, token_budget)
+    pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]
+    return max(abs(a - b) for a, b in pairs)
+
+
+def largest_deviation(manifest: Mapping[str, Any], policy: Policy) -> float:
+    """Nats by which stored and recomputed log-probabilities may differ."""
+    both_fp32 = manifest.get("precision") == "fp32" and policy.precision == "fp32"
+    return _SAME_NUMBERS if both_fp32 else _LOW_PRECISION
+
+
+def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, count: int, token_budget: int) -> float:
+    """Recompute stored log-probabilities of `count` rows, spread evenly over the set, and report their deviation.
+
+    Returns the largest deviation in nats. Raises UserError when it shows that the set is not this model's own.
+    """
+    rows = checked.stored
+    sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
+    deviation = recheck(policy, sample, rollout.temperature, token_budget)
+    changed = other_versions(checked.run.manifest)
+    versions = f"; versions have changed: {', '.join(changed)}" if changed else ""
+    if deviation > largest_deviation(checked.run.manifest, policy):
+        raise UserError(
+            f"the stored log-probabilities of {checked.run.path} differ from this model's by {deviation:.1f} nats, so "
+            f"they are not its own{versions}; run `dph presample` again"
+        )
+    say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
+    return deviation

@@ -1,0 +1,144 @@
+"""The rehearsal set: stored correct responses of the reference policy for the prompts it masters (D_pef).
+
+Stored as Parquet, never pickled; `dph.rehearsal.check` says which facts its manifest holds and compares them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from dph.errors import UserError
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.sampling.seeding import EpochOrder
+
+_SCHEMA = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("response_ids", pa.list_(pa.int32())),
+        ("ref_logprobs", pa.list_(pa.float32())),
+        ("text", pa.string()),
+    ]
+)
+_ROUNDING = 1e-3  # a log-probability is at most 0, but for rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """One stored response."""
+
+    problem_id: str
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
+    ref_logprobs: Sequence[float]
+    """log π_ref of each response token, untruncated, at the temperature of the set's manifest."""
+    text: str
+
+    def row(self) -> Row:
+        """The response as a row of a mixed batch."""
+        return Row(
+            self.prompt_ids,
+            self.response_ids,
+            old_logprobs=self.ref_logprobs,
+            ref_logprobs=self.ref_logprobs,
+            is_rehearsal=True,
+        )
+
+
+class RehearsalSet:
+    """Stored responses in an endless seeded order of their prompts.
+
+    Several responses to one prompt follow each other, so that a step computes their prompt once.
+    """
+
+    def __init__(self, stored: Sequence[Rehearsal], seed: int) -> None:
+        prompts: dict[str, list[Rehearsal]] = {}
+        for rehearsal in stored:
+            prompts.setdefault(rehearsal.problem_id, []).append(rehearsal)
+        self._prompts = list(prompts.values())
+        self._size = len(stored)
+        self._order = EpochOrder(len(prompts), seed, "rehearsal") if stored else None
+        self._epoch, self._responses = -1, list(stored)
+
+    def take(self, cursor: int, count: int) -> list[Row]:
+        """Rows at positions cursor … cursor+count−1 of the order; none from an empty set."""
+        return [self._item(position).row() for position in range(cursor, cursor + count)] if self._size else []
+
+    def _item(self, position: int) -> Rehearsal:
+        epoch, offset = divmod(position, self._size)
+        if epoch != self._epoch and self._order is not None:
+            prompts = self._order.take(epoch * len(self._prompts), len(self._prompts))
+            self._epoch, self._responses = epoch, [rehearsal for index in prompts for rehearsal in self._prompts[index]]
+        return self._responses[offset]
+
+
+def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
+    """Write stored responses as Parquet."""
+    columns = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}
+    pq.write_table(pa.table(columns, schema=_SCHEMA), path)
+
+
+def read_rehearsal(path: Path) -> list[Rehearsal]:
+    """Read stored responses. Raises UserError when the file is missing, damaged, of another layout, or holds a row that
+    no presample run writes."""
+    try:
+        table = pq.read_table(path)
+        kinds = {field.name: field.type for field in table.schema}
+        known = [name for name in _SCHEMA.names if name in kinds]
+        rows = table.select(known).to_pylist()
+    except FileNotFoundError as error:
+        raise UserError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise UserError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
+    missing = [name for name in _SCHEMA.names if name not in kinds]
+    if missing:
+        raise UserError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
+    other = [field.name for field in _SCHEMA if not _fits(kinds[field.name], field.type)]
+    if other:
+        raise UserError(
+            f"the rehearsal set {path} has a column {other[0]!r} of {kinds[other[0]]}; run `dph presample` again"
+        )
+    stored = [Rehearsal(**row) for row in rows]
+    for number, row in enumerate(stored, 1):
+        if not _is_whole(row):
+            raise UserError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
+    return stored
+
+
+def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column's type is the one that is written, or another width of it."""
+    if pa.types.is_list(wanted):
+        return pa.types.is_list(kind) and _fits(kind.value_type, wanted.value_type)
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        lambda it: pa.types.is_string(it) or pa.types.is_large_string(it),
+    )
+    return any(test(kind) and test(wanted) for test in tests)
+
+
+def _is_whole(row: Rehearsal) -> bool:
+    """Whether a stored response has all its parts: training would fail late, or learn nonsense, without them."""
+    lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
+    if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
+        return False
+    finite = all(math.isfinite(value) and value < _ROUNDING for value in row.ref_logprobs)
+    return finite and len(row.response_ids) == len(row.ref_logprobs) and min(*row.prompt_ids, *row.response_ids) >= 0
+
+
+@torch.no_grad()
+def reference_logprobs(policy: Policy, rows: Sequence[Row], temperature: float, token_budget: int) -> list[list[float]]:
+    """log π of every response token of rows under a policy, by the trainer's own forward pass."""
+    results: dict[int, list[float]] = {}
+    index = {id(row): position for position, row in enumerate(rows)}
+    for part, batch in policy.microbatches(rows, token_budget):
+        logprobs, _ = policy.logprobs(batch, temperature)
+        for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
+            results[index[id(row)]] = values[: len(row.response_ids)]
+    return [results[position] for position in range(len(rows))]

@@ -1,0 +1,1 @@
+"""Tables, figures and an HTML page from finished runs."""

@@ -1,0 +1,238 @@
+"""Run directories as a report reads them: evaluations, and the curves of training runs."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dph.config.load import read_toml
+from dph.errors import UserError
+from dph.evaluation.measures import MEASURES
+from dph.runs.directory import RunDir, read_metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A metric with its 95 % interval; low and high are NaN where none was computed."""
+
+    mean: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one evaluation says about one split."""
+
+    problems: int
+    samples: int
+    """Samples drawn for each problem."""
+    metrics: Mapping[str, Value]
+    pass_curve: Mapping[int, Value]
+    style_shares: Mapping[str, float]
+    by_kind: Mapping[str, Mapping[str, Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRun:
+    """A run directory of `dph eval`."""
+
+    path: Path
+    label: str
+    model: Path
+    """The model that was evaluated."""
+    splits: Mapping[str, Split]
+    problems: Sequence[Mapping[str, Any]]
+    """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, where they were
+    stored, prompt, answer and the measures of diversity."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRun:
+    """A run directory of `dph train`."""
+
+    path: Path
+    label: str
+    metrics: Sequence[Mapping[str, float]]
+    """Lines of metrics.jsonl, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One distinct completion of a problem and how often it was drawn."""
+
+    text: str
+    outcome: str
+    style: str
+    count: int
+    greedy: bool
+
+
+def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
+    """Evaluations and training runs among the directories, each in the order given.
+
+    Raises UserError when a directory is missing, of another kind or damaged, and when none is an evaluation.
+    """
+    evals: list[EvalRun] = []
+    trains: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise UserError(f"there is no run directory {path}")
+        if (path / "scores.json").exists():
+            evals.append(read_eval(path))
+        elif (path / "metrics.jsonl").exists():
+            trains.append(path)
+        else:
+            raise UserError(
+                f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor metrics.jsonl"
+            )
+    if not evals:
+        raise UserError("a report needs at least one run directory of `dph eval`")
+    return evals, [_read_train(path, evals) for path in trains]
+
+
+def read_eval(path: Path) -> EvalRun:
+    """A run directory of `dph eval`. Raises UserError when it is damaged."""
+    file = path / "scores.json"
+    try:
+        scores = json.loads(file.read_text(encoding="utf-8"))
+        splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
+        label, model = str(scores["label"]), Path(str(scores["model"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); run `dph eval` again") from error
+    if not splits:
+        raise UserError(f"{file} holds no split; run `dph eval` again")
+    columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
+    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", *MEASURES))
+    return EvalRun(path, label, model, splits, problems)
+
+
+def _read_split(split: Mapping[str, Any]) -> Split:
+    return Split(
+        problems=int(split["problems"]),
+        samples=int(split["samples"]),
+        metrics={name: _value(value) for name, value in split["metrics"].items() if value is not None},
+        pass_curve={
+            _from_one(k): _value(value) for k, value in sorted(split["pass_curve"].items(), key=lambda kv: int(kv[0]))
+        },
+        style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
+        by_kind={
+            str(kind): {name: _value(value) for name, value in row.items() if value is not None}
+            for kind, row in split.get("by_kind", {}).items()
+        },
+    )
+
+
+def _value(value: Any) -> Value:
+    parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value]
+    return Value(*(part if math.isnan(part) else _finite(part) for part in map(float, parts)))
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no share and no metric")
+    return value
+
+
+def _from_one(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(f"there is no pass@{text}")
+    return int(text)
+
+
+def _read_parquet(
+    file: Path, columns: Sequence[str], *, optional: Sequence[str] = (), filters: Any = None
+) -> list[dict[str, Any]]:
+    try:
+        names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
+        rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
+    except FileNotFoundError as error:
+        raise UserError(f"{file} is missing; run `dph eval` again") from error
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{file} is damaged ({error}); run `dph eval` again") from error
+    for number, row in enumerate(rows, 1):
+        for name, kinds in _KINDS.items():
+            if name in row and not isinstance(row[name], kinds):
+                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); run `dph eval` again")
+    return rows
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
+    **dict.fromkeys(("kind", "style"), (str, type(None))),
+    **dict.fromkeys(("samples", "correct", "sample"), (int,)),
+    **dict.fromkeys(("styles", "styles_correct"), (int, float, type(None))),
+    "greedy": (bool, type(None)),
+}
+"""What each column of an evaluation's tables may hold."""
+
+
+def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
+    RunDir.open(path, "train")
+    metrics = read_metrics(path)
+    if not metrics:
+        raise UserError(f"{path / 'metrics.jsonl'} has no lines yet; let the run train, or leave it out of the report")
+    # A training run has the label under which its model was evaluated.
+    inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
+    label = inside[0] if inside else str(read_toml(path / "config.toml").get("method") or path.name)
+    return TrainRun(path, label, metrics)
+
+
+def read_answers(run: EvalRun, split: str, ids: Sequence[str]) -> dict[str, list[Answer]]:
+    """The completions of some problems, equal ones counted together: the greedy one first, then the most frequent."""
+    columns = ["split", "id", "sample", "text", "outcome", "style"]
+    wanted = set(ids)
+    counts: dict[str, Counter[tuple[str, str, str]]] = {}
+    greedy: dict[str, tuple[str, str, str]] = {}
+    chosen = [("split", "=", split), ("id", "in", wanted)]
+    for row in _read_parquet(run.path / "completions.parquet", columns, filters=chosen):
+        key = (row["text"], row["outcome"], row["style"] or "")
+        if row["sample"] < 0:
+            greedy[row["id"]] = key
+        else:
+            counts.setdefault(row["id"], Counter())[key] += 1
+    answers: dict[str, list[Answer]] = {}
+    for problem in wanted & (counts.keys() | greedy.keys()):
+        drawn = counts.get(problem, Counter())
+        best = greedy.get(problem)
+        first = [Answer(*best, drawn.pop(best, 0), True)] if best is not None else []
+        answers[problem] = first + [Answer(*key, count, False) for key, count in drawn.most_common()]
+    return answers
+
+
+def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
+    """Runs by label, in the order of first appearance: runs with one label are seeds of one method."""
+    groups: dict[str, list[EvalRun]] = {}
+    for run in runs:
+        groups.setdefault(run.label, []).append(run)
+    return groups
+
+
+def split_rows(run: EvalRun, split: str) -> list[Mapping[str, Any]]:
+    """The problems of a split in the order of their ids."""
+    return sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"])
+
+
+def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
+    """Problem rows of several runs in one order. Raises UserError when the runs were not evaluated on the same
+    problems."""
+    rows = [split_rows(run, split) for run in runs]
+    for run, found in zip(runs[1:], rows[1:], strict=True):
+        if [row["id"] for row in found] != [row["id"] for row in rows[0]]:
+            raise UserError(
+                f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
+                "evaluate both with the same task settings"
+            )
+    return rows
+
+
+def column(rows: Sequence[Sequence[Mapping[str, Any]]], value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:
+    """A number for every problem of every run: [runs, problems]."""
+    return np.array([[value(row) for row in run] for run in rows], dtype=float)

@@ -1,0 +1,245 @@
+"""Grids of experiments: which methods are trained from which base, with which settings and seeds.
+
+A grid is a TOML file (`presets/grids/`). It names base models, rehearsal stores, arms (a method preset with settings of
+its own) and sweeps (one setting of an arm varied). Reading it checks that all arms have equal budgets.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any, Literal, get_args
+
+from dph.config.load import flatten, merge_settings, preset_names
+from dph.errors import UserError
+
+Tier = Literal["core", "wide", "more"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+_BUDGET = ("steps", "rollout.prompts", "rollout.n", "rollout.max_tokens", "optim.minibatches")
+"""What must be equal for a comparison: prompts seen, rollouts and optimizer steps. DAPO's refills come on top and are
+reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way of training."""
+
+    name: str
+    label: str
+    preset: str
+    tier: Tier
+    base: str
+    store: str
+    settings: Mapping[str, Any]
+    """Settings of `dph train` that go before the presets'."""
+    other_budget: bool = False
+    """Whether it is trained longer or shorter on purpose; such an arm must be a variant of another."""
+    variant_of: str = ""
+    """The arm that it is but for what its label says."""
+    sweep: str = ""
+    """The sweep that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One setting of an arm varied."""
+
+    name: str
+    arm: str
+    setting: str
+    """Dotted name below `dph train`'s settings."""
+    values: Mapping[str, float]
+    """Value by name of the arm that has it, the original arm included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base model."""
+
+    name: str
+    label: str
+    settings: Mapping[str, Any]
+    """Settings of `dph sft`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A partition and rehearsal set."""
+
+    name: str
+    base: str
+    settings: Mapping[str, Any]
+    """Settings of `dph presample`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A whole experiment."""
+
+    name: str
+    world: str
+    """Preset of task and sizes, for every stage."""
+    needs_data: bool
+    """Whether that task reads a data set."""
+    seeds: tuple[int, ...]
+    """Training seeds of the core arms."""
+    fewer_seeds: tuple[int, ...]
+    """Training seeds of the other arms."""
+    bases: Mapping[str, Base]
+    stores: Mapping[str, Store]
+    arms: Mapping[str, Arm]
+    sweeps: Mapping[str, Sweep]
+    train: Mapping[str, Any]
+    evaluate: Mapping[str, Any]
+    """Settings for every run of `dph train` and `dph eval`."""
+    smoke: Mapping[str, Any]
+    """Settings by stage that make everything tiny."""
+
+    def chosen(self, names: Sequence[str]) -> list[Arm]:
+        """Arms by name, by tier ("core", "wide", "more": each tier alone) or "all", in the grid's order.
+
+        Raises UserError for a name that is none of these.
+        """
+        known = {*self.arms, *TIERS, "all"}
+        for name in names:
+            if name not in known:
+                listed = ", ".join([*TIERS, "all", *self.arms])
+                raise UserError(f"the grid {self.name!r} has no method {name!r}; known are: {listed}")
+        return [arm for arm in self.arms.values() if {arm.name, arm.tier, "all"} & set(names)]
+
+    def seeds_of(self, arm: Arm) -> tuple[int, ...]:
+        return self.seeds if arm.tier == "core" else self.fewer_seeds
+
+
+def grid_names() -> list[str]:
+    """Grids that come with the package and can be run on one machine."""
+    folder = resources.files("dph") / "presets" / "grids"
+    names = {entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")}
+    return sorted(names - {"full"})
+
+
+def read_grid(name: str) -> Grid:
+    """A grid by name. Raises UserError for an unknown name, and for arms whose budgets differ."""
+    if name not in grid_names():
+        raise UserError(f"no scale is named {name!r}; known are: {', '.join([*grid_names(), 'full'])}")
+    text = (resources.files("dph") / "presets" / "grids" / f"{name}.toml").read_text(encoding="utf-8")
+    return grid_from(name, tomllib.loads(text))
+
+
+def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
+    """A grid from its TOML tree; see `read_grid`."""
+    bases = {key: Base(key, value["label"], value.get("sft", {})) for key, value in tree["bases"].items()}
+    stores = {key: Store(key, value["base"], value.get("presample", {})) for key, value in tree["stores"].items()}
+    arms: dict[str, Arm] = {}
+    for key, value in tree["arms"].items():
+        arms[key] = Arm(
+            key,
+            value["label"],
+            value["preset"],
+            value["tier"],
+            value.get("base", "base"),
+            value.get("store", "one"),
+            value.get("train", {}),
+            value.get("other_budget", False),
+            value.get("variant_of", ""),
+        )
+    world, shared = tree["world"], tree.get("train", {})
+    sweeps: dict[str, Sweep] = {}
+    for key, value in tree.get("sweeps", {}).items():
+        arm = arms[value["arm"]]
+        own = float(flatten(train_settings(world, arm, shared))[value["setting"]])
+        points = {arm.name: own}
+        for number in value["values"]:
+            varied = f"{arm.name}-{key}-{number:g}"
+            settings = _with(arm.settings, value["setting"], number)
+            label = f"{arm.label}, {value['setting'].rpartition('.')[2]} {number:g}"
+            arms[varied] = replace(
+                arm,
+                name=varied,
+                label=label,
+                tier=value["tier"],
+                settings=settings,
+                variant_of=arm.name,
+                sweep=key,
+            )
+            points[varied] = float(number)
+        sweeps[key] = Sweep(key, arm.name, value["setting"], points)
+    grid = Grid(
+        name,
+        world,
+        tree.get("needs_data", False),
+        tuple(tree["seeds"]),
+        tuple(tree["fewer_seeds"]),
+        bases,
+        stores,
+        arms,
+        sweeps,
+        shared,
+        tree.get("evaluate", {}),
+        tree.get("smoke", {}),
+    )
+    _check(grid)
+    return grid
+
+
+def train_settings(world: str, arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of an arm as `dph train` will see them, as far as presets and the grid say."""
+    merged = merge_settings("train", [world, arm.preset], [])
+    return joined(merged, shared, arm.settings)
+
+
+def joined(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested settings; later layers go before earlier ones."""
+    found: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+            found[key] = joined(found[key], value) if both else value
+    return found
+
+
+def _with(settings: Mapping[str, Any], dotted: str, value: float) -> dict[str, Any]:
+    head, _, rest = dotted.partition(".")
+    return joined(settings, {head: _with({}, rest, value) if rest else value})
+
+
+def _check(grid: Grid) -> None:
+    budgets: dict[tuple[Any, ...], str] = {}
+    for arm in grid.arms.values():
+        for kind, name, known in (
+            ("preset", arm.preset, preset_names()),
+            ("base", arm.base, grid.bases),
+            ("store", arm.store, grid.stores),
+            ("tier", arm.tier, TIERS),
+        ):
+            if name not in known:
+                raise UserError(f"the grid {grid.name!r}: the arm {arm.name!r} names an unknown {kind} {name!r}")
+        plain = grid.arms.get(arm.variant_of, arm)
+        if arm.variant_of and (plain is arm or plain.base != arm.base):
+            raise UserError(
+                f"the grid {grid.name!r}: the arm {arm.name!r} is a variant of {arm.variant_of!r}, which is no other "
+                "arm of the same base model"
+            )
+        if arm.other_budget and not arm.variant_of:
+            raise UserError(
+                f"the grid {grid.name!r}: the arm {arm.name!r} has another budget, so it cannot stand among the "
+                "methods; say with variant_of which arm it is to be compared with"
+            )
+        if grid.stores[arm.store].base != arm.base:
+            raise UserError(f"the grid {grid.name!r}: the store of the arm {arm.name!r} is of another base model")
+        if not arm.other_budget:
+            settings = flatten(train_settings(grid.world, arm, grid.train))
+            budgets.setdefault(tuple(settings.get(key) for key in _BUDGET), arm.name)
+    if len(budgets) > 1:
+        raise UserError(f"the grid {grid.name!r}: {_unequal(budgets)}; budgets must be equal, or marked other_budget")
+
+
+def _unequal(budgets: Mapping[tuple[Any, ...], str]) -> str:
+    (first, one), (second, other) = list(budgets.items())[:2]
+    parts: Iterable[str] = (
+        f"{key} is {a} for {one!r} and {b} for {other!r}"
+        for key, a, b in zip(_BUDGET, first, second, strict=True)
+        if a != b
+    )
+    return ", ".join(parts)

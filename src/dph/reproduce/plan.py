@@ -1,0 +1,181 @@
+"""From a grid of experiments to `dph` commands: settings files, run directories, and what needs what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dph.config.load import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
+from dph.errors import UserError
+from dph.process.jobs import Job
+from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings
+from dph.runs.directory import write_atomically
+
+AGAIN = " (again)"
+"""What is added to the label of a base model's second evaluation, the noise floor."""
+_AGAIN_SEED = 54321
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where everything of one reproduction lies."""
+
+    root: Path
+
+    def settings(self, stage: str, name: str) -> Path:
+        return self.root / "settings" / f"{stage}-{name}.toml"
+
+    def base(self, base: Base) -> Path:
+        return self.root / "bases" / base.name
+
+    def store(self, store: Store) -> Path:
+        return self.root / "presample" / store.name
+
+    def training(self, arm: Arm, seed: int) -> Path:
+        return self.root / "train" / arm.name / f"seed-{seed}"
+
+    def evaluation(self, name: str, seed: int = 0) -> Path:
+        return self.root / "eval" / name / (f"seed-{seed}" if seed else "")
+
+    def again(self, base: Base) -> Path:
+        return self.root / "eval" / f"{base.name}-again"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a grid is run: arms, each with its training seeds."""
+
+    grid: Grid
+    arms: Mapping[str, tuple[int, ...]]
+    data: str = ""
+    """Folder of the data set, where the world needs one."""
+    smoke: bool = False
+
+    def bases(self) -> list[Base]:
+        used = {self.grid.arms[name].base for name in self.arms}
+        return [base for base in self.grid.bases.values() if base.name in used]
+
+    def stores(self) -> list[Store]:
+        used = {self.grid.arms[name].store for name in self.arms}
+        return [store for store in self.grid.stores.values() if store.name in used]
+
+
+def write_settings(choice: Choice, layout: Layout) -> None:
+    """Write the complete settings of every stage and arm as TOML files, which the jobs read with `--config`.
+
+    A file of an older version that says the same, with defaults for settings that are new since, is left as it is.
+
+    Raises UserError, before anything is written, when a file is there already with other settings: its runs would not
+    belong to what is asked for.
+    """
+    missing: dict[Path, str] = {}
+    for path, config in _settings(choice, layout).items():
+        if not path.exists():
+            missing[path] = to_toml(config)
+            continue
+        before = from_dict(type(config), read_toml(path), str(path))
+        changed = differences(to_dict(before), to_dict(config))
+        if changed:
+            raise UserError(
+                f"{path} holds other settings than the grid does now ({changed[0]}); "
+                "give another --out, or go on with the version that wrote it"
+            )
+    for path, text in missing.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+
+
+def _settings(choice: Choice, layout: Layout) -> dict[Path, Any]:
+    grid, configs = choice.grid, dict[Path, Any]()
+
+    def add(stage: str, name: str, settings: Mapping[str, Any]) -> None:
+        tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
+        data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
+        config = from_dict(STAGES[stage], joined(settings, tiny, data), f"the settings of {name!r}")
+        configs[layout.settings(stage, name)] = config
+
+    for base in choice.bases():
+        add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings))
+    for store in choice.stores():
+        add("presample", store.name, joined(merge_settings("presample", [grid.world], []), store.settings))
+    for name in choice.arms:
+        add("train", name, train_settings(grid.world, grid.arms[name], grid.train))
+    add("eval", grid.name, joined(merge_settings("eval", [grid.world], []), grid.evaluate))
+    return configs
+
+
+def plan(choice: Choice, layout: Layout, slots: int) -> list[Job]:
+    """All commands, in an order that finishes one training seed of every arm before the next seed begins."""
+    grid = choice.grid
+    jobs: list[Job] = []
+    for base in choice.bases():
+        jobs.append(_job(f"base-{base.name}", "sft", layout, base.name, (), layout.base(base), threads=slots))
+    for store in choice.stores():
+        model = layout.base(grid.bases[store.base]) / "model"
+        words = ("--model.path", str(model))
+        jobs.append(
+            _job(
+                f"presample-{store.name}",
+                "presample",
+                layout,
+                store.name,
+                words,
+                layout.store(store),
+                [f"base-{store.base}"],
+            )
+        )
+    for base in choice.bases():
+        model = layout.base(base) / "model"
+        needs = [f"base-{base.name}"]
+        out = layout.evaluation(base.name)
+        jobs.append(_evaluation(choice, layout, f"eval-{base.name}", base.label, model, out, needs))
+        again = ("--seed", str(_AGAIN_SEED))
+        jobs.append(
+            _evaluation(
+                choice, layout, f"again-{base.name}", base.label + AGAIN, model, layout.again(base), needs, again
+            )
+        )
+    for seed in dict.fromkeys(seed for seeds in choice.arms.values() for seed in seeds):
+        arms = [grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds]
+        for arm in arms:
+            out = layout.training(arm, seed)
+            words = (
+                *("--model.path", str(layout.base(grid.bases[arm.base]) / "model"), "--seed", str(seed)),
+                *("--rehearsal.path", str(layout.store(grid.stores[arm.store]))),
+            )
+            jobs.append(_job(f"{arm.name}-{seed}", "train", layout, arm.name, words, out, [f"presample-{arm.store}"]))
+        for arm in arms:
+            model = layout.training(arm, seed) / "model"
+            out, needs = layout.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
+            # Other samples than the base model's: equal ones would make a method look like its base.
+            drawn = ("--seed", str(seed))
+            jobs.append(_evaluation(choice, layout, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
+    return jobs
+
+
+def _job(
+    name: str,
+    stage: str,
+    layout: Layout,
+    settings: str,
+    words: Sequence[str],
+    out: Path,
+    needs: Sequence[str] = (),
+    threads: int = 1,
+) -> Job:
+    arguments = (stage, "--config", str(layout.settings(stage, settings)), *words, "--out", str(out), "--resume")
+    return Job(name, arguments, tuple(needs), threads, out)
+
+
+def _evaluation(
+    choice: Choice,
+    layout: Layout,
+    name: str,
+    label: str,
+    model: Path,
+    out: Path,
+    needs: Sequence[str],
+    words: Sequence[str] = (),
+) -> Job:
+    arguments = ("--model.path", str(model), "--label", label, *words)
+    return _job(name, "eval", layout, choice.grid.name, arguments, out, needs)

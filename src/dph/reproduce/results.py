@@ -1,0 +1,124 @@
+"""The finished runs of a grid, and metrics over seeds and problems from them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dph.metrics.bootstrap import cluster_bootstrap, cluster_difference
+from dph.metrics.passk import mean_at_k, pass_at_k
+from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, column, read_eval
+from dph.reproduce.grid import Arm, Base
+from dph.reproduce.plan import Choice, Layout
+from dph.runs.directory import read_metrics
+
+IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
+_SPLITS = {
+    "minisql": {IN_DOMAIN: "test", CROSS_DOMAIN: "cross", OUT_OF_DOMAIN: "ood"},
+    "spider_small": {IN_DOMAIN: "heldout_phrasing", CROSS_DOMAIN: "heldout_sql", OUT_OF_DOMAIN: "dev"},
+}
+"""What each world calls the paper's in-domain (BIRD), cross-domain (Spider) and out-of-domain (math) test sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The finished runs of a grid; arms and bases without a finished evaluation are absent."""
+
+    choice: Choice
+    bases: Mapping[str, EvalRun]
+    again: Mapping[str, EvalRun]
+    """A second evaluation of each base with other samples."""
+    arms: Mapping[str, Sequence[EvalRun]]
+    """Evaluations by arm, one a training seed."""
+    trained: Mapping[str, Sequence[TrainRun]]
+    timings: Mapping[str, Sequence[Mapping[str, float]]]
+    """Lines of timings.jsonl of all seeds of an arm together."""
+
+    def split(self, domain: str) -> str:
+        """The name of a domain's split in this grid's world; "" where it was not evaluated."""
+        name = _SPLITS.get(self.choice.grid.world, {}).get(domain, "")
+        return name if all(name in run.splits for run in self.bases.values()) else ""
+
+    @property
+    def first_base(self) -> Base | None:
+        """The first base model that was evaluated: figures and page are about it and what was trained from it."""
+        return next((base for base in self.choice.bases() if base.name in self.bases), None)
+
+    def arm(self, name: str) -> Arm:
+        return self.choice.grid.arms[name]
+
+    def of_base(self, base: str, *, variants: bool = False) -> dict[str, Sequence[EvalRun]]:
+        """Evaluations by arm of the arms trained from one base; on request with those that vary another arm (sweeps,
+        options, other budgets), of which there are too many for the tables and figures of the methods."""
+        return {
+            name: runs
+            for name, runs in self.arms.items()
+            if self.arm(name).base == base and (variants or not self.arm(name).variant_of)
+        }
+
+
+def read_results(choice: Choice, layout: Layout) -> Results:
+    """All finished runs of a choice."""
+
+    def finished(path: Path) -> list[EvalRun]:
+        return [read_eval(path)] if (path / "scores.json").exists() else []
+
+    arms: dict[str, Sequence[EvalRun]] = {}
+    trained: dict[str, Sequence[TrainRun]] = {}
+    timings: dict[str, Sequence[Mapping[str, float]]] = {}
+    for name, seeds in choice.arms.items():
+        arm = choice.grid.arms[name]
+        runs = [run for seed in seeds for run in finished(layout.evaluation(name, seed))]
+        folders = [layout.training(arm, seed) for seed in seeds if (layout.training(arm, seed) / "model").exists()]
+        if runs:
+            arms[name] = runs
+            trained[name] = [TrainRun(folder, arm.label, read_metrics(folder)) for folder in folders]
+            timings[name] = [row for folder in folders for row in read_metrics(folder, "timings.jsonl")]
+    bases = {base.name: run for base in choice.bases() for run in finished(layout.evaluation(base.name))}
+    again = {base.name: run for base in choice.bases() for run in finished(layout.again(base))}
+    return Results(choice, bases, again, arms, trained, timings)
+
+
+def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
+    """A metric for every problem of every run, [seeds, problems]: "greedy", "pass@k", "mean", "styles",
+    "styles_correct" or a measure of diversity; NaN where it could not be measured.
+
+    Raises UserError when the runs were evaluated on different problems.
+    """
+    rows = aligned_rows(runs, split)
+    if metric.startswith("pass@") or metric == "mean":
+        samples, correct = (column(rows, lambda row, key=key: row[key]) for key in ("samples", "correct"))
+        k = 1 if metric == "mean" else int(metric.removeprefix("pass@"))
+        enough = samples >= k
+        found = np.full(samples.shape, math.nan)
+        counts = samples[enough], correct[enough]
+        found[enough] = mean_at_k(*counts) if metric == "mean" else pass_at_k(*counts, k)
+        return found
+    return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
+
+
+def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
+    """Mean over seeds and problems with its interval by the bootstrap over both."""
+    return mean_of(values(runs, split, metric))
+
+
+def mean_of(found: np.ndarray) -> Value:
+    """Mean of [seeds, problems] with its interval; problems that some seed could not measure (NaN) are left out."""
+    known = found[:, ~np.isnan(found).any(0)]
+    if known.size == 0:
+        return Value(math.nan)
+    interval = cluster_bootstrap(known)
+    return Value(interval.estimate, interval.low, interval.high)
+
+
+def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> Value:
+    """Mean of one method minus mean of another on the same problems, with its interval."""
+    aligned_rows([*runs, *others], split)
+    left, right = values(runs, split, metric), values(others, split, metric)
+    both = ~np.isnan(np.concatenate([left, right])).any(0)
+    if not both.any():
+        return Value(math.nan)
+    interval = cluster_difference(left[:, both], right[:, both])
+    return Value(interval.estimate, interval.low, interval.high)

@@ -1,0 +1,123 @@
+"""`dph reproduce`: the paper's experiments as one resumable command, with its tables and figures."""
+
+import time
+from pathlib import Path
+
+from dph.config.schema import ReproduceConfig
+from dph.errors import UserError
+from dph.process.jobs import run_jobs
+from dph.process.progress import say
+from dph.report import plots
+from dph.report.tables import Table, to_markdown
+from dph.report.write import Extra, write_report
+from dph.reproduce.figures import figures
+from dph.reproduce.grid import Grid, read_grid
+from dph.reproduce.plan import Choice, Layout, plan, write_settings
+from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
+from dph.reproduce.strata import strata_table
+from dph.reproduce.tables import (
+    accuracy_table,
+    comparison_table,
+    cost_table,
+    diversity_table,
+    forgetting_table,
+    sampling_table,
+    settings_table,
+    variants_table,
+    variety_table,
+)
+from dph.runs.directory import write_atomically
+
+
+def reproduce(config: ReproduceConfig) -> Path:
+    """Run what is missing of the chosen grid, then write tables and figures; returns the tables' file.
+
+    Interrupted, the same command goes on. A run that fails does not stop the others; what is missing then is said.
+
+    Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
+    failed.
+    """
+    if config.scale == "full":
+        from dph.reproduce.full import reproduce_full  # verl's launches; the other scales do without
+
+        return reproduce_full(config)
+    started = time.monotonic()
+    grid = read_grid(config.scale)
+    layout = Layout(Path(config.out or f"runs/reproduce-{config.scale}"))
+    choice = choose(grid, config)
+    if config.report_only:
+        return _report_only(choice, layout)
+    write_settings(choice, layout)
+    jobs = plan(choice, layout, config.jobs)
+    say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
+    failures = run_jobs(jobs, layout.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
+    page = write_results(choice, layout)
+    say(f"{time.monotonic() - started:.0f} s; open {page}")
+    if failures:
+        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    return page
+
+
+def _report_only(choice: Choice, layout: Layout) -> Path:
+    if not layout.root.is_dir():
+        raise UserError(f"there is no reproduction at {layout.root}; run it without --report-only")
+    if not any((layout.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
+        raise UserError(f"no base model has been evaluated yet in {layout.root}; there is nothing to report")
+    page = write_results(choice, layout)
+    say(f"open {page}")
+    return page
+
+
+def choose(grid: Grid, config: ReproduceConfig) -> Choice:
+    """The arms and seeds that a configuration names. Raises UserError for unknown ones."""
+    if config.smoke and not config.out:
+        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
+    if grid.needs_data and not (config.data and Path(config.data).is_dir()):
+        raise UserError(f"the scale {grid.name!r} reads a data set; name its folder with --data, not {config.data!r}")
+    arms = grid.chosen(config.methods)
+    seeds = {arm.name: tuple(config.seeds) or grid.seeds_of(arm) for arm in arms}
+    return Choice(grid, seeds, config.data, config.smoke)
+
+
+def write_results(choice: Choice, layout: Layout) -> Path:
+    """Tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice; returns the
+    page, or the tables where no base model was evaluated yet."""
+    results = read_results(choice, layout)
+    out = layout.root / "report"
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    found, images = tables(results), []
+    parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]
+    for name, (figure, description) in figures(results).items():
+        image = plots.to_png(figure)
+        images.append((image, description))
+        (out / "figures" / f"{name}.png").write_bytes(image)
+        figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
+        parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
+    write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
+    base = results.first_base
+    if base is None:
+        return out / "tables.md"
+    methods = results.of_base(base.name)
+    evals = [results.bases[base.name], *(run for runs in methods.values() for run in runs)]
+    trains = [run for name in methods for run in results.trained[name]]
+    further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
+    title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
+    return write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images, further))
+
+
+def tables(results: Results) -> list[Table]:
+    """All tables that the finished runs allow."""
+    found: list[Table | None] = []
+    titles = ("Greedy and pass@k (Table 1)", "A second, stronger base model (Table 2)")
+    bases = results.choice.bases()
+    for base, title in zip(bases, titles, strict=False):
+        if base.name in results.bases:
+            found.append(accuracy_table(results, base, title))
+    if bases and bases[0].name in results.bases:
+        found.append(comparison_table(results, bases[0]))
+        found.append(forgetting_table(results, bases[0]))
+        found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
+        found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]
+        found += [strata_table(results, bases[0]), variants_table(results, bases[0])]
+    found += [cost_table(results), settings_table(results.choice)]
+    return [table for table in found if table is not None]

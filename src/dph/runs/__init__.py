@@ -1,0 +1,1 @@
+"""Run directories: layout, locks, pinned inputs, metrics, cache."""

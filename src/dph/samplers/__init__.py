@@ -1,1 +1,0 @@
-"""Samplers: what turns prompts into responses with log-probabilities."""

@@ -1,0 +1,157 @@
+"""The built-in sampler: transformers' own model, the prompt computed once a group, finished rows dropped."""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.sampling.plain_decode import PlainDecoder
+from dph.sampling.protocol import StreamingSampler
+from dph.sampling.seeding import derive_key, uniforms
+from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
+from dph.types import Completion, SamplingParams
+
+_COMPACT_BELOW = 0.75
+"""Finished rows are dropped from the batch once fewer than this share of its rows is still running."""
+
+
+class Decoder(Protocol):
+    """Rows that are being generated: `repeats` responses for each of a few prompts, in that order."""
+
+    logits: Tensor
+    """float32 [R, V] for the next token of each row."""
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row, int64 [R]."""
+        ...
+
+    def select(self, keep: Tensor) -> None:
+        """Go on with these rows only, int64 indices in ascending order."""
+        ...
+
+
+class HFSampler(StreamingSampler):
+    """Samples from a Policy in this process."""
+
+    def __init__(self, policy: Policy, rows: int = 256) -> None:
+        """
+        Args:
+            policy: sampled as it is at each call, so its current weights count.
+            rows: responses decoded together at most.
+        """
+        self._policy, self._rows = policy, rows
+        self._shared: bool | None = None
+
+    def stream(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """See StreamingSampler.stream. Prompts of like length are decoded together."""
+        if any(len(prompt) == 0 for prompt in prompts):
+            raise ValueError("a prompt without tokens cannot be sampled from")
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        at_once = max(1, self._rows // params.n)
+        was_training = self._policy.model.training
+        self._policy.model.eval()
+        try:
+            for start in range(0, len(order), at_once):
+                chosen = order[start : start + at_once]
+                groups = self._decode([prompts[i] for i in chosen], params, [keys[i] for i in chosen])
+                yield from ((chosen[place], group) for place, group in groups)
+        finally:
+            self._policy.model.train(was_training)
+
+    @torch.inference_mode()
+    def _decode(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yields (place, responses) of each prompt when its last response has ended."""
+        device, n, total = self._policy.device, params.n, len(prompts) * params.n
+        eos = torch.tensor(sorted(self._policy.eos_ids), device=device)
+        row_keys = torch.tensor([derive_key(key, i) for key in keys for i in range(n)], device=device)
+        tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
+        logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
+        lengths, left = [0] * total, [n] * len(prompts)
+        rows = torch.arange(total, device=device)  # those still decoded; some of them may have ended
+        running = torch.ones(total, dtype=torch.bool, device=device)
+        decoder = self._decoder(prompts, params)
+        for step in range(params.max_tokens):
+            chosen, chosen_logprobs = draw(decoder.logits, params, row_keys[rows], step)
+            tokens[rows, step], logprobs[rows, step] = chosen, chosen_logprobs
+            last = step == params.max_tokens - 1
+            ending = running if last else running & torch.isin(chosen, eos)
+            running = running & ~ending
+            for row in rows[ending].tolist():
+                lengths[row] = step + 1
+                left[row // n] -= 1
+                if left[row // n] == 0:
+                    start = row // n * n
+                    yield row // n, self._completions(tokens, logprobs, lengths, range(start, start + n))
+            alive = int(running.sum())
+            if alive == 0:
+                return
+            if alive < _COMPACT_BELOW * len(rows):
+                keep = running.nonzero().squeeze(1)
+                decoder.select(keep)
+                rows, chosen, running = rows[keep], chosen[keep], running[keep]
+            decoder.step(chosen)
+
+    def _completions(self, tokens: Tensor, logprobs: Tensor, lengths: Sequence[int], rows: range) -> list[Completion]:
+        found = []
+        for row in rows:
+            ids, values = (x[row, : lengths[row]].tolist() for x in (tokens, logprobs))
+            found.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
+        return found
+
+    def _decoder(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Decoder:
+        """The fast decoder where it gives the model's own numbers, else the plain one."""
+        if self._shared is None:
+            reason = why_not_shared(self._policy)
+            self._shared = not reason
+            if reason:
+                say(f"the sampler keeps a copy of the prompt for each response, as this model needs ({reason})")
+        longest = max(map(len, prompts)) + params.max_tokens
+        if self._shared and longest <= longest_shared(self._policy):
+            return SharedDecoder(self._policy, prompts, params.n)
+        return PlainDecoder(self._policy, prompts, params.n)
+
+
+def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    """Choose the next token of each row, and its log-probability under the untruncated distribution.
+
+    Sampling inverts the cumulative distribution at the row's own uniform number for this position.
+
+    Args:
+        logits: [R, V].
+        params: temperature (0 = the most likely token, log-probability at temperature 1) and top-p.
+        keys: int64 [R], the rows' random keys.
+        step: index of the token within its response.
+    Returns:
+        int64 [R] and float32 [R].
+    """
+    if params.temperature > 0 and params.temperature != 1.0:
+        logits = logits / params.temperature
+    logprobs = logits.log_softmax(-1)
+    if params.temperature == 0:
+        chosen = logprobs.argmax(-1)
+    else:
+        numbers = uniforms(keys, torch.tensor(step, device=keys.device))
+        probs = logprobs.to(numbers.dtype).exp()
+        chosen = _invert(probs, numbers) if params.top_p >= 1 else _invert_nucleus(probs, numbers, params.top_p)
+    return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
+
+
+def _invert(probs: Tensor, numbers: Tensor) -> Tensor:
+    cumulative = probs.cumsum(-1)
+    targets = numbers[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=probs.shape[1] - 1)
+
+
+def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
+    """As _invert, over the smallest set of most likely tokens whose probability reaches top_p."""
+    ordered, tokens = probs.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    kept = torch.where(before < top_p, ordered, torch.zeros_like(ordered))
+    return tokens.gather(1, _invert(kept, numbers)[:, None]).squeeze(1)

@@ -1,0 +1,136 @@
+"""Sampling and judging: from problems to groups of rollouts. Every stage that generates uses this one path."""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.sampling.protocol import Sampler, stream
+from dph.sampling.seeding import derive_key
+from dph.types import Completion, Group, Problem, Rollout, SamplingParams, Verdict
+from dph.verifiers import Verifiers
+
+
+class _Verifies(Protocol):
+    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A problem with its prompt as token ids."""
+
+    problem: Problem
+    prompt_ids: Sequence[int]
+    draw: int = 0
+    """Tells several draws for one problem apart: position in the endless order of training."""
+
+
+def encode_problems(
+    policy: Policy, problems: Sequence[Problem], max_prompt_tokens: int, max_tokens: int
+) -> list[Prompted]:
+    """Tokenise prompts; problems whose prompt is too long are left out and counted.
+
+    Raises UserError when nothing is left, and when a response of max_tokens could not fit into the model's context.
+    """
+    room = policy.context_length - max_tokens
+    if room < 1:
+        raise UserError(
+            f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of "
+            f"{policy.context_length} tokens; lower it"
+        )
+    limit = min(max_prompt_tokens, room)
+    encoded = [Prompted(problem, policy.encode_prompt(problem.prompt)) for problem in problems]
+    fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
+    if len(fitting) < len(encoded):
+        gone = len(encoded) - len(fitting)
+        say(f"{gone} of {len(encoded)} problems are left out: prompt empty or over {limit} tokens")
+    if not fitting:
+        raise UserError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
+    return fitting
+
+
+def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
+    """Problems whose gold answer can be judged against; the others are left out and reported once.
+
+    Golds that can be judged against and are doubtful (see Verifiers.flags) are counted in a line, and kept.
+    """
+    broken = verifiers.check(problems)
+    for problem_id, reason in list(broken.items())[:5]:
+        say(f"problem {problem_id} is left out: {reason}")
+    if len(broken) > 5:
+        say(f"… and {len(broken) - 5} further problems are left out")
+    kept = [problem for problem in problems if problem.id not in broken]
+    if not kept:
+        raise UserError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
+    doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
+    if doubtful:
+        said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())
+        say(f"gold results that are kept although they judge poorly: {said} (see docs/concepts/verifiers.md)")
+    return kept
+
+
+def sample_groups(
+    policy: Policy,
+    sampler: Sampler,
+    verifiers: _Verifies,
+    items: Sequence[Prompted],
+    params: SamplingParams,
+    seed: int,
+    *purpose: str | int,
+) -> list[Group]:
+    """Draw `params.n` responses for each problem and judge them.
+
+    The randomness of a response is keyed by (seed, purpose, draw, problem id, sample index) and by nothing else.
+    Responses are judged in a thread while others are still being generated.
+    """
+    keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
+    drawn: dict[int, tuple[list[Completion], list[str]]] = {}
+    with _Judging(verifiers) as judging:
+        for index, completions in stream(sampler, [item.prompt_ids for item in items], params, keys):
+            texts = [policy.decode(completion.token_ids) for completion in completions]
+            drawn[index] = completions, texts
+            judging.add(index, items[index].problem, texts)
+        verdicts = judging.verdicts()
+    return [
+        Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))
+        for index, item in enumerate(items)
+    ]
+
+
+class _Judging:
+    """Judges in a thread of its own. What came in while it was judging is judged together next."""
+
+    def __init__(self, verifiers: _Verifies) -> None:
+        self._verifiers, self._thread = verifiers, ThreadPoolExecutor(1, "dph-judging")
+        self._waiting: deque[tuple[int, Problem, list[str]]] = deque()
+        self._parts: list[Future[dict[int, list[Verdict]]]] = []
+
+    def __enter__(self) -> "_Judging":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def add(self, index: int, problem: Problem, texts: list[str]) -> None:
+        """Hand in the responses to a problem."""
+        self._waiting.append((index, problem, texts))
+        self._parts.append(self._thread.submit(self._judge_waiting))
+
+    def verdicts(self) -> dict[int, list[Verdict]]:
+        """Wait for all of them; by the index that was given with the responses."""
+        return {index: verdicts for part in self._parts for index, verdicts in part.result().items()}
+
+    def _judge_waiting(self) -> dict[int, list[Verdict]]:
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        pairs = [(problem, text) for _, problem, texts in taken for text in texts]
+        verdicts = iter(self._verifiers.verify(pairs) if pairs else [])
+        return {index: [next(verdicts) for _ in texts] for index, _, texts in taken}
+
+
+def greedy(params: SamplingParams) -> SamplingParams:
+    """The same limits, one response, decoded greedily."""
+    return replace(params, n=1, temperature=0.0, top_p=1.0)

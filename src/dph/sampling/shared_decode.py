@@ -1,0 +1,278 @@
+"""Decoding with one copy of each prompt: the responses of a group attend together to their prompt's keys and values.
+
+With a key/value copy for each response, a decoding step reads n·P cached positions for a group and does one dot product
+with each. Here the n queries meet the P positions in one matrix product. With scores s over the prompt (shared) and
+over the response's own tokens, and m the larger of both maxima,
+
+    out = (e^{s_prompt − m} V_prompt + e^{s_own − m} V_own) / (Σ e^{s_prompt − m} + Σ e^{s_own − m}),
+
+which is the softmax over both together. The function is registered through transformers' attention interface, so the
+rest of the model is transformers' own code. `why_not_shared` tries whether this holds for a model.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, DynamicLayer
+
+from dph.models.policy import Policy
+
+_NAME = "dph_shared_decode"
+_GROW_TOKENS = 64
+"""Buffers for the responses' own keys and values grow by at least this many positions, and by half."""
+_PREFILL_TOKENS = 4096
+"""Prompt tokens, padding included, that pass through the model together."""
+_PROBE_PROMPTS, _PROBE_TOKENS = ((3, 4, 5, 6, 7), (5, 3, 4)), ((6, 3, 5, 4), (4, 4, 3, 7))
+_PROBE_TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
+"""Deviation of logits, relative to the largest, beyond which the probe fails: well above rounding, well below a bug."""
+
+
+class _Layer(DynamicLayer):
+    """Keys and values of one layer: of the prompts [G, heads, …], and of what the rows generated [R, heads, …]."""
+
+    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int) -> None:
+        """keys, values: pieces [g, heads, p, dim] of prompts padded on the right to p ≤ width."""
+        super().__init__()
+        self.prompt_keys = torch.cat([_widened(piece, width).transpose(2, 3) for piece in keys])  # [G, heads, dim, P]
+        self.prompt_values = torch.cat([_widened(piece, width) for piece in values])
+        self.used = 0
+        self._own: list[Tensor] = []
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Append the rows' states [R, heads, 1, dim]; return what they generated so far."""
+        states = (key_states, value_states)
+        if not self._own or self.used == self._own[0].shape[2]:
+            self._own = [self._grown(i, state) for i, state in enumerate(states)]
+        for buffer, state in zip(self._own, states, strict=True):
+            buffer[:, :, self.used] = state[:, :, 0]
+        self.used += 1
+        keys, values = (buffer[:, :, : self.used] for buffer in self._own)
+        return keys, values
+
+    def get_seq_length(self) -> int:
+        return self.prompt_values.shape[2] + self.used
+
+    def select(self, rows: Tensor, groups: Tensor | None) -> None:
+        """Keep these rows and, unless None, these groups."""
+        self._own = [buffer[rows] for buffer in self._own]
+        if groups is not None:
+            self.prompt_keys, self.prompt_values = self.prompt_keys[groups], self.prompt_values[groups]
+
+    def _grown(self, index: int, state: Tensor) -> Tensor:
+        larger = state.new_empty(*state.shape[:2], self.used + max(_GROW_TOKENS, self.used // 2), state.shape[3])
+        if self._own:
+            larger[:, :, : self.used] = self._own[index]
+        return larger
+
+
+class SharedDecoder:
+    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.hf`."""
+
+    def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
+        """Run each prompt once."""
+        self._policy, device = policy, policy.device
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        width = int(lengths.max())
+        pieces = [_prefill(policy, part) for part in _parts(prompts)]
+        self.logits = torch.cat([logits for logits, _ in pieces]).repeat_interleave(repeats, dim=0)
+        caches: list[list[Any]] = [cache.layers for _, cache in pieces]
+        self._layers = [
+            _Layer([c[i].keys for c in caches], [c[i].values for c in caches], width) for i in range(len(caches[0]))
+        ]
+        self._cache = Cache(layers=list(self._layers))
+        self._padding = None
+        if int(lengths.min()) < width:
+            self._padding = (torch.arange(width)[None] >= lengths[:, None])[:, None, None].to(device)  # [G, 1, 1, P]
+        self._positions = lengths.repeat_interleave(repeats).to(device)
+        self._group = torch.arange(len(prompts), device=device).repeat_interleave(repeats)
+        self._places()
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row, int64 [R]."""
+        with self._policy.autocast(), _attending(self._policy, self):
+            output = self._policy.model(
+                input_ids=tokens[:, None],
+                position_ids=self._positions[:, None],
+                past_key_values=self._cache,
+                use_cache=True,
+            )
+        self.logits = output.logits[:, -1].float()
+        self._positions = self._positions + 1
+
+    def select(self, keep: Tensor) -> None:
+        """Go on with these rows only, int64 indices in ascending order."""
+        self.logits, self._positions, group = self.logits[keep], self._positions[keep], self._group[keep]
+        groups, self._group = group.unique_consecutive(return_inverse=True)
+        fewer = len(groups) < self._layers[0].prompt_values.shape[0]
+        for layer in self._layers:
+            layer.select(keep, groups if fewer else None)
+        if fewer and self._padding is not None:
+            self._padding = self._padding[groups]
+        self._places()
+
+    def _places(self) -> None:
+        """Give each row a place among `slots` equal places of its group; groups with fewer rows leave some empty."""
+        counts = torch.bincount(self._group)
+        self._slots, total = int(counts.max()), len(self._group)
+        if self._slots * len(counts) == total:
+            self._place = None
+        else:
+            first = counts.cumsum(0) - counts
+            self._place = self._group * self._slots + torch.arange(total, device=first.device) - first[self._group]
+
+    def attend(self, layer_index: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
+        """Attention of one new token a row over its prompt and its own tokens.
+
+        Args:
+            query: [R, heads, 1, dim].
+            keys, values: [R, key/value heads, t, dim] of the rows' own tokens.
+        Returns:
+            [R, 1, heads, dim].
+        """
+        layer = self._layers[layer_index]
+        rows, heads, _, dim = query.shape
+        groups, kv_heads = layer.prompt_values.shape[:2]
+        shape = (groups, self._slots, kv_heads, heads // kv_heads)
+
+        def gathered(x: Tensor) -> Tensor:
+            """[R, kv, rep, d] → [G, kv, slots·rep, d]"""
+            if self._place is not None:
+                x = x.new_zeros(groups * self._slots, *x.shape[1:]).index_copy_(0, self._place, x)
+            return x.view(*shape, -1).transpose(1, 2).reshape(groups, kv_heads, -1, x.shape[-1])
+
+        def scattered(x: Tensor) -> Tensor:
+            """[G, kv, slots·rep, d] → [R, kv, rep, d]"""
+            x = x.view(groups, kv_heads, self._slots, shape[3], -1).transpose(1, 2).flatten(0, 1)
+            return x if self._place is None else x[self._place]
+
+        query = (query * scaling).view(rows, kv_heads, -1, dim)
+        own = (query @ keys.transpose(2, 3)).float()
+        prompt = (gathered(query) @ layer.prompt_keys).float()
+        if self._padding is not None:
+            prompt = prompt.masked_fill_(self._padding, -torch.inf)
+        largest = torch.maximum(prompt.amax(-1, keepdim=True), gathered(own.amax(-1, keepdim=True)))
+        prompt.sub_(largest).exp_()
+        own.sub_(scattered(largest)).exp_()
+        norm = scattered(prompt.sum(-1, keepdim=True)) + own.sum(-1, keepdim=True)
+        mixed = scattered(prompt.to(values.dtype) @ layer.prompt_values) + own.to(values.dtype) @ values
+        return (mixed / norm).to(values.dtype).reshape(rows, 1, heads, dim)
+
+
+class _Unsupported(Exception):
+    """The model asks for something in its attention that is not built here."""
+
+
+_current: ContextVar[SharedDecoder] = ContextVar("dph_shared_decoder")
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The attention function as transformers calls it."""
+    unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
+    if unknown or attention_mask is not None:
+        raise _Unsupported(", ".join(unknown) or "an attention mask")
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return _current.get().attend(module.layer_idx, query, key, value, scale), None
+
+
+AttentionInterface.register(_NAME, _attention)
+
+
+@contextmanager
+def _attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
+    """Within, the model's attention is the decoder's."""
+    config = policy.model.config.get_text_config()
+    before, token = config._attn_implementation, _current.set(decoder)
+    config._attn_implementation = _NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+        _current.reset(token)
+
+
+def _parts(prompts: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
+    """Consecutive prompts that pass through the model together."""
+    parts: list[list[Sequence[int]]] = []
+    for prompt in prompts:
+        longest = max(len(prompt), *map(len, parts[-1])) if parts else 0
+        if parts and longest * (len(parts[-1]) + 1) <= _PREFILL_TOKENS:
+            parts[-1].append(prompt)
+        else:
+            parts.append([prompt])
+    return list(parts)
+
+
+def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Cache]:
+    """Logits [g, V] after each prompt, and the cache. Padding is on the right, where a causal model does not look."""
+    device, width = policy.device, max(map(len, prompts))
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    for index, prompt in enumerate(prompts):
+        ids[index, : len(prompt)] = torch.tensor(prompt)
+    last = torch.tensor([len(prompt) - 1 for prompt in prompts])
+    kept, place = last.unique(return_inverse=True)
+    cache = Cache(layer_class_to_replicate=DynamicLayer)
+    with policy.autocast():
+        logits = policy.model(
+            input_ids=ids.to(device), past_key_values=cache, use_cache=True, logits_to_keep=kept.to(device)
+        ).logits
+    return logits[torch.arange(len(prompts)), place].float(), cache
+
+
+def _widened(x: Tensor, width: int) -> Tensor:
+    """[g, heads, p, dim] with zeros up to width positions."""
+    return x if x.shape[2] == width else torch.nn.functional.pad(x, (0, 0, 0, width - x.shape[2]))
+
+
+def longest_shared(policy: Policy) -> int:
+    """Longest sequence for which every layer of a model attends to all that came before; 0 where that is unknown."""
+    config = policy.model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ())
+    limits = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    if not kinds <= {"full_attention", "sliding_attention", "chunked_attention"}:
+        return 0
+    return min([int(limit) for limit in limits if limit] or [1 << 62]) if kinds != {"full_attention"} else 1 << 62
+
+
+@torch.inference_mode()
+def why_not_shared(policy: Policy) -> str:
+    """Try a model: empty where decoding with shared prompts gives the logits of its plain forward pass, else a reason.
+
+    Two ragged prompts with two responses each, a few tokens further; what a model's code does with its cache, masks
+    and positions need not be known then.
+    """
+    longest, needed = longest_shared(policy), max(map(len, _PROBE_PROMPTS)) + len(_PROBE_TOKENS)
+    if longest < needed:
+        return f"its attention window has only {longest} tokens" if longest else "it has layers without a plain cache"
+    vocabulary = policy.model.config.get_text_config().vocab_size
+    prompts = [[token % vocabulary for token in prompt] for prompt in _PROBE_PROMPTS]
+    try:
+        decoder, found = SharedDecoder(policy, prompts, 2), []
+        for tokens in _PROBE_TOKENS:
+            decoder.step(torch.tensor(tokens, device=policy.device) % vocabulary)
+            found.append(decoder.logits)
+        for row in range(4):
+            own = [tokens[row] % vocabulary for tokens in _PROBE_TOKENS]
+            ids = torch.tensor([[*prompts[row // 2], *own]], device=policy.device)
+            with policy.autocast():
+                expected = policy.model(input_ids=ids, use_cache=False).logits[0, -len(own) :].float()
+            deviation = (torch.stack([logits[row] for logits in found]) - expected).abs().max()
+            if not deviation <= _PROBE_TOLERANCE[policy.precision] * (1 + expected.abs().max()):
+                return "its logits come out differently"
+    except Exception as error:  # whatever the model's own code raises, the plain path remains
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""

@@ -1,0 +1,203 @@
+# pyright: reportMissingImports=false
+"""vLLM's offline engine as a sampler (extra `vllm`, in an environment of its own).
+
+`dph presample` and `dph eval` leave the weights as they are: vLLM reads them from where the policy was loaded, and the
+policy waits in host memory meanwhile. Beside training both stay on the device: vLLM runs in the trainer's process, and
+takes the policy's weights over, tensor by tensor, whenever they have changed.
+
+Log-probabilities are vLLM's own at the sampling temperature, without top-p; with top_p < 1 it knows only those of the
+truncated distribution, so there are none. No stage trains on them as they are: rehearsal sets take theirs from the
+policy's forward pass, training corrects for the difference. A response depends on its key and the
+policy, but vLLM's rounding also depends on what else is in its batch: unlike the built-in sampler it may give other
+responses when other prompts are sampled beside it.
+"""
+
+import contextlib
+import gc
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from dph.config.schema import ModelConfig, SamplerConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.sampling.protocol import StreamingSampler
+from dph.types import Completion, SamplingParams
+
+_SEED_BITS = 31
+"""Of a key. vLLM adds a response's number to the seed, and its generators take 64 bits: this leaves room."""
+
+
+class VLLMSampler(StreamingSampler):
+    """Samples from the model that a policy was loaded from, or from the policy as it is trained."""
+
+    def __init__(
+        self, policy: Policy, config: SamplerConfig, model: ModelConfig, longest: int, *, training: bool = False
+    ) -> None:
+        """
+        Args:
+            policy: its tokenizer's ends of a response count; its weights are read only beside training.
+            model: where vLLM finds the same weights, or at least a model of the same shape.
+            longest: tokens of the longest prompt and response together.
+            training: the policy is trained and stays where it is.
+        """
+        self._policy, self._config, self._model = policy, config, model
+        self._training = self._stale = training  # a resumed policy is not that of `model`
+        self._longest = min(longest, policy.context_length)
+        self._engine: Any = None
+        self._home: torch.device | None = None
+        self._numbers = itertools.count()
+
+    def stream(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """See StreamingSampler.stream."""
+        engine = self._start()
+        places = {}
+        try:
+            for index, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
+                name = f"dph-{next(self._numbers)}"
+                wanted = self._params(params, key)
+                # An engine that numbers requests itself returns the name by which it finishes them
+                added = engine.add_request(name, {"prompt_token_ids": list(prompt)}, wanted)
+                places[name] = index
+                if isinstance(added, str):
+                    places[added] = index
+            left = len(prompts)
+            while left and engine.has_unfinished_requests():
+                for output in engine.step():
+                    if output.finished:
+                        left -= 1
+                        yield places.pop(output.request_id), [self._completion(x) for x in _in_order(output)]
+            if left:
+                raise RuntimeError(f"vLLM ended without {left} of {len(prompts)} prompts")
+        finally:
+            if places:
+                engine.abort_request(list(places))
+
+    def close(self) -> None:
+        """Stop the engine and put the policy back on its device."""
+        if self._engine is None:
+            return
+        self._engine.engine_core.shutdown()
+        self._engine, self._stale = None, self._training
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if self._home is not None:
+            self._policy.model.to(self._home)
+
+    def weights_changed(self) -> None:
+        """See FollowingSampler.weights_changed."""
+        self._stale = self._training
+
+    def _start(self) -> Any:
+        if self._engine is None:
+            if not self._training:
+                self._home = self._policy.device
+                self._policy.model.to("cpu")
+            elif self._policy.device.type != "cpu":
+                say("vLLM beside `dph train` has been tested on a CPU alone, not on a GPU; watch exp/sampler_kl")
+            self._engine = start_engine(self._model, self._config, self._longest, here=self._training)
+        if self._stale:
+            weights = _weights(self._policy)
+            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+            self._engine.reset_prefix_cache()  # what it remembers of prompts is the old weights'
+            self._stale = False
+        return self._engine
+
+    def _params(self, params: SamplingParams, key: int) -> Any:
+        from vllm import SamplingParams as Params
+        from vllm.exceptions import VLLMClientError
+        from vllm.sampling_params import RequestOutputKind
+
+        try:
+            return Params(
+                n=params.n,
+                temperature=params.temperature,
+                top_p=params.top_p if params.temperature > 0 else 1.0,
+                max_tokens=params.max_tokens,
+                seed=key >> (64 - _SEED_BITS) if params.temperature > 0 else None,
+                stop_token_ids=sorted(self._policy.eos_ids),
+                logprobs=0 if params.top_p == 1 or params.temperature == 0 else None,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+        except (VLLMClientError, ValueError) as error:
+            raise UserError(f"vLLM refuses the settings under 'rollout': {error}") from error
+
+    def _completion(self, output: Any) -> Completion:
+        ids = list(output.token_ids)
+        found = output.logprobs or []
+        logprobs = [at[token].logprob for token, at in zip(ids, found, strict=True)] if found else []
+        return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
+
+
+def _weights(policy: Policy) -> dict[str, torch.Tensor]:
+    """The policy's tensors by the names that its checkpoint would have."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    model = policy.model
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    return revert_weight_conversion(model, state)
+
+
+def _in_order(output: Any) -> list[Any]:
+    return sorted(output.outputs, key=lambda response: response.index)
+
+
+@contextlib.contextmanager
+def _processes(*, here: bool) -> Iterator[None]:
+    """Where vLLM's engine is started within this: in this process, so that it can read its tensors, or as it likes."""
+    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
+    before = os.environ.get(name)
+    if here:
+        os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False) -> Any:
+    """vLLM's engine for a model, within this process (`here`) or as vLLM sees fit.
+
+    Raises UserError where vLLM is not installed or cannot load the model.
+    """
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        from vllm import LLM
+    except ImportError as error:
+        raise UserError(
+            f"vLLM cannot be imported ({error}); in an environment of its own run: pip install 'dph-rl[vllm]', or "
+            "sample with --sampler.engine hf"
+        ) from error
+    say("starting vLLM")
+    try:
+        with _processes(here=here):
+            llm = LLM(
+                model=model.path,
+                skip_tokenizer_init=True,
+                trust_remote_code=model.trust_remote_code,
+                dtype="bfloat16" if model.precision == "bf16" else "float32",
+                max_model_len=longest,
+                max_num_seqs=config.rows,
+                tensor_parallel_size=config.tensor_parallel,
+                gpu_memory_utilization=config.memory,
+                enforce_eager=not torch.cuda.is_available(),  # compiling for a CPU takes minutes
+                logprobs_mode="processed_logprobs",
+                seed=0,
+            )
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        raise UserError(
+            f"vLLM could not start with {model.path}: {reason} (VLLM_LOGGING_LEVEL=INFO shows its own report)"
+        ) from error
+    return llm.llm_engine

@@ -1,0 +1,1 @@
+"""Spider and its variants, and `spider_small`, a task for small models made from them."""

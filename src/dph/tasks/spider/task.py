@@ -1,0 +1,137 @@
+"""Spider: cross-domain text-to-SQL (Yu et al., arXiv 1809.08887), and its variants Syn, DK and Realistic."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dph.errors import UserError
+from dph.tasks.benchmarks import check_size
+from dph.tasks.protocol import register_task
+from dph.tasks.spider.hardness import hardness
+from dph.tasks.sql import data as sqldata
+from dph.tasks.sql.data import Databases, Question, make_problems
+from dph.tasks.sql.prompt import PromptStyle
+from dph.tasks.tables import read_rows
+from dph.types import Problem
+
+# For each split the sets of files that can make it up; the first set that exists entirely is read.
+_FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "train": (("train_spider.json", "train_others.json"), ("train_8659.jsonl",), ("train_spider.json",)),
+    "dev": (("dev.json",), ("dev.jsonl",)),
+    "test": (("test.json",), ("test.jsonl",)),
+    "syn": (("Spider-Syn/dev.json",), ("spider-syn/dev.json",), ("variants/spider_syn_dev.json",)),
+    "syn_train": (("Spider-Syn/train_spider.json",), ("spider-syn/train_spider.json",)),
+    "dk": (("Spider-DK.json",), ("Spider-DK/Spider-DK.json",), ("variants/spider_dk.json",)),
+    "realistic": (
+        ("spider-realistic.json",),
+        ("spider-realistic/spider-realistic.json",),
+        ("variants/spider_realistic.json",),
+    ),
+}
+_DATABASES: Mapping[str, tuple[str, ...]] = {
+    "test": ("test_database", "database"),
+    "dk": ("Spider-DK/database", "variants/spider_dk_database", "database"),
+}
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "test": ("test_tables.json", "tables.json"),
+    "dk": ("Spider-DK/tables.json", "tables.json"),
+}
+
+
+def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Question]:
+    """The questions of a split, in the order of the files.
+
+    Raises UserError for an unknown split or missing files; a number of questions that is not the published one is
+    reported, unless `subset` says that it is meant.
+    """
+    if split not in _FILES:
+        raise UserError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
+    text = "SpiderSynQuestion" if split.startswith("syn") else "question"
+    for names in _FILES[split]:
+        if all((root / name).is_file() for name in names):
+            rows = [row for name in names for row in read_rows(root / name, texts=("db_id", text, "query"))]
+            check_size("spider", split, len(rows), " and ".join(str(root / name) for name in names), subset=subset)
+            return [
+                Question(
+                    f"spider/{split}/{number:04d}",
+                    row[text].strip(),
+                    row["query"],
+                    row["db_id"],
+                    meta={"index": number},
+                )
+                for number, row in enumerate(rows)
+            ]
+    tried = "; or ".join(" and ".join(str(root / name) for name in names) for names in _FILES[split])
+    raise UserError(f"no questions of spider's split {split!r} found; looked for {tried}")
+
+
+def spider_databases(root: Path, split: str, folder: Path | None = None) -> Databases:
+    """The databases of a split: those of the test questions and of DK have folders of their own.
+
+    folder: where the databases are instead. Raises UserError where there is none.
+    """
+    names = _DATABASES.get(split, ("database",))
+    folders = [folder] if folder else sqldata.existing(root, names, "folder of Spider databases")
+    tables = [root / name for name in _TABLES.get(split, ("tables.json",)) if (root / name).is_file()]
+    return Databases(folders, tables)
+
+
+@register_task("spider")
+class Spider:
+    """Spider's questions as problems for the SQL verifier.
+
+    Splits: train (with train_others), dev, test, and of the variants syn, syn_train, dk, realistic.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        prompt_style: str = "omnisql",
+        databases: str = "",
+        test_suite: str = "",
+        gold: str = "",
+        subset: bool = False,
+        skip_missing: bool = False,
+    ) -> None:
+        """root: folder of the official layout (train_spider.json, train_others.json, dev.json, tables.json,
+        database/<db>/<db>.sqlite, and for the variants Spider-Syn/, Spider-DK/, spider-realistic/), or with the
+        questions as JSONL; prompt_style: omnisql or compact; databases: folder of the databases, if elsewhere;
+        test_suite: folder of the test-suite databases (<db>/*.sqlite), on all of which a query must agree; gold: file
+        of gold queries to use instead (a line "SQL<TAB>db_id" for each question); subset: the files hold a part of the
+        questions, which is meant; skip_missing: leave out questions whose database is missing. Raises UserError for an
+        unknown style."""
+        self._root = Path(root)
+        self._style: PromptStyle = sqldata.prompt_style(prompt_style)
+        self._folder = Path(databases) if databases else None
+        self._suite = Path(test_suite) if test_suite else None
+        self._gold = Path(gold) if gold else None
+        self._subset = subset
+        self._skip_missing = skip_missing
+
+    def size(self, split: str) -> int:
+        """Number of questions of a split, those whose database is missing included."""
+        return len(spider_questions(self._root, split, subset=True))
+
+    def problems(self, split: str) -> list[Problem]:
+        questions = spider_questions(self._root, split, subset=self._subset)
+        if self._gold:
+            questions = sqldata.with_gold(questions, self._gold)
+        databases = spider_databases(self._root, split, self._folder)
+        if not split.endswith("train"):
+            questions = _with_hardness(questions)
+        return make_problems(questions, databases, self._style, skip_missing=self._skip_missing, suite=self._suite)
+
+    def style(self, problem: Problem, response: str) -> str | None:
+        """Free-form responses have no named styles."""
+        return None
+
+
+def _with_hardness(questions: Sequence[Question]) -> list[Question]:
+    """Questions with Spider's hardness of their gold, where the query is of the kind that Spider can rate."""
+    rated = []
+    for question in questions:
+        level = hardness(question.gold)
+        meta = {**question.meta, "difficulty": level} if level else question.meta
+        rated.append(replace(question, meta=meta))
+    return rated

@@ -1,0 +1,1 @@
+"""What text-to-SQL data sets share: files, schemas, prompts."""

@@ -1,0 +1,168 @@
+"""What Spider and BIRD share: rows of questions with gold SQL, turned into problems over database files."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from dph.errors import UserError
+from dph.process.progress import say
+from dph.tasks.sql.prompt import PROMPT_STYLES, PromptStyle, make_prompt
+from dph.tasks.sql.schema import Schema, schema_of_entry, schema_of_file
+from dph.tasks.tables import read_rows, read_text
+from dph.types import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of a data set."""
+
+    id: str
+    text: str
+    gold: str
+    db_id: str
+    evidence: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+def prompt_style(value: str) -> PromptStyle:
+    """Check a user's option. Raises UserError for an unknown style."""
+    if value not in PROMPT_STYLES:
+        raise UserError(f"no SQL prompt style is named {value!r}; known are: {', '.join(PROMPT_STYLES)}")
+    return cast(PromptStyle, value)
+
+
+def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
+    """Those of several possible files or folders that exist. Raises UserError naming all that were tried."""
+    tried = [root / name for name in names]
+    found = [path for path in tried if path.exists()]
+    if not found:
+        raise UserError(f"no {what} found; looked for {', '.join(map(str, tried))}")
+    return found
+
+
+def first_file(root: Path, names: Iterable[str], what: str) -> Path:
+    """The first of several possible files that exists. Raises UserError naming all that were tried."""
+    return existing(root, names, what)[0]
+
+
+def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
+    """The questions with the gold queries of a file in the benchmarks' format: a line "SQL<TAB>db_id" for each.
+
+    Raises UserError where the file has another number of lines, or another database in one.
+    """
+    golds = read_gold(path)
+    if len(golds) != len(questions):
+        raise UserError(f"{path} has {len(golds)} gold queries, but there are {len(questions)} questions")
+    for number, (question, (_, db_id)) in enumerate(zip(questions, golds, strict=True), 1):
+        if db_id and db_id != question.db_id:
+            raise UserError(
+                f"{path}, line {number}: the database is {db_id!r}, but the question's is {question.db_id!r}"
+            )
+    return [replace(question, gold=sql) for question, (sql, _) in zip(questions, golds, strict=True)]
+
+
+def read_gold(path: Path) -> list[tuple[str, str]]:
+    """(SQL, db_id) of each line of a gold file; empty lines, which part dialogues in Spider's format, are left out.
+
+    Raises UserError for a file that is missing or not text.
+    """
+    parts = [line.split("\t") for line in read_text(path).split("\n") if line.strip()]
+    return [(fields[0].strip(), fields[-1].strip() if len(fields) > 1 else "") for fields in parts]
+
+
+class Databases:
+    """Database files of a data set and their schemas, each read once."""
+
+    def __init__(self, folders: Sequence[Path], tables: Sequence[Path]) -> None:
+        """folders: each holds <db>/<db>.sqlite, the first that has a database counts; tables: the data set's
+        tables.json files; the schemas of databases that they lack are read from the files."""
+        self._folders = list(folders)
+        self._entries: dict[str, tuple[Path, dict[str, Any]]] = {}
+        for path in reversed(tables):
+            self._entries |= {entry["db_id"]: (path, entry) for entry in read_rows(path, texts=("db_id",))}
+        self._schemas: dict[str, Schema] = {}
+
+    def path(self, db_id: str) -> Path:
+        """Where the database is, or would be in the first folder."""
+        paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
+        return next((path for path in paths if path.is_file()), paths[0])
+
+    def schema(self, db_id: str) -> Schema:
+        """The schema from tables.json where it has the database, else from its file.
+
+        Raises UserError where neither can be read.
+        """
+        if db_id not in self._schemas and db_id in self._entries:
+            path, entry = self._entries[db_id]
+            try:
+                self._schemas[db_id] = schema_of_entry(entry)
+            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+                raise UserError(
+                    f"{path}: the entry of {db_id!r} is no schema ({type(error).__name__}: {error})"
+                ) from error
+        elif db_id not in self._schemas:
+            self._schemas[db_id] = schema_of_file(self.path(db_id))
+        return self._schemas[db_id]
+
+
+def make_problems(
+    questions: Sequence[Question],
+    databases: Databases,
+    style: PromptStyle,
+    *,
+    skip_missing: bool,
+    suite: Path | None = None,
+) -> list[Problem]:
+    """Problems with prompts; suite: folder with further databases for each (<db>/*.sqlite), on which to agree as well.
+
+    Raises UserError for a missing database, unless such questions are to be skipped.
+    """
+    problems = []
+    missing: set[str] = set()
+    for question in questions:
+        db = databases.path(question.db_id)
+        if not db.is_file():
+            if skip_missing:
+                missing.add(question.db_id)
+                continue
+            raise UserError(
+                f"question {question.id!r} needs the database {db}, which is missing; add it, "
+                "or set the option skip_missing to leave such questions out"
+            )
+        prompt = make_prompt(style, databases.schema(question.db_id), db, question.text, question.evidence)
+        meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
+        if suite is not None:
+            meta["suite"] = suite_files(suite, question.db_id)
+        problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
+    if missing:
+        left, names = len(questions) - len(problems), sorted(missing)
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
+    return problems
+
+
+def suite_files(folder: Path, db_id: str) -> list[str]:
+    """The test-suite databases of a database: every file of its folder with ".sqlite" in the name, as the official
+    evaluator takes them. Raises UserError where there is none."""
+    files = sorted(str(path.absolute()) for path in (folder / db_id).glob("*") if ".sqlite" in path.name)
+    if not files:
+        raise UserError(
+            f"no test-suite database in {folder / db_id}; the option test_suite names the folder of them all"
+        )
+    return files
+
+
+def json_meta(row: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
+    """The row's other fields, those that JSON can hold."""
+    meta = {}
+    for key, value in row.items():
+        if key in taken or value is None:
+            continue
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            value = str(value)
+        meta[key] = value
+    return meta

@@ -1,0 +1,149 @@
+"""Prompts for SQL: a compact one for small models, and the one of OmniSQL, which the paper uses."""
+
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from dph.errors import UserError
+from dph.tasks.sql.reserved import RESERVED
+from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, connect, quoted
+from dph.tasks.sql.value_search import value_index
+
+PromptStyle = Literal["omnisql", "compact"]
+PROMPT_STYLES: tuple[PromptStyle, ...] = ("omnisql", "compact")
+
+_FIRST = 2  # values of a column that are always shown
+_EXAMPLES = 6  # values of a column at most, with those that the question mentions
+_EXAMPLE_LENGTH = 40  # characters of a text value
+_PLAIN = re.compile(r"[a-zA-Z0-9_]*")
+
+_OMNISQL = """Task Overview:
+You are a data science expert. Below, you are provided with a database schema and a natural language question. Your \
+task is to understand the schema and generate a valid SQL query to answer the question.
+
+Database Engine:
+SQLite
+
+Database Schema:
+{schema}
+This schema describes the database's structure, including tables, columns, primary keys, foreign keys, and any \
+relevant relationships or constraints.
+
+Question:
+{question}
+
+Instructions:
+- Make sure you only output the information that is asked in the question. If the question asks for a specific \
+column, make sure to only include that column in the SELECT clause, nothing more.
+- The generated query should return all of the information asked in the question without any missing or extra \
+information.
+- Before generating the final SQL query, please think through the steps of how to write the query.
+
+Output Format:
+In your answer, please enclose the generated SQL query in a code block:
+```sql
+-- Your SQL query
+```
+
+Take a deep breath and think step by step to find the correct SQL query.
+"""
+
+
+def make_prompt(style: PromptStyle, schema: Schema, db: Path, question: str, evidence: str = "") -> str:
+    """The prompt for a question in a style; evidence (BIRD's hints) stands before the question.
+
+    Raises UserError for an unknown style.
+    """
+    asked = f"{evidence}\n{question}" if evidence.strip() else question
+    if style == "omnisql":
+        mentioned = value_index(db).mentioned(asked)
+        return _OMNISQL.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
+    if style == "compact":
+        return f"{compact_schema(schema)} | {' '.join(asked.split())} |"
+    raise UserError(f"no SQL prompt style is named {style!r}; known are: {', '.join(PROMPT_STYLES)}")
+
+
+def compact_schema(schema: Schema) -> str:
+    """Names only, in lower case: "table ( column , column ) ; table ( column )"."""
+    return " ; ".join(
+        f"{table.name} ( {' , '.join(column.name for column in table.columns)} )" for table in schema.tables
+    ).lower()
+
+
+def omnisql_schema(schema: Schema, db: Path, mentioned: Mapping[tuple[str, str], Sequence[str]] | None = None) -> str:
+    """CREATE TABLE statements with example values, keys and constraints, as in OmniSQL's prompts.
+
+    mentioned: values that the question mentions, by (table, column) in lower case; they stand before the first two of
+    the column, at most six together.
+    """
+    values = _first_values(db)
+    tables = []
+    for table in schema.tables:
+        examples = []
+        for column in table.columns:
+            key = (table.name.lower(), column.name.lower())
+            both = dict.fromkeys([*(mentioned or {}).get(key, ()), *values.get(key, ())])
+            examples.append(list(both)[:_EXAMPLES])
+        tables.append(_create_table(schema, table, examples))
+    return "\n\n".join(tables)
+
+
+def _create_table(schema: Schema, table: Table, examples: Sequence[Sequence[object]]) -> str:
+    lines = [_column_line(column, values) for column, values in zip(table.columns, examples, strict=True)]
+    names = [column.name for column in table.columns]
+    primary = [name for name in dict.fromkeys(names) if name in table.primary_key]
+    if primary:
+        lines.append(f"PRIMARY KEY ({', '.join(map(_name, primary))}),")
+    keys = [key for key in schema.foreign_keys if key.table == table.name]
+    lines += dict.fromkeys(map(_constraint, sorted(keys, key=lambda key: names.index(key.column))))
+    # The comma after the last line goes, unless a comment follows it.
+    body = "\n".join(f"    {line}" for line in lines).removesuffix(",")
+    return f"CREATE TABLE {_name(table.name)} (\n{body}\n);"
+
+
+def _constraint(key: ForeignKey) -> str:
+    name = f"fk_{key.table}_{key.column}".lower().replace(" ", "_")
+    reference = f"REFERENCES {_name(key.to_table)} ({_name(key.to_column)})"
+    return f"CONSTRAINT {name} FOREIGN KEY ({_name(key.column)}) {reference},"
+
+
+def _column_line(column: Column, examples: Sequence[object]) -> str:
+    """The declaration of a column with its comment, if it has any."""
+    title = column.title.lower()
+    says_nothing = not title.strip() or column.name.lower() in (title, title.replace(" ", "_"), title.replace(" ", ""))
+    notes = [] if says_nothing else [column.title]
+    if examples:
+        notes.append(f"example: {list(examples)}")
+    return f"{_name(column.name)} {column.type}," + (f" -- {', '.join(notes)}" if notes else "")
+
+
+@lru_cache(maxsize=64)
+def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
+    """The first two distinct values of every column, in the order in which SQLite finds them, by names in lower case;
+    long texts are cut."""
+    connection = connect(db)
+    try:
+        found: dict[tuple[str, str], list[object]] = {}
+        for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
+                name = quoted(row[1])
+                sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL AND {name} != ''"
+                try:
+                    values = connection.execute(f"{sql} LIMIT {_FIRST}").fetchall()
+                except sqlite3.Error:  # a table of a kind that this SQLite cannot read
+                    continue
+                shown: list[object] = [
+                    value[:_EXAMPLE_LENGTH] if isinstance(value, str) else value for (value,) in values
+                ]
+                found[table.lower(), row[1].lower()] = shown
+        return found
+    finally:
+        connection.close()
+
+
+def _name(name: str) -> str:
+    plain = _PLAIN.fullmatch(name) and name.upper() not in RESERVED
+    return name if plain else f"`{name}`"

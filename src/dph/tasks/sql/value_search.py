@@ -1,0 +1,186 @@
+"""Database values that a question mentions, found as OmniSQL's pipeline (arXiv 2503.02240) finds them.
+
+Every text value of at most 40 characters is a document. Each run of up to eight words of the question is a query, the
+whole question one more; BM25 gives ten documents for each. Those of which more than 85 % stand in the question as one
+piece are kept, the best twenty. The analysis and the scores are those of the search engine behind it (Lucene through
+Pyserini: k1 = 0.9, b = 0.4, English stop words, Porter's stemmer, ties by document name).
+"""
+
+import re
+import sqlite3
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dph.tasks.sql.porter import stem
+from dph.tasks.sql.schema import connect, quoted
+
+_K1, _B = 0.9, 0.4
+_HITS = 10  # per query
+_LONGEST_RUN = 8  # words of the question in one query
+_LONGEST_VALUE = 40  # characters of a value that is indexed
+_SHARE = 0.85  # of a value's characters that must stand in the question
+_KEPT = 20  # values per question
+
+_STOP_WORDS = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
+will with
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+_TERM = re.compile(r"\w+(?:(?:(?<=[^\W\d_])['’.:·](?=[^\W\d_])|(?<=\d)[,.;'](?=\d))\w+)*")
+_POSSESSIVE = re.compile(r"['’]s$")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A text value of a column; the name orders values of equal score."""
+
+    table: str
+    column: str
+    text: str
+    name: str
+
+
+class ValueIndex:
+    """BM25 over the text values of one database."""
+
+    def __init__(self, db: Path) -> None:
+        """Read every text column. Raises UserError without a database file."""
+        self._values = _values(db)
+        self._order = np.argsort(np.argsort(np.array([value.name.encode() for value in self._values], dtype=object)))
+        postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
+        lengths = np.zeros(len(self._values))
+        for number, value in enumerate(self._values):
+            terms = Counter(analysed(value.text))
+            lengths[number] = terms.total()
+            for term, count in terms.items():
+                postings[term][0].append(number)
+                postings[term][1].append(count)
+        documents = int((lengths > 0).sum())
+        mean = lengths.sum() / max(1, documents)
+        self._norms = _K1 * (1 - _B + _B * lengths / (mean or 1))
+        self._scores: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for term, (numbers, counts) in postings.items():
+            where, tf = np.array(numbers, dtype=np.int64), np.array(counts, dtype=float)
+            idf = np.log(1 + (documents - len(where) + 0.5) / (len(where) + 0.5))
+            self._scores[term] = where, idf * tf / (tf + self._norms[where])
+        self._found: dict[tuple[tuple[str, int], ...], list[Value]] = {}
+
+    def search(self, query: str) -> list[Value]:
+        """The ten best values for a query, best first."""
+        key = tuple(sorted(Counter(t for t in analysed(query) if t in self._scores).items()))
+        if key not in self._found:
+            self._found[key] = self._best(key)
+        return self._found[key]
+
+    def _best(self, terms: Sequence[tuple[str, int]]) -> list[Value]:
+        if not terms:
+            return []
+        where = np.concatenate([self._scores[term][0] for term, _ in terms])
+        gains = np.concatenate([count * self._scores[term][1] for term, count in terms])
+        numbers, places = np.unique(where, return_inverse=True)
+        # Single precision, as the engine has it, so that sums in another order still tie.
+        scores = np.bincount(places, gains).astype(np.float32)
+        best = np.lexsort((self._order[numbers], -scores))[:_HITS]
+        return [self._values[numbers[place]] for place in best]
+
+    def mentioned(self, question: str) -> dict[tuple[str, str], list[str]]:
+        """Values that the question mentions, best first, by (table, column) in lower case."""
+        hits: dict[Value, int] = {}
+        for query in queries(question):
+            for value in self.search(query):
+                hits.setdefault(value, len(hits))
+        asked = question.lower()
+        scored = [(_share(value.text.lower(), asked), len(value.text), place, value) for value, place in hits.items()]
+        kept = sorted((item for item in scored if item[0] > _SHARE), key=lambda item: item[:3], reverse=True)[:_KEPT]
+        found: dict[tuple[str, str], list[str]] = {}
+        for *_, value in kept:
+            found.setdefault((value.table.lower(), value.column.lower()), []).append(value.text)
+        return found
+
+
+@lru_cache(maxsize=4)
+def value_index(db: Path) -> ValueIndex:
+    """The index of a database; the last few are kept, since questions come grouped by database."""
+    return ValueIndex(db)
+
+
+def analysed(text: str) -> list[str]:
+    """The terms of a text: words in lower case, without possessive endings and stop words, stemmed."""
+    words = (_POSSESSIVE.sub("", word).lower() for word in _TERM.findall(text))
+    return [stem(word) for word in words if word and word not in _STOP]
+
+
+def queries(question: str) -> list[str]:
+    """All runs of one to eight words of a question in order of length, then the question itself; each once."""
+    words = tokenized(question)
+    runs = [
+        " ".join(words[start : start + length])
+        for length in range(1, _LONGEST_RUN + 1)
+        for start in range(len(words) - length + 1)
+    ]
+    return list(dict.fromkeys([*runs, question]))
+
+
+_SPLITS = (
+    (r"([«“‘„»”’]|`+)", r" \1 "),
+    (r"([.?!])(\s+(?=[A-Z\"'`(])|[\]\)}>\"'»”’ ]*$)", r" \1 \2"),  # the end of a sentence
+    (r"([:,])(?!\d)", r" \1 "),
+    (r"(\.{2,}|--|''|[;@#$%&?!*\"\[\](){}<>])", r" \1 "),
+    (r"(?i)(?<!\w)'(?!(?:re|ve|ll|m|t|s|d|n)\b)(\w)\b", r"' \1"),
+    (r"(?i)([^' ])('(?:s|m|d|ll|re|ve)?(?=\s|$)|n't\b)", r"\1 \2 "),
+    (r"(?i)\b(can)(not)\b", r"\1 \2"),
+)
+_SPLITTERS = [(re.compile(pattern), replacement) for pattern, replacement in _SPLITS]
+
+
+def tokenized(text: str) -> list[str]:
+    """Words and marks of an English text as the Penn Treebank's rules part them."""
+    for pattern, replacement in _SPLITTERS:
+        text = pattern.sub(replacement, text)
+    return text.split()
+
+
+def _share(value: str, question: str) -> float:
+    """Length of the longest piece of the value that stands in the question, over the value's length."""
+    best = 0
+    for start in range(len(value)):
+        while start + best < len(value) and value[start : start + best + 1] in question:
+            best += 1
+    return best / len(value)
+
+
+def _values(db: Path) -> list[Value]:
+    connection = connect(db)
+    connection.text_factory = lambda data: data.decode("utf-8", "ignore")
+    try:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'sqlite_sequence'")
+        found = []
+        for (table,) in tables.fetchall():
+            for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
+                sql = f"SELECT DISTINCT {quoted(row[1])} FROM {quoted(table)} WHERE {quoted(row[1])} IS NOT NULL"
+                try:
+                    texts = [v for (v,) in connection.execute(sql) if isinstance(v, str) and not _is_number(v)]
+                except sqlite3.Error:  # a table of a kind that this SQLite cannot read
+                    continue
+                found += [
+                    Value(table, row[1], text, f"{table}-**-{row[1]}-**-{number}")
+                    for number, text in enumerate(texts)
+                    if 0 < len(text) <= _LONGEST_VALUE
+                ]
+        return found
+    finally:
+        connection.close()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

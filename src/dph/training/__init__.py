@@ -1,0 +1,1 @@
+"""One training step, and what watches it."""

@@ -1,0 +1,176 @@
+"""Checkpoints of training: written atomically, verified by checksums, loaded without pickle, enough to go on with the
+same trajectory.
+
+checkpoints/step-00000040/
+    model/                the policy, as AutoModelForCausalLM and vLLM load it
+    trainer.safetensors   optimizer moments, and adapter weights where there are any
+    state.json            step and cursors
+    checksums.json        SHA-256 of every file above
+checkpoints/best.json     which of them had the best measurement
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import safetensors
+from safetensors.torch import load_file, save_file
+
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.runs.directory import directory_written_atomically, remove_atomically
+from dph.training.optim import Optimizer
+
+_CHECKSUMS = "checksums.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainState:
+    """Where a training run stands, besides weights and optimizer. All randomness is a function of these."""
+
+    step: int = 0
+    """Steps finished."""
+    explore_cursor: int = 0
+    """Position in the endless order of exploration prompts."""
+    rehearsal_cursor: int = 0
+    """Position in the endless order of stored responses."""
+    optimizer_steps: int = 0
+    skipped_in_a_row: int = 0
+    """Optimizer steps left out, up to the last one, because loss or gradient was not finite."""
+    token_budget: int = 0
+    """Tokens that pass through the model at once, where memory ran out with the budget of the settings; else 0."""
+    pending: Mapping[str, float] | None = None
+    """Metrics of the last step while its line is not written yet: it was interrupted in its evaluation."""
+
+
+def _folder(run: Path) -> Path:
+    return run / "checkpoints"
+
+
+def path_of(run: Path, step: int) -> Path:
+    """Directory of the checkpoint after a step, whether it is there or not."""
+    return _folder(run) / f"step-{step:08d}"
+
+
+def save(
+    run: Path, policy: Policy, optimizer: Optimizer, state: TrainState, keep: int, keep_too: Collection[int] = ()
+) -> Path:
+    """Write a checkpoint and remove all but the newest `keep` and those of the steps `keep_too`; returns its directory.
+
+    Raises UserError when it cannot be written; the checkpoints before it are then as they were.
+    """
+    tensors = {f"optimizer/{name}": value for name, value in optimizer.state().items()}
+    if hasattr(policy.model, "get_base_model"):
+        tensors.update({f"weight/{name}": p.detach().clone().contiguous() for name, p in policy.trainable()})
+    target = path_of(run, state.step)
+    try:
+        with directory_written_atomically(target) as path:
+            policy.save(path / "model")
+            save_file({name: value.cpu() for name, value in tensors.items()}, path / "trainer.safetensors")
+            (path / "state.json").write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+            sums = {entry.relative_to(path).as_posix(): _sha256(entry) for entry in _files(path)}
+            (path / _CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
+        for old in steps_saved(run)[:-keep] if keep > 0 else []:
+            if old not in keep_too:
+                remove_atomically(path_of(run, old))
+    except (OSError, safetensors.SafetensorError) as error:
+        before = [step for step in steps_saved(run) if step != state.step]
+        left = f"the one after step {before[-1]} is kept" if before else "there is none before it"
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"cannot write the checkpoint {target} ({reason}), {left}; make room, then --resume goes on from there"
+        ) from error
+    return target
+
+
+def steps_saved(run: Path) -> list[int]:
+    """Steps of the checkpoints that are there, oldest first."""
+    return sorted(int(path.name[5:]) for path in _folder(run).glob("step-*") if path.name[5:].isdigit())
+
+
+def damage(checkpoint: Path) -> str:
+    """What is wrong with a checkpoint, or nothing: every file must be there as it was written."""
+    try:
+        sums: dict[str, str] = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+        for name, expected in sums.items():
+            if _sha256(checkpoint / name) != expected:
+                return f"{name} is not as it was written"
+        read_state(checkpoint)
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"{_CHECKSUMS} cannot be used: {error}"
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def newest_intact(run: Path) -> int | None:
+    """Step of the newest checkpoint that is as it was written, or None where there are none at all.
+
+    Damaged ones that are newer are reported and set aside under another name. Raises UserError when all are damaged.
+    """
+    damaged = []
+    for step in reversed(steps_saved(run)):
+        found = damage(path_of(run, step))
+        if not found:
+            for other, reason in damaged:
+                aside = _folder(run) / f"damaged-{path_of(run, other).name}"
+                remove_atomically(aside)
+                os.replace(path_of(run, other), aside)
+                say(f"the checkpoint after step {other} is damaged ({reason}): set aside as {aside.name}")
+            if damaged:
+                say(f"going on from the one before, after step {step}")
+            return step
+        damaged.append((step, found))
+    if damaged:
+        step, reason = damaged[0]
+        raise UserError(
+            f"no checkpoint of {run} can be used: {path_of(run, step)} is damaged ({reason}), and no other is intact; "
+            "delete the folder checkpoints to start over, or name another --out"
+        )
+    return None
+
+
+def read_state(checkpoint: Path) -> TrainState:
+    """The cursors of a checkpoint. Raises UserError when they cannot be read."""
+    try:
+        state = TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+        for name, value in asdict(state).items():
+            if name != "pending" and (type(value) is not int or value < 0):
+                raise ValueError(f"{name} is {value!r}")
+        return state
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"state.json of {checkpoint} cannot be used: {error}") from error
+
+
+def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
+    """Load optimizer and adapter weights into place (whole models are loaded from the checkpoint's folder `model`).
+
+    Raises UserError when the files are not those of this policy.
+    """
+    state = read_state(checkpoint)
+    own = {name: parameter for name, parameter in policy.trainable()}
+    try:
+        tensors = load_file(checkpoint / "trainer.safetensors")
+        for name, value in tensors.items():
+            if name.startswith("weight/"):
+                own[name.removeprefix("weight/")].data.copy_(value)
+        moments = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
+        optimizer.load_state(moments, state.optimizer_steps, state.skipped_in_a_row)
+    except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
+        raise UserError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
+    return state
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.rglob("*") if entry.is_file())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,168 @@
+"""What a training run measures besides its losses: its rollouts, its time, and held-out problems."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dph.build import select
+from dph.config.schema import TrainConfig
+from dph.errors import UserError
+from dph.evaluation.scoring import Scored, evaluate_split, metric_means, summarise
+from dph.models.policy import Policy
+from dph.process.distributed import World
+from dph.runs.directory import read_metrics, write_atomically
+from dph.sampling.protocol import Sampler
+from dph.tasks import Task
+from dph.training.checkpoints import path_of, steps_saved
+from dph.training.explore import Drawn, is_informative
+from dph.types import Problem, SamplingParams
+from dph.verifiers import Verifiers
+
+
+def rollout_metrics(drawn: Drawn, world: World) -> dict[str, float]:
+    """Means over the step's rollouts (D_exp only: stored responses never enter) and over its groups."""
+    rollouts = [rollout for group in drawn.groups for rollout in group.rollouts]
+    scored = [rollout for rollout in rollouts if rollout.verdict.scored]
+    sums = world.sum_values(
+        {
+            "groups": len(drawn.groups),
+            "informative": sum(map(is_informative, drawn.groups)),
+            "solved": sum(any(r.verdict.correct for r in group.rollouts) for group in drawn.groups),
+            "rollouts": len(rollouts),
+            "scored": len(scored),
+            "reward": sum(rollout.reward for rollout in scored),
+            "correct": sum(rollout.verdict.correct for rollout in scored),
+            "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
+            "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        }
+    )
+    per_rollout, per_group, judged = max(1, sums["rollouts"]), max(1, sums["groups"]), max(1, sums["scored"])
+    return {
+        "reward": sums["reward"] / judged,
+        "pass_rate": sums["correct"] / judged,
+        "solved": sums["solved"] / per_group,
+        "informative": sums["informative"] / per_group,
+        "response_length": sums["tokens"] / per_rollout,
+        "truncated": sums["truncated"] / per_rollout,
+        "unscored": 1 - sums["scored"] / per_rollout,
+        "groups": sums["groups"],
+        "prompts_drawn": drawn.attempted,
+    }
+
+
+class Clock:
+    """Seconds of each part of a step."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[f"{name}_seconds"], self._last = now - self._last, now
+
+    def rate(self, name: str, count: float) -> None:
+        """Record `count` units over the seconds of all laps so far, per second."""
+        self.laps[name] = count / max(1e-9, sum(self.laps.values()))
+
+
+def peak_memory() -> dict[str, float]:
+    """Most memory that this process has held so far, in GiB: of the GPU where one is in use, else resident."""
+    if torch.cuda.is_initialized():
+        return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
+    try:
+        import resource
+    except ImportError:  # Windows
+        return {}
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 30)}
+
+
+@dataclass(slots=True)
+class Best:
+    """The step with the highest value of one metric of the monitor; what it is follows from metrics.jsonl alone."""
+
+    metric: str
+    step: int = 0
+    value: float = -math.inf
+
+    @classmethod
+    def so_far(cls, run: Path, metric: str) -> "Best":
+        """The best of the steps that a run has logged and still has a checkpoint of."""
+        best, there = cls(metric), steps_saved(run)
+        for line in read_metrics(run):
+            if line["step"] in there:
+                best.note(line["step"], line)
+        return best
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps whose checkpoints are to be kept."""
+        return (self.step,) if self.step else ()
+
+    def check(self, values: Mapping[str, float]) -> None:
+        """Raises UserError when the monitor does not measure the metric."""
+        if self.metric and self.metric not in values:
+            raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
+
+    def note(self, step: int, values: Mapping[str, float]) -> bool:
+        """Take a step's metrics into account; returns whether it is the best now."""
+        better = values.get(self.metric, -math.inf) > self.value
+        if better:
+            self.step, self.value = step, values[self.metric]
+        return better
+
+    def write(self, run: Path) -> None:
+        """Write checkpoints/best.json, once there is a best."""
+        if self.step:
+            facts = {
+                "step": self.step,
+                "metric": self.metric,
+                "value": self.value,
+                "model": f"{path_of(run, self.step).name}/model",
+            }
+            write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
+
+
+class Monitor:
+    """Evaluation during training on a few held-out problems, spread over processes."""
+
+    def __init__(
+        self, config: TrainConfig, task: Task, policy: Policy, sampler: Sampler, verifiers: Verifiers, world: World
+    ) -> None:
+        self._config, self._task, self._policy = config, task, policy
+        self._sampler, self._verifiers, self._world = sampler, verifiers, world
+        self.problems: list[Problem] = (
+            select(task, config.monitor.split, config.monitor.limit) if config.monitor.every else []
+        )
+
+    def measure(self) -> dict[str, float]:
+        """Metrics named eval/…, from the same random keys each time."""
+        config, world = self._config, self._world
+        rollout = config.rollout
+        params = SamplingParams(config.monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+        own = [self.problems[i] for i in world.share(len(self.problems))]
+        scored = world.together(lambda: self._score(own, params) if own else [])
+        every = [item for part in world.gather(scored) for item in part]
+        return metric_means(summarise(every, config.monitor.n), "eval/")
+
+    def _score(self, problems: Sequence[Problem], params: SamplingParams) -> list[Scored]:
+        return evaluate_split(
+            self._policy,
+            self._sampler,
+            self._verifiers,
+            self._task,
+            problems,
+            params,
+            self._config.seed,
+            max_prompt_tokens=self._config.rollout.max_prompt_tokens,
+            with_greedy=True,
+            label="monitor",
+            quiet=True,
+        )[0]

@@ -1,0 +1,78 @@
+"""The optimizer, its learning rate as a function of the step count, and its state as plain tensors."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from dph.config.schema import OptimConfig
+
+_STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
+
+
+def learning_rate(config: OptimConfig, step: int, total: int) -> float:
+    """Learning rate of optimizer step `step` (from 0) of `total`: linear warm-up, then the schedule."""
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.lr
+    done = (step - config.warmup_steps) / max(1, total - config.warmup_steps)
+    if config.schedule == "linear":
+        return config.lr * (1 - done)
+    return config.lr * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+class Optimizer:
+    """AdamW with gradient clipping over named parameters."""
+
+    def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: OptimConfig, total_steps: int) -> None:
+        self._config, self._total = config, total_steps
+        self._names = [name for name, _ in parameters]
+        self.parameters = [parameter for _, parameter in parameters]
+        self.steps_taken = 0
+        self.skipped_in_a_row = 0
+        """Steps left out, up to the last one, because the gradient was not finite."""
+        self._adamw = torch.optim.AdamW(
+            self.parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
+        )
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step."""
+        return learning_rate(self._config, self.steps_taken, self._total)
+
+    def step(self) -> float:
+        """Clip, step and clear the gradients. Returns the gradient norm before clipping; where it is not finite the
+        weights stay as they are."""
+        limit = self._config.grad_clip or float("inf")
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
+        self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
+        if math.isfinite(norm):
+            for group in self._adamw.param_groups:
+                group["lr"] = self.lr
+            self._adamw.step()
+        self.clear()
+        self.steps_taken += 1
+        return norm
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self._adamw.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """Moments and counters by "parameter name/state name"."""
+        return {
+            f"{name}/{key}": self._adamw.state[parameter][key].detach().clone().contiguous()
+            for name, parameter in zip(self._names, self.parameters, strict=True)
+            if parameter in self._adamw.state
+            for key in _STATE_NAMES
+        }
+
+    def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
+        """Take over what `state` returned."""
+        self.steps_taken, self.skipped_in_a_row = steps_taken, skipped_in_a_row
+        for name, parameter in zip(self._names, self.parameters, strict=True):
+            if f"{name}/step" in state:
+                moments = {key: state[f"{name}/{key}"].to(parameter.device) for key in _STATE_NAMES}
+                moments["step"] = moments["step"].cpu()
+                self._adamw.state[parameter] = moments

@@ -1,0 +1,1 @@
+"""Mathematical answers judged by equivalence."""

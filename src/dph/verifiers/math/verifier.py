@@ -1,0 +1,115 @@
+r"""The math verifier: the answer of a response must be equal to the gold answer, or to one of several."""
+
+import sys
+from collections.abc import Sequence
+
+from dph.errors import UserError
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.lru import LRU
+from dph.verifiers.math.answer import Fallback
+from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.protocol import register_verifier
+from dph.verifiers.sandbox.pool import Request, WorkerPool, read_reply
+
+_GRACE = 0.3  # seconds beyond the limit, for the pipe
+_FALLBACKS = (None, "none", "phrase", "last_number", "library")
+_Question = tuple[tuple[str, ...], str]
+
+
+class MathVerifier:
+    """Judges mathematical answers; `Problem.answer` is one answer or a list of which any will do.
+
+    What needs no algebra is settled at once; the rest goes to killable worker processes, so that 9^{9^{9}} costs the
+    time limit and nothing else. Verdicts are remembered.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: PolicyName = "math_verify",
+        workers: int = 1,
+        timeout: float = 5.0,
+        memory_mb: int = 2048,
+        fallback: Fallback | None = None,
+        cache_size: int = 65_536,
+    ) -> None:
+        r"""policy: math_verify, qwen or paper (see math_policy); workers: processes; timeout: seconds for one
+        comparison; memory_mb: of a worker; fallback: what answers a response without a \boxed, "none", "phrase" (the
+        words after "answer is", or GSM8K's ####), "last_number" (that, or else the last number) or "library" (whatever
+        math-verify finds in the whole response, boxed or not), by default what the policy does; cache_size: verdicts
+        remembered. Raises UserError for an impossible value."""
+        if fallback not in _FALLBACKS:
+            raise UserError(
+                f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
+            )
+        for name, value in {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}.items():
+            if value <= 0:
+                raise UserError(f"the math verifier's option {name} must be positive, not {value}")
+        self._policy = make_policy(policy, fallback)
+        self._timeout = timeout
+        self._verdicts = LRU(cache_size)
+        options = {"memory_mb": memory_mb, "algebra": self._policy.algebra}
+        self._pool = WorkerPool("dph.verifiers.math.worker", options, workers, sys.path)
+
+    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Judge (problem, response) pairs; equal comparisons run once.
+
+        Outcomes: no_answer where none is found; error where the algebra fails; timeout; infra_error where two workers
+        were lost.
+        """
+        verdicts: list[Verdict | None] = []
+        waiting: dict[_Question, list[int]] = {}
+        for index, (problem, response) in enumerate(items):
+            answer = self._policy.extract(problem, response)
+            if answer is None:
+                verdicts.append(Verdict(Outcome.NO_ANSWER, 0.0, "no answer found"))
+            elif len(answer) > self._policy.longest:
+                verdicts.append(Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters"))
+            else:
+                question = (self._policy.golds(problem), answer)
+                verdicts.append(self._verdicts.get(question) or self._at_sight(question))
+                if verdicts[-1] is None:
+                    waiting.setdefault(question, []).append(index)
+        for question, verdict in self._judge(list(waiting)):
+            if verdict.outcome is not Outcome.INFRA_ERROR:
+                self._verdicts.put(question, verdict)
+            for index in waiting[question]:
+                verdicts[index] = verdict
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def check(self, problems: Sequence[Problem]) -> dict[str, str]:
+        """Ids of problems that no response could solve: those with an empty answer."""
+        return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in gold_texts(p))}
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that have been started."""
+        return self._pool.pids()
+
+    def __enter__(self) -> "MathVerifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _at_sight(self, question: _Question) -> Verdict | None:
+        equal = judge_at_sight(self._policy, *question)
+        return None if equal is None else _verdict(equal)
+
+    def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:
+        payloads = [{"golds": golds, "given": given, "timeout": self._timeout} for golds, given in questions]
+        replies = self._pool.run([[Request(payload, self._timeout + _GRACE)] for payload in payloads])
+        results = []
+        for question, [reply] in zip(questions, replies, strict=True):
+            outcome, detail = read_reply(reply)
+            results.append((question, Verdict(outcome, float(outcome is Outcome.CORRECT), detail)))
+        return results
+
+
+def _verdict(correct: bool) -> Verdict:
+    return Verdict(Outcome.CORRECT, 1.0) if correct else Verdict(Outcome.WRONG, 0.0)
+
+
+register_verifier("math")(MathVerifier)

@@ -1,0 +1,77 @@
+"""The worker process of the math verifier: equality by algebra, which the parent may have to stop."""
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from dph.verifiers.sandbox.fork import Forked
+from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
+
+Equality = Callable[[str, str], bool]
+"""Whether (answer, gold answer) are equal."""
+
+
+def _library_equality() -> Equality:
+    from math_verify import LatexExtractionConfig, parse, verify
+
+    # Only the box is read: the library's other extractors would pick a matching number out of a sentence.
+    targets = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+
+    @lru_cache(maxsize=4096)
+    def read(answer: str) -> list[Any]:
+        return parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=0)  # the parent keeps the time
+
+    return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
+
+
+def _text_equality() -> Equality:
+    from math_verify import parse, verify
+
+    @lru_cache(maxsize=4096)
+    def read(text: str) -> list[Any]:
+        return parse(text, parsing_timeout=0)
+
+    return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
+
+
+def _qwen_equality() -> Equality:
+    from dph.verifiers.math.algebra import algebra_equal
+    from dph.verifiers.math.qwen import qwen_equal
+
+    return partial(qwen_equal, algebra=algebra_equal)
+
+
+def _paper_equality() -> Equality:
+    from dph.verifiers.math.paper import paper_equal
+
+    return paper_equal
+
+
+_EQUALITIES = {
+    "math_verify": _library_equality,
+    "math_verify_text": _text_equality,
+    "qwen": _qwen_equality,
+    "paper": _paper_equality,
+}
+
+
+def handle(request: Message, equal: Equality) -> Message:
+    """Whether request["given"] equals one of request["golds"]."""
+    limit_cpu(request["timeout"])
+    try:
+        correct = any(equal(request["given"], gold) for gold in request["golds"])
+        return {"outcome": "correct" if correct else "wrong", "detail": ""}
+    except MemoryError:
+        return {"outcome": "error", "detail": "out of memory"}
+    except Exception as error:  # whatever the text made the algebra system raise
+        return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
+
+
+def main(memory_mb: int, algebra: str) -> None:
+    """Entry point of the process."""
+    logging.disable(logging.CRITICAL)  # the library warns of every text that it cannot parse
+    equal = _EQUALITIES[algebra]()
+    equal(r"So \boxed{\frac{x+1}{2}}", r"$\frac{1}{2} + 0.5x$")
+    equal(r"\frac{x+1}{2}", r"\frac{1}{2} + 0.5x")  # the parsers build their tables before any limit counts
+    serve(Forked(partial(handle, equal=equal)), memory_mb)

@@ -1,0 +1,98 @@
+"""A worker that handles its requests in a forked child, for handlers whose imports take seconds.
+
+To stop a request costs the child; the next one is forked from the process that has everything loaded, in milliseconds.
+Where there is no fork (Windows) requests are handled in the worker itself, which the pool then has to replace.
+"""
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dph.process.orphans import when_parent_ends
+
+Message = dict[str, Any]
+_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+_CHUNK = 1 << 16
+
+
+class Forked:
+    """Calls a handler in a child process, within the seconds that a request names as its "timeout".
+
+    Its answers have "outcome" and "detail": those of the handler; timeout where the child was stopped; error where it
+    crashed. A child that is lost otherwise takes this process with it, for the pool to try the request again.
+    """
+
+    def __init__(self, handle: Callable[[Message], Message]) -> None:
+        self._handle = handle
+        self._child = 0
+        self._to_child = self._from_child = -1
+
+    def __call__(self, request: Message) -> Message:
+        if not hasattr(os, "fork"):
+            return self._handle(request)
+        if not self._child:
+            self._start()
+        deadline = time.monotonic() + request["timeout"]
+        answer = self._exchange(json.dumps(request).encode() + b"\n", deadline)
+        if answer is not None:
+            return json.loads(answer)
+        expired = time.monotonic() >= deadline
+        status = self._stop()
+        if expired or -status == getattr(signal, "SIGXCPU", None):
+            return {"outcome": "timeout", "detail": "stopped at the time limit"}
+        if -status in _CRASHES:
+            return {"outcome": "error", "detail": f"crashed by signal {-status}"}
+        raise SystemExit(1)
+
+    def _start(self) -> None:
+        down, self._to_child = os.pipe()
+        self._from_child, up = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            try:
+                os.close(self._to_child)
+                os.close(self._from_child)
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, 0)  # the worker's own pipes must close with it
+                os.dup2(nowhere, 1)
+                when_parent_ends(lambda: os._exit(1))
+                with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
+                    for line in requests:
+                        answers.write(json.dumps(self._handle(json.loads(line))).encode() + b"\n")
+                        answers.flush()
+            finally:
+                os._exit(1)
+        os.close(down)
+        os.close(up)
+
+    def _exchange(self, request: bytes, deadline: float) -> bytes | None:
+        """Send a line, read a line; None when the time is over or the child has ended."""
+        parts: list[bytes] = []
+        while True:
+            left = deadline - time.monotonic()
+            wanted = ([self._from_child], [self._to_child] if request else [])
+            readable, writable, _ = select.select(*wanted, [], max(0.0, left))
+            if not readable and not writable:
+                return None
+            try:
+                if writable:
+                    request = request[os.write(self._to_child, request[: select.PIPE_BUF]) :]
+                if readable:
+                    parts.append(os.read(self._from_child, _CHUNK))
+            except BrokenPipeError:
+                return None
+            if parts and (not parts[-1] or parts[-1].endswith(b"\n")):
+                return b"".join(parts) if parts[-1] else None
+
+    def _stop(self) -> int:
+        """End the child; returns its exit status (negative: the signal that ended it, ours if none did before)."""
+        os.kill(self._child, signal.SIGKILL)
+        _, status = os.waitpid(self._child, 0)
+        os.close(self._to_child)
+        os.close(self._from_child)
+        self._child = 0
+        return os.waitstatus_to_exitcode(status)

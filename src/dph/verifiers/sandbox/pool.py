@@ -1,0 +1,180 @@
+"""A pool of killable worker processes: what a model wrote runs there, never in the training process.
+
+The parent enforces a wall-clock limit on every request by killing the process, which also stops a long call inside a
+C library. A worker that dies for another reason is replaced and its request is tried once more.
+"""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dph.types import Outcome
+from dph.verifiers.sandbox.process import Reply, Request, Worker
+
+__all__ = ["Reply", "Request", "WorkerPool", "read_reply"]
+
+_TICK = 0.05  # seconds between two looks at the deadlines
+_LOST = {
+    "timeout": (Outcome.TIMEOUT, "the worker was stopped at the time limit"),
+    "crash": (Outcome.ERROR, "the worker process crashed twice on this"),
+    "lost": (Outcome.INFRA_ERROR, "the worker process was lost twice"),
+}
+
+
+def read_reply(reply: Reply) -> tuple[Outcome, str]:
+    """Outcome and detail of a verifier worker's reply, or of its absence."""
+    if reply.status != "ok":
+        return _LOST[reply.status]
+    return Outcome(reply.value["outcome"]), reply.value["detail"]
+
+
+def _stop_all(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        worker.stop()
+
+
+class WorkerPool:
+    """Worker processes that run `main(**options)` of one module of this package.
+
+    The module must call `worker_loop.serve`. Processes start when they are first needed and end with `close`, with the
+    interpreter, or when the pool is garbage collected; a closed pool starts again when it is used. Any number of
+    threads may use it at once: they share the workers, and one whose requests run into their limits costs the others
+    waiting and nothing else. A process forked from this one gets workers of its own.
+    """
+
+    def __init__(self, module: str, options: Mapping[str, Any], workers: int = 1, path: Sequence[str] = ()) -> None:
+        """module: full module name; options: JSON-able arguments of its main; path: import path besides the
+        standard library."""
+        self._workers = [Worker(module, options, path) for _ in range(workers)]
+        self._finalizer = weakref.finalize(self, _stop_all, self._workers)
+        self._open()
+        _POOLS.add(self)
+
+    def _open(self) -> None:
+        """All workers free, and locks that nobody holds."""
+        self._free: queue.LifoQueue[Worker] = queue.LifoQueue()  # the last one used has what it needs in its caches
+        for worker in self._workers:
+            self._free.put(worker)
+        self._closing = threading.Lock()
+        self._watch = _Watch(self._workers)
+
+    def run(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
+        """Run all requests; those of one chain go to one worker, in order, so that it can reuse what it has cached.
+
+        Returns the replies in the shape of `chains`. Raises RuntimeError when workers cannot start.
+        """
+        todo = deque(enumerate(chains))
+        replies: list[list[Reply]] = [[] for _ in chains]
+        stopped = threading.Event()
+
+        def drain(_: int) -> None:
+            while not stopped.is_set():
+                try:
+                    index, chain = todo.popleft()
+                except IndexError:
+                    return
+                try:
+                    with self._borrowed() as worker:
+                        replies[index] = _call_all(worker, chain, stopped)
+                except BaseException:
+                    stopped.set()  # the other threads end after the answer that they wait for
+                    raise
+
+        with self._watch:
+            active = min(len(self._workers), len(chains))
+            if active <= 1:
+                drain(0)
+            else:
+                with ThreadPoolExecutor(active) as threads:
+                    try:
+                        list(threads.map(drain, range(active)))
+                    except BaseException:
+                        stopped.set()
+                        raise
+        return replies
+
+    @contextlib.contextmanager
+    def _borrowed(self) -> Iterator[Worker]:
+        worker = self._free.get()
+        try:
+            yield worker
+        except BaseException:  # interrupted in the middle of an exchange: its pipes are out of step
+            worker.stop()
+            raise
+        finally:
+            self._free.put(worker)
+
+    def close(self) -> None:
+        """Stop the processes, once what is running has ended."""
+        with self._closing:
+            idle = [self._free.get() for _ in self._workers]
+            _stop_all(idle)
+            for worker in idle:
+                self._free.put(worker)
+
+    def pids(self) -> list[int]:
+        """Process ids of the workers that have been started."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+
+_POOLS: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """In a forked process: the workers are the parent's, and so are the threads that may hold a lock."""
+    for pool in list(_POOLS):
+        for worker in pool._workers:
+            worker.disown()
+        pool._open()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Watch:
+    """A thread that ends overdue workers, as long as anybody is within this context."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._done = threading.Event()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._done = threading.Event()
+                threading.Thread(
+                    target=self._run, args=(self._done,), daemon=True, name="dph-verifier-watchdog"
+                ).start()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._done.set()
+
+    def _run(self, done: threading.Event) -> None:
+        while not done.wait(_TICK):
+            now = time.monotonic()
+            for worker in self._workers:
+                worker.kill_if_overdue(now)
+
+
+def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
+    """Replies to all requests of a chain; one during which the worker went away is tried once more."""
+    replies: list[Reply] = []
+    while len(replies) < len(chain) and not stopped.is_set():
+        replies += worker.call(chain[len(replies) :], stopped)
+        if replies and replies[-1].status in ("crash", "lost"):
+            replies[-1:] = worker.call([chain[len(replies) - 1]], stopped)
+    return replies

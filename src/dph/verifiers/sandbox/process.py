@@ -1,0 +1,218 @@
+"""One killable worker process, and what is said between it and its parent.
+
+The process is a fresh interpreter that loads one small module and speaks JSON lines over its pipes.
+"""
+
+import functools
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+# The packages are registered empty, so that importing a worker's module does not run their __init__ and all it loads.
+_BOOTSTRAP = """
+import importlib, json, sys, types
+settings = json.loads(sys.argv[1])
+for name, path in settings["packages"]:
+    package = types.ModuleType(name)
+    package.__path__ = [path]
+    sys.modules[name] = package
+sys.path += settings["path"]
+importlib.import_module(settings["module"]).main(**settings["options"])
+"""
+_START_LIMIT = 60.0  # seconds until a fresh worker must be ready
+_AHEAD = 8  # requests a worker may have before it; what it answers to so many must fit into a pipe (64 KiB)
+_START_ATTEMPTS = 5  # times that a worker may be killed from outside before it is ready
+_UNLIMITED = {
+    "memory": "a query or an expression may take more memory than memory_mb",
+    "files": "that no file is written rests on SQLite's own guards alone",
+    "processor time": "a worker may run on if this process is killed",
+}
+_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One message for a worker and the seconds it may take."""
+
+    payload: Mapping[str, Any]
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a request ended.
+
+    "ok": the worker answered with `value`; "timeout": it was killed at its limit; "crash": the request killed two
+    workers in a row by a fault of the process; "lost": two workers in a row went away from outside.
+    """
+
+    status: Literal["ok", "timeout", "crash", "lost"]
+    value: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Worker:
+    """One process, started when first needed and again after it died."""
+
+    def __init__(self, module: str, options: Mapping[str, Any], path: Sequence[str] = ()) -> None:
+        """module: full module name, must call `worker_loop.serve`; options: JSON-able arguments of its main; path:
+        import path besides the standard library."""
+        names = [part.name for part in (_PACKAGE / "verifiers").iterdir() if part.is_dir()]
+        parts = ["", "process", "verifiers", *(f"verifiers/{name}" for name in sorted(names))]
+        packages = [(".".join(filter(None, ["dph", *part.split("/")])), str(_PACKAGE / part)) for part in parts]
+        settings = {"packages": packages, "path": list(path), "module": module, "options": dict(options)}
+        self._settings = json.dumps(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._received = b""
+        self._lock = threading.Lock()
+        self._deadline: float | None = None
+        self._expired = False
+
+    def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
+        """Have requests answered in order, as far as the process lives: its end is the last reply then.
+
+        A few requests are sent ahead of the answers, so that the process need not wait for this one. The limit of each
+        counts from the answer before it. When `stopped` is set, no further answer is waited for.
+        """
+        self._ensure_running()
+        replies: list[Reply] = []
+        sent = 0
+        while len(replies) < len(requests):
+            if stopped.is_set():
+                self.stop()
+                break
+            ahead = requests[sent : len(replies) + _AHEAD]
+            sent += len(ahead)
+            answer = self._exchange([request.payload for request in ahead], requests[len(replies)].limit)
+            if answer is None:
+                replies.append(self._end())
+                break
+            replies.append(Reply("ok", answer))
+        return replies
+
+    def _end(self) -> Reply:
+        """What the process ended of while a request was waiting."""
+        expired = self._expired
+        code = self.stop()
+        if expired or -code == getattr(signal, "SIGXCPU", None):
+            return Reply("timeout")
+        return Reply("crash" if code < 0 and -code in _CRASHES else "lost")
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process, None where there is none."""
+        return None if self._process is None else self._process.pid
+
+    def kill_if_overdue(self, now: float) -> None:
+        """Called by the watchdog thread; the lock keeps it from hitting the request that comes next."""
+        with self._lock:
+            if self._deadline is not None and now > self._deadline and self._process is not None:
+                self._expired = True
+                self._process.kill()
+
+    def _ensure_running(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, self._settings]
+        status = 0
+        for _ in range(_START_ATTEMPTS):
+            # Without buffers of Python's, whose locks a forked process could inherit held.
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+            ready = self._exchange([], _START_LIMIT)
+            if ready is not None:
+                _warn_of_missing_limits(ready["unlimited"])
+                return
+            expired, status = self._expired, self.stop()
+            if expired or status >= 0 or -status in _CRASHES:
+                break
+        raise RuntimeError(f"a worker process could not start (exit status {status}); see its output above")
+
+    def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
+        """Write payloads, read the next answer; None when the process ended before it answered."""
+        self._set_deadline(limit)
+        try:
+            if payloads:
+                self._write(b"".join(json.dumps(payload).encode() + b"\n" for payload in payloads))
+            while (line := self._readline()) is not None:
+                message = json.loads(line)
+                if "extend" not in message:
+                    return message
+                self._set_deadline(message["extend"])
+            return None
+        except OSError:
+            return None
+        finally:
+            self._set_deadline(None)
+
+    def _write(self, data: bytes) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._process.stdin.write(rest) :]
+
+    def _readline(self) -> bytes | None:
+        """The next whole line; None when the process has ended, perhaps while it wrote."""
+        assert self._process is not None and self._process.stdout is not None
+        while b"\n" not in self._received:
+            chunk = self._process.stdout.read(1 << 16)
+            if not chunk:
+                return None
+            self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _set_deadline(self, limit: float | None) -> None:
+        with self._lock:
+            self._deadline = None if limit is None else time.monotonic() + limit
+            if limit is not None:
+                self._expired = False
+
+    def stop(self) -> int:
+        """End the process and free its pipes; returns its exit status (negative: the signal that ended it)."""
+        process = self._process
+        if process is None:
+            return 0
+        process.kill()
+        process.wait()
+        self._forget(process)
+        return process.returncode
+
+    def disown(self) -> None:
+        """Forget the process without ending it; for a process that was forked from the one that started it."""
+        self._lock = threading.Lock()
+        self._deadline = None
+        if self._process is not None:
+            self._process.returncode = 0  # it is not ours to wait for
+            self._forget(self._process)
+
+    def _forget(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process, self._received = None, b""
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@functools.cache
+def _warned(unlimited: tuple[str, ...]) -> None:
+    said = "; ".join(_UNLIMITED[name] for name in unlimited)
+    warnings.warn(
+        f"this system does not limit what a verifier's worker may use ({said}); wall-clock limits hold. "
+        "Use Linux to judge responses that you do not trust",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+
+def _warn_of_missing_limits(unlimited: Sequence[str]) -> None:
+    """Say once what the operating system does not enforce on workers."""
+    if unlimited:
+        _warned(tuple(unlimited))

@@ -1,0 +1,1 @@
+"""SQL judged by execution."""

@@ -1,0 +1,78 @@
+"""Execution plans, by which queries are told apart by what they do rather than by how they are written."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dph.verifiers.sandbox.pool import Request, WorkerPool
+
+_GRACE = 1.0  # seconds for the process and the pipe
+_NAMED = r"\b(scan(?: table)?|search(?: table)?|materialize|co-routine|bloom filter on) "
+_NUMBERED = re.compile(r"subquery[ -]\d+")
+_UNNAMED = "subquery"
+
+
+class PlanReader:
+    """Asks SQLite for plans, in killable worker processes that never run a query."""
+
+    def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
+        """workers: processes; timeout: seconds for one plan; memory_mb: of a process."""
+        self._timeout = timeout
+        self._pool = WorkerPool("dph.verifiers.sql.plan_worker", {"memory_mb": memory_mb}, workers)
+
+    def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
+        """The plan of each query on one SQLite file; None for what is no query there, and where the limit was hit."""
+        uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
+        distinct = list(dict.fromkeys(queries))
+        limit = self._timeout + _GRACE
+        chains = [[Request({"uri": uri, "sql": sql, "timeout": self._timeout}, limit)] for sql in distinct]
+        found = {
+            sql: canonical_plan(sql, reply.value["steps"]) if reply.status == "ok" and reply.value["steps"] else None
+            for sql, [reply] in zip(distinct, self._pool.run(chains), strict=True)
+        }
+        return [found[sql] for sql in queries]
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._pool.close()
+
+    def __enter__(self) -> "PlanReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def canonical_plan(sql: str, steps: Sequence[Sequence[Any]]) -> str:
+    """Steps [id, parent, text] of SQLite's EXPLAIN QUERY PLAN as indented lines in which no name of the query's own
+    choosing is left: aliases become the names of their tables, and subqueries have neither name nor number."""
+    names = _own_names(sql)
+    pattern = re.compile(f"{_NAMED}({'|'.join(map(re.escape, names))})(?= |$)") if names else None
+    depth: dict[int, int] = {}
+    lines = []
+    for number, parent, text in steps:
+        depth[number] = depth.get(parent, -1) + 1
+        line = _NUMBERED.sub(_UNNAMED, text.lower())
+        if pattern:
+            line = pattern.sub(lambda found: f"{found[1]} {names[found[2]]}", line)
+        lines.append("  " * depth[number] + line)
+    return "\n".join(lines)
+
+
+def _own_names(sql: str) -> dict[str, str]:
+    """What stands behind each name that a query gives, in lower case; empty where the query cannot be parsed."""
+    try:
+        tree = sqlglot.parse_one(sql, read="sqlite")
+    except (SqlglotError, RecursionError):
+        return {}
+    names = {query.alias.lower(): _UNNAMED for query in tree.find_all(exp.CTE, exp.Subquery) if query.alias}
+    for table in tree.find_all(exp.Table):
+        if table.alias:
+            base = table.name.lower()
+            names.setdefault(table.alias.lower(), names.get(base, base))
+    return names

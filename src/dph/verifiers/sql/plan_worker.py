@@ -1,0 +1,49 @@
+"""The worker process that asks SQLite how it would run queries. It compiles them and runs none.
+
+Standard library only. The connection is read-only and may do nothing but read; the parent kills the process at its
+time limit, and memory and CPU time are capped as in every worker.
+"""
+
+import sqlite3
+from typing import Any
+
+from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _authorize(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+
+
+class PlanWorker:
+    """State of the process: the database that was asked for last."""
+
+    def __init__(self) -> None:
+        self._uri = ""
+        self._connection: sqlite3.Connection | None = None
+
+    def handle(self, request: Message) -> Message:
+        """The steps of request["sql"] on request["uri"] as [id, parent, text]; none for what is no query."""
+        limit_cpu(request["timeout"])
+        try:
+            return {"steps": self._steps(request["uri"], request["sql"])}
+        except Exception:  # whatever the text made SQLite or its binding raise
+            return {"steps": []}
+
+    def _steps(self, uri: str, sql: str) -> list[list[Any]]:
+        if self._connection is None or uri != self._uri:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            self._connection.execute("PRAGMA query_only = 1")
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            self._connection.set_authorizer(_authorize)
+            self._uri = uri
+        rows = self._connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+        return [[number, parent, text] for number, parent, _, text in rows]
+
+
+def main(memory_mb: int) -> None:
+    """Entry point of the process."""
+    serve(PlanWorker().handle, memory_mb)

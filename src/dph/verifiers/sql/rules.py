@@ -1,0 +1,146 @@
+"""The comparison rules by name: how each reads a response, prepares the two queries, decodes text and compares rows.
+
+Standard library only: worker processes load this too. Each rule has a version, which run manifests record; it rises
+with every change that could turn a verdict.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dph.errors import UserError
+from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
+from dph.verifiers.sql.extract import extract_sql, extract_sql_paper
+from dph.verifiers.sql.tokens import first_statement_without_distinct
+
+_CURRENT_YEAR = re.compile(r"year\s*\(\s*curdate\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
+_MARK_OF_A_LITERAL = "value"
+
+Columns = Literal["fixed", "free"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be chosen within a rule."""
+
+    keep_distinct: bool = False
+    """spider: leave DISTINCT in both queries (the evaluator's --keep_distinct)."""
+    columns: Columns = "fixed"
+    """strict: columns in the gold's order, or in any order that is the same for all rows."""
+    tolerance: float = 1e-9
+    """strict: relative difference up to which two numbers are equal, if one is not an integer; 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One comparator."""
+
+    name: str
+    version: int
+    extract: Callable[..., str | None]
+    """From a response (and the keyword `unterminated`) to its SQL, None without one."""
+    order: Literal["outermost", "mentioned", "never"]
+    """When the order of rows counts: the outermost gold query has an ORDER BY, its text mentions one, never."""
+    text: Literal["surrogateescape", "ignore", "strict"]
+    """What happens to bytes that are not UTF-8: they survive, are dropped, or make the query fail."""
+    nothing_is_empty: bool
+    """Whether a text without any statement counts as a query without rows, as Python's sqlite3 has it."""
+    distinct: bool
+    """Whether only the set of rows matters, so that duplicates need not be kept."""
+    prepare_gold: Callable[[str, Options], str]
+    prepare_prediction: Callable[[str, Options], str]
+    equal: Callable[[Rows, Rows, tuple[int, int], bool, Options], bool]
+    """(gold rows, predicted rows, their numbers of columns, whether order counts, options) → equal."""
+    options: frozenset[str] = frozenset()
+    """The options that this rule has."""
+
+    def orders(self, gold: str, options: Options) -> bool:
+        """Whether the order of rows counts for this gold query."""
+        if self.order == "outermost":
+            from dph.verifiers.sql.gold import orders_its_rows  # needs sqlglot: only the parent process asks
+
+            return orders_its_rows(gold)
+        return self.order == "mentioned" and "order by" in self.prepare_gold(gold, options).lower()
+
+    def check(self, options: Options) -> None:
+        """Raises UserError where an option is set that this rule does not have, or to an impossible value."""
+        if options.columns not in ("fixed", "free"):
+            raise UserError(f"the SQL verifier's option columns must be fixed or free, not {options.columns!r}")
+        if not 0 <= options.tolerance < 1:
+            raise UserError(f"the SQL verifier's option tolerance must be in [0, 1), not {options.tolerance}")
+        for name in Options.__slots__:
+            if name not in self.options and getattr(options, name) != getattr(Options(), name):
+                having = " and ".join(rule.name for rule in RULES.values() if name in rule.options)
+                raise UserError(f"the SQL comparator {self.name} has no option {name}; {having} has")
+
+
+def get_rule(name: str) -> Rule:
+    """The rule of that name. Raises UserError for an unknown one."""
+    if name not in RULES:
+        raise UserError(f"no SQL comparator is named {name!r}; known are: {', '.join(RULES)}")
+    return RULES[name]
+
+
+def rule_versions() -> str:
+    """Every rule with its version, as run manifests record them."""
+    return " ".join(f"{rule.name}@{rule.version}" for rule in RULES.values())
+
+
+def _same(sql: str, options: Options) -> str:
+    return sql
+
+
+def _join_operators(sql: str) -> str:
+    """Repair "> =" and its kind, which word-by-word generators write."""
+    return sql.replace("> =", ">=").replace("< =", "<=").replace("! =", "!=")
+
+
+def _fix_year(sql: str) -> str:
+    """Spider's gold comes from MySQL in places: the current year is fixed as 2020."""
+    return _CURRENT_YEAR.sub("2020", sql)
+
+
+def _spider_gold(sql: str, options: Options) -> str:
+    sql = _join_operators(sql)
+    return _fix_year(sql if options.keep_distinct else first_statement_without_distinct(sql))
+
+
+def _spider_prediction(sql: str, options: Options) -> str:
+    return _spider_gold(sql.replace(_MARK_OF_A_LITERAL, "1"), options)  # sic: also within names
+
+
+def _paper_gold(sql: str, options: Options) -> str:
+    return _fix_year(sql)
+
+
+def _paper_prediction(sql: str, options: Options) -> str:
+    return _fix_year(_join_operators(sql))
+
+
+def _strict(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
+    return widths[0] == widths[1] and strict_equal(
+        gold, predicted, ordered, tolerance=options.tolerance, free_columns=options.columns == "free"
+    )
+
+
+def _sets(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
+    return set_equal(gold, predicted)
+
+
+def _permuted(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: bool, options: Options) -> bool:
+    return permuted_equal(gold, predicted, ordered)
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        Rule("strict", 1, extract_sql, "outermost", "surrogateescape", False, False, _same, _same, _strict,
+             frozenset({"columns", "tolerance"})),
+        Rule("bird", 1, extract_sql, "never", "strict", True, True, _same, _same, _sets),
+        Rule("spider", 1, extract_sql, "mentioned", "ignore", True, False, _spider_gold, _spider_prediction, _permuted,
+             frozenset({"keep_distinct"})),
+        Rule("paper", 1, extract_sql_paper, "never", "ignore", True, False, _paper_gold, _paper_prediction, _permuted),
+        Rule("paper_bird", 1, extract_sql_paper, "never", "ignore", True, True, _paper_gold, _paper_prediction, _sets),
+    )
+}  # fmt: skip

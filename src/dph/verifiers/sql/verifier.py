@@ -1,0 +1,263 @@
+"""The SQL verifier: a response is correct iff its query gives the gold query's result on the problem's database."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+from dph.errors import UserError
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.lru import LRU
+from dph.verifiers.protocol import register_verifier
+from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, read_reply
+from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
+from dph.verifiers.sql.gold import GoldFlag, tie_probes
+from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
+from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
+from dph.verifiers.sql.text import plain_text
+
+Answer = Literal["block", "whole"]
+
+_GRACE = 0.3  # seconds that a worker may take beyond its own limit before it is killed
+_CHAIN = 8  # predictions for one gold that one worker takes in a row
+_BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """One judgement to make; also the key under which it is remembered."""
+
+    databases: Databases
+    gold: str
+    predicted: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Gold:
+    """A gold query as it runs, its plain text (see sql_text), and whether the order of its rows counts."""
+
+    sql: str
+    plain: str
+    ordered: bool
+
+
+class SqlVerifier:
+    """Judges SQL by execution, in killable worker processes.
+
+    `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written; where
+    `Problem.meta["suite"]` lists further ones, the results must be equal on all of them. Results of gold queries and
+    verdicts are remembered by the content of the databases.
+    """
+
+    def __init__(
+        self,
+        *,
+        comparator: str = "strict",
+        keep_distinct: bool = False,
+        columns: Columns = "fixed",
+        tolerance: float = Options().tolerance,
+        workers: int = 1,
+        timeout: float = 5.0,
+        gold_timeout: float = 30.0,
+        max_rows: int = 1_000_000,
+        max_bytes: int = 64 << 20,
+        memory_mb: int = 1024,
+        reward: RewardName = "binary",
+        answer: Answer = "block",
+        unterminated: bool = False,
+        cache_size: int = 65_536,
+    ) -> None:
+        """Arguments:
+            comparator: strict, bird, spider, paper or paper_bird (see sql_rules).
+            keep_distinct, columns, tolerance: options of the comparator (see sql_rules.Options).
+            workers: processes.
+            timeout, gold_timeout: seconds for a predicted and for a gold query on one database.
+            max_rows, max_bytes: largest result; memory_mb: of a worker.
+            reward: binary, arctic, paper or soft_f1 (see sql_rewards).
+            answer: a response's SQL is its last ```sql block, or the whole of it.
+            unterminated: accept a last block that was never closed.
+            cache_size: verdicts remembered.
+        Raises:
+            UserError: for an impossible value.
+        """
+        if reward not in REWARDS:
+            raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(REWARDS)}")
+        if answer not in ("block", "whole"):
+            raise UserError(f"the SQL verifier's option answer must be block or whole, not {answer!r}")
+        numbers = dict(workers=workers, timeout=timeout, gold_timeout=gold_timeout, max_rows=max_rows,
+                       max_bytes=max_bytes, memory_mb=memory_mb)  # fmt: skip
+        for name, value in numbers.items():
+            if value <= 0:
+                raise UserError(f"the SQL verifier's option {name} must be positive, not {value}")
+        self._rule = get_rule(comparator)
+        self._options = Options(keep_distinct, columns, tolerance)
+        self._rule.check(self._options)
+        self._prepared = lru_cache(8192)(partial(_prepared, self._rule, self._options))
+        self._reward = REWARDS[reward]
+        self._timeout = timeout
+        self._gold_timeout = gold_timeout
+        self._whole = answer == "whole"
+        self._unterminated = unterminated
+        self._files = DatabaseFiles()
+        self._verdicts = LRU(cache_size)
+        settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
+        limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
+        self._pool = WorkerPool("dph.verifiers.sql.worker", settings | limits, workers)
+
+    def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Judge (problem, response) pairs; queries of one problem that differ only in blanks and case run once.
+
+        Outcomes: no_answer without an SQL block; error for SQL that fails, does anything but read, or gives too much;
+        timeout; gold_error where the gold itself fails; infra_error where two workers were lost.
+        """
+        files = self._files.batch()
+        verdicts: list[Verdict | None] = []
+        waiting: dict[_Query, list[int]] = {}
+        for index, (problem, response) in enumerate(items):
+            sql = self._extract(response)
+            try:
+                databases = files.databases(problem)
+            except MissingDatabase as error:
+                verdicts.append(self._verdict(Outcome.GOLD_ERROR, str(error)))
+                continue
+            if sql is None:
+                verdicts.append(self._verdict(Outcome.NO_ANSWER, "no SQL"))
+                continue
+            query = _Query(databases, str(problem.answer), sql)
+            verdicts.append(self._verdicts.get(query))
+            if verdicts[-1] is None:
+                waiting.setdefault(query, []).append(index)
+        for query, verdict in self._judge(list(waiting)):
+            if verdict.outcome is not Outcome.INFRA_ERROR:
+                self._verdicts.put(query, verdict)
+            for index in waiting[query]:
+                verdicts[index] = verdict
+        judged = [verdict for verdict in verdicts if verdict is not None]
+        if not self._reward.tool_bonus:
+            return judged
+        return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
+
+    def check(self, problems: Sequence[Problem]) -> dict[str, str]:
+        """Run every gold query once; the ids of problems whose gold fails, with the reason.
+
+        Raises UserError where a problem names no database, or one that is missing or no SQLite database.
+        """
+        failures = {}
+        for problem, reply in self._run_golds(problems):
+            outcome, detail = read_reply(reply)
+            if any(sign in detail for sign in _BROKEN):
+                raise UserError(f"problem {problem.id!r}: cannot read the database {problem.meta['db']}: {detail}")
+            if outcome is not Outcome.CORRECT:
+                failures[problem.id] = detail
+        return failures
+
+    def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:
+        """What makes the gold results of problems doubtful judges, on their own database: id → flags, where any.
+
+        Further databases of a test suite are random, and many of their results empty.
+
+        Only for the outermost query: a tie at the LIMIT of a subquery is not seen. Golds that fail have no flags.
+        Raises UserError as `check` does.
+        """
+        flags: dict[str, list[GoldFlag]] = {}
+        doubtful: list[tuple[Problem, tuple[str, str]]] = []
+        for problem, reply in self._run_golds(problems, suite=False):
+            if reply.value.get("outcome") != Outcome.CORRECT:
+                continue
+            if not reply.value["rows"]:
+                flags[problem.id] = [GoldFlag.EMPTY]
+                continue
+            gold = self._prepared(str(problem.answer)).sql
+            if (probes := tie_probes(gold, reply.value["columns"])) is not None:
+                doubtful.append((problem, probes))
+        files = self._files.batch()
+        requests = [[self._request(files.databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
+        for (problem, _), [reply] in zip(doubtful, self._pool.run(requests), strict=True):
+            same = reply.value.get("same")
+            if same == "no":
+                flags[problem.id] = [GoldFlag.LIMIT_TIES]
+            elif same == "bag" and self._prepared(str(problem.answer)).ordered:
+                flags[problem.id] = [GoldFlag.ORDER_TIES]
+        return flags
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def __enter__(self) -> "SqlVerifier":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _extract(self, response: str) -> str | None:
+        if self._whole:
+            return response if response.strip() else None
+        return self._rule.extract(response, unterminated=self._unterminated)
+
+    def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
+        """Replies to gold queries alone; for several databases (`suite`) the last one's, or the first failure's."""
+        files = self._files.batch()
+        requests = []
+        for problem in problems:
+            try:
+                databases = files.databases(problem)
+                requests.append([self._request(databases if suite else databases[:1], str(problem.answer))])
+            except MissingDatabase as error:
+                raise UserError(f"problem {problem.id!r}: {error}") from error
+        return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run(requests), strict=True)]
+
+    def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
+        alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
+        for query in queries:
+            text = self._rule.prepare_prediction(query.predicted, self._options)
+            alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
+        chains: list[list[tuple[Request, list[_Query]]]] = []
+        open_chain: dict[tuple[Databases, str], list[tuple[Request, list[_Query]]]] = {}
+        for (databases, gold, plain), (text, same) in alike.items():
+            chain = open_chain.get((databases, gold))
+            if chain is None or len(chain) == _CHAIN:
+                chain = open_chain[databases, gold] = []
+                chains.append(chain)
+            prepared = self._prepared(gold)
+            chain.append((self._request(databases, gold, prepared.sql if plain == prepared.plain else text), same))
+        replies = self._pool.run([[request for request, _ in chain] for chain in chains])
+        judged: list[tuple[_Query, Verdict]] = []
+        for chain, answers in zip(chains, replies, strict=True):
+            for (_, same), reply in zip(chain, answers, strict=True):
+                verdict = self._verdict(*read_reply(reply), reply.value.get("credit"))
+                judged += [(query, verdict) for query in same]
+        return judged
+
+    def _request(
+        self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
+    ) -> Request:
+        """predicted: as it runs; the very text of the gold where it is the same query."""
+        prepared = self._prepared(gold)
+        payload: dict[str, Any] = {
+            "databases": databases,
+            "gold": prepared.sql,
+            "gold_timeout": self._gold_timeout,
+            "timeout": self._timeout,
+            "grace": _GRACE,
+        }
+        if predicted is not None:
+            payload |= {"predicted": predicted, "ordered": prepared.ordered}
+        if probes:
+            payload["probes"] = probes
+        return Request(payload, self._timeout + _GRACE)
+
+    def _verdict(self, outcome: Outcome, detail: str, credit: float | None = None) -> Verdict:
+        return Verdict(outcome, self._reward.value(outcome, credit), detail)
+
+    def _with_bonus(self, verdict: Verdict, response: str) -> Verdict:
+        if not verdict.scored or not calls_with_sql(response):
+            return verdict
+        return replace(verdict, reward=verdict.reward + self._reward.tool_bonus)
+
+
+def _prepared(rule: Rule, options: Options, gold: str) -> _Gold:
+    sql = rule.prepare_gold(gold, options)
+    return _Gold(sql, plain_text(sql), rule.orders(gold, options))
+
+
+register_verifier("sql")(SqlVerifier)

@@ -1,0 +1,195 @@
+"""The worker process of the SQL verifier: runs gold and predicted query read-only and compares their results.
+
+Defences, from the inside out: an authorizer that allows nothing but reading, a connection that is read-only and
+immutable, one statement a query, caps on rows, bytes, text length and memory, a time limit by progress handler, CPU
+and address-space limits of the process; the parent kills it when all that fails. Standard library only.
+"""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dph.verifiers.lru import LRU
+from dph.verifiers.sandbox.loop import Message, limit_cpu, send, serve
+from dph.verifiers.sql.compare import Row, set_equal, strict_equal
+from dph.verifiers.sql.credit import CREDITS
+from dph.verifiers.sql.rules import Options, Rule, get_rule
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
+_SIZED = (str, bytes)
+_CHUNK = 500  # rows fetched between two looks at their size
+_STEPS = 1000  # virtual-machine steps between two looks at the clock
+_CONNECTIONS = 128  # open databases a worker; a test suite has about 35 to a database
+_GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows of a query, or why there are none: `failure` is "error" or "timeout", `detail` says more."""
+
+    rows: tuple[Row, ...] = ()
+    width: int = 0
+    failure: str = ""
+    detail: str = ""
+
+    @property
+    def shape(self) -> str:
+        return f"{len(self.rows)} rows of {self.width} columns"
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _authorize(action: int, _table: str | None, name: str | None, *_: Any) -> int:
+    if action not in _READING or (action == sqlite3.SQLITE_FUNCTION and (name or "").lower() in _FORBIDDEN_FUNCTIONS):
+        return sqlite3.SQLITE_DENY
+    return sqlite3.SQLITE_OK
+
+
+class SqlWorker:
+    """State of one worker process: open databases and results of gold queries."""
+
+    def __init__(
+        self, rule: Rule, options: Options, credit: str = "", *, max_rows: int, max_bytes: int, memory_mb: int
+    ) -> None:
+        """credit: name of the score that results which are not equal get besides (see sql_credit); empty for none."""
+        self._rule = rule
+        self._options = options
+        self._credit = CREDITS[credit] if credit else None
+        self._max_rows = max_rows
+        self._max_bytes = max_bytes
+        self._memory_mb = memory_mb
+        self._connections = LRU(_CONNECTIONS)
+        self._golds = LRU(_GOLD_CELLS)
+        self._deadline = 0.0
+
+    def handle(self, request: Message) -> Message:
+        """Judge request["predicted"] on each of the databases, run request["probes"], or else only run the gold."""
+        if "probes" in request:
+            return self._probe(request)
+        answer: Message = {"outcome": "correct", "detail": ""}
+        for number, (uri, stamp) in enumerate(request["databases"]):
+            if number:
+                send({"extend": request["timeout"] + request["grace"]})
+            answer = self._judge(request, uri, stamp)
+            if answer["outcome"] != "correct":
+                break
+        return answer
+
+    def _judge(self, request: Message, uri: str, stamp: str) -> Message:
+        gold = self._gold(request, uri, stamp)
+        if gold.failure:
+            return {"outcome": "gold_error", "detail": gold.detail}
+        if "predicted" not in request:
+            return {"outcome": "correct", "detail": gold.shape, "rows": len(gold.rows), "columns": gold.width}
+        result = gold  # the same query has the same result
+        if request["predicted"] != request["gold"]:
+            result = self._execute(uri, stamp, request["predicted"], request["timeout"])
+        if result.failure:
+            return {"outcome": result.failure, "detail": result.detail}
+        widths = (gold.width, result.width)
+        equal = self._rule.equal(gold.rows, result.rows, widths, request["ordered"], self._options)
+        credit = {"credit": self._credit(gold.rows, result.rows, equal)} if self._credit else {}
+        if equal:
+            return {"outcome": "correct", "detail": ""} | credit
+        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | credit
+
+    def _probe(self, request: Message) -> Message:
+        """Whether two queries give the same rows: "list", "bag" (in another order), "no", or "" where one fails."""
+        [uri, stamp] = request["databases"][0]
+        results = []
+        for sql in request["probes"]:
+            send({"extend": request["gold_timeout"] + request["grace"]})
+            results.append(self._execute(uri, stamp, sql, request["gold_timeout"]))
+        first, second = results
+        if first.failure or second.failure:
+            same = ""
+        elif first.rows == second.rows:
+            same = "list"
+        else:
+            as_bags = set_equal if self._rule.distinct else partial(strict_equal, ordered=False)
+            same = "bag" if as_bags(first.rows, second.rows) else "no"
+        return {"outcome": "correct", "detail": "", "same": same}
+
+    def _gold(self, request: Message, uri: str, stamp: str) -> Result:
+        """The gold's result, remembered by the content of the database."""
+        gold = self._golds.get((stamp, request["gold"]))
+        if gold is None:
+            send({"extend": request["gold_timeout"] + request["grace"]})
+            gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
+            self._golds.put((stamp, request["gold"]), gold, 1 + len(gold.rows) * gold.width)
+            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
+        return gold
+
+    def _execute(self, uri: str, stamp: str, sql: str, timeout: float) -> Result:
+        limit_cpu(timeout)
+        self._deadline = time.monotonic() + timeout
+        try:
+            cursor = self._connect(uri, stamp).execute(sql)
+            if cursor.description is None:  # all that would change anything has been refused: there is no statement
+                return Result() if self._rule.nothing_is_empty else Result(failure="error", detail="no statement")
+            return Result(self._fetch(cursor), len(cursor.description))
+        except _TooLarge as error:
+            return Result(failure="error", detail=str(error))
+        except MemoryError:
+            return Result(failure="error", detail="out of memory")
+        except Exception as error:  # whatever the text made SQLite or its binding raise
+            if time.monotonic() >= self._deadline:
+                return Result(failure="timeout", detail=f"no result after {timeout:g} s")
+            return Result(failure="error", detail=f"{type(error).__name__}: {error}"[:300])
+
+    def _fetch(self, cursor: sqlite3.Cursor) -> tuple[Row, ...]:
+        """All rows, or the distinct ones where the rule looks at nothing else."""
+        rows: dict[Row, None] | list[Row] = {} if self._rule.distinct else []
+        size = 0
+        try:
+            while chunk := cursor.fetchmany(_CHUNK):
+                if isinstance(rows, dict):
+                    chunk = [row for row in dict.fromkeys(chunk) if row not in rows]
+                    rows.update(dict.fromkeys(chunk))
+                else:
+                    rows += chunk
+                size += sum([len(cell) if type(cell) in _SIZED else 8 for row in chunk for cell in row])
+                if len(rows) > self._max_rows:
+                    raise _TooLarge(f"more than {self._max_rows} rows")
+                if size > self._max_bytes:
+                    raise _TooLarge(f"more than {self._max_bytes} bytes of results")
+        finally:
+            cursor.close()
+        return tuple(rows)
+
+    def _connect(self, uri: str, stamp: str) -> sqlite3.Connection:
+        """An open connection; a file that has changed since (another stamp) is opened afresh."""
+        connection = self._connections.get((uri, stamp))
+        if connection is None:
+            try:
+                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            except sqlite3.OperationalError:  # perhaps the system's limit of open files
+                for idle in self._connections.clear():
+                    idle.close()
+                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+            if self._rule.text != "strict":
+                connection.text_factory = partial(str, encoding="utf-8", errors=self._rule.text)
+            connection.execute("PRAGMA query_only = 1")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(f"PRAGMA hard_heap_limit = {(self._memory_mb << 20) // 2}")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._max_bytes)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0)
+            connection.set_progress_handler(self._overdue, _STEPS)
+            connection.set_authorizer(_authorize)
+            for dropped in self._connections.put((uri, stamp), connection):
+                dropped.close()
+        return connection
+
+    def _overdue(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+
+def main(rule: str, options: Message, credit: str, **limits: int) -> None:
+    """Entry point of the process."""
+    serve(SqlWorker(get_rule(rule), Options(**options), credit, **limits).handle, limits["memory_mb"])

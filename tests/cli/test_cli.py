@@ -1,0 +1,339 @@
+"""The command line: every mistake is one sentence and exit status 2, help is quick, and flags reach the stages."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import dph
+from complaints import complaint, run
+from dph.cli import main as cli
+from dph.cli.main import COMMANDS, main, split_common
+from dph.config.load import STAGES
+from dph.errors import UserError
+from helpers import base_run, presampled, tiny_policy
+
+TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--rollout.prompts", "2"]
+
+
+@pytest.fixture
+def base():
+    return base_run() / "model"
+
+
+# Mistakes before a stage begins -------------------------------------------------------------------------------------
+
+WORDS = {
+    "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
+    "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, dapo"),
+    "preset without a value": (["train", "--preset"], "--preset needs a value"),
+    "preset before a flag": (["train", "--preset", "--resume"], "--preset needs a value"),
+    "unknown plug-in": (
+        ["train", "--plugin", "no_such_module"],
+        "cannot import the plug-in 'no_such_module': No module",
+    ),
+    "missing plug-in": (["train", "--plugin=nothing.py"], "cannot import the plug-in 'nothing.py'"),
+    "missing settings": (
+        ["train", "--config", "nothing.toml"],
+        "cannot read the settings file nothing.toml: No such file",
+    ),
+    "number out of range": (["eval", "--rollout.top-p", "0"], "rollout.top_p is 0.0; it must be above 0 and at most 1"),
+    "no directory": (["train", "--loss.eta", "0"], "no run directory was named; add --out DIRECTORY"),
+    "no directory, sft": (["sft"], "no run directory was named"),
+    "no directory, presample": (["presample", "--rollout.n", "8"], "no run directory was named"),
+    "no directory, eval": (["eval"], "no run directory was named"),
+    "no runs": (["report"], "dph report needs runs and a directory to write"),
+    "unknown method": (["demo", "--methods", "grop"], "no method preset is named 'grop'; known are: grpo, dapo"),
+    "eta without rows": (["train", "--out", "x"], "loss.eta is 0.2 but rehearsal.rows is 0: set both above 0"),
+    "rows without eta": (
+        ["train", "--out", "x", "--loss.eta", "0", "--rehearsal.rows", "4"],
+        "loss.eta is 0.0 but rehearsal.rows is 4: set both above 0 to rehearse, or both to 0",
+    ),
+    "no partition": (["train", "--preset", "exp_only", "--out", "x"], "method 'exp_only' needs a presampled partition"),
+    "impossible threshold": (
+        ["presample", "--out", "x", "--threshold", "9", "--rollout.n", "8"],
+        "threshold 9 must lie between 1 and rollout.n = 8",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, capsys, name):
+    monkeypatch.chdir(tmp_path)
+    words, expected = WORDS[name]
+    assert expected in complaint(capsys, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "fragment"),
+    [
+        (["--steps", "many"], "many"),
+        (["--prompts", "some"], "some"),
+        (["--stepps", "3"], "stepps"),
+        (["--loss.aggregation", "mean"], "mean"),
+    ],
+)
+def test_flags_of_the_settings_are_checked(capsys, words, fragment):
+    status, said = run(capsys, "train", *words)
+    assert status == 2 and fragment in said and "Traceback" not in said
+
+
+def test_a_mistake_in_a_settings_file_is_named(tmp_path, capsys):
+    (tmp_path / "a.toml").write_text("[rollout]\nsamples = 3\n")
+    assert "'rollout' have an unknown key 'samples'" in complaint(capsys, "train", "--config", tmp_path / "a.toml")
+
+
+# Mistakes that a stage finds ----------------------------------------------------------------------------------------
+
+
+def train_words(out, *more, model=None):
+    return ["train", "--preset", "grpo", *TOY, "--model.path", model or base_run() / "model", "--out", out, *more]
+
+
+def test_models_that_are_not_there(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "no model was named; add --model.path" in complaint(capsys, "eval", *TOY, "--out", tmp_path / "a")
+    message = complaint(capsys, *train_words(tmp_path / "b", model="nobody/no-such-model"))
+    assert (
+        "cannot load the model 'nobody/no-such-model': there is no such directory, and a model hub did not" in message
+    )
+    message = complaint(capsys, *train_words(tmp_path / "c", model=tmp_path))
+    assert f"cannot load a model from {tmp_path}" in message
+
+
+def test_a_model_without_an_end_token(tmp_path, capsys):
+    policy = tiny_policy()
+    policy.tokenizer.eos_token = None
+    policy.save(tmp_path / "model")
+    message = complaint(capsys, *train_words(tmp_path / "run", model=tmp_path / "model"))
+    assert "the tokenizer has no EOS token" in message
+
+
+TASKS = {
+    "unknown task": (["--task.name", "toys"], "no task is named 'toys'; known are: "),
+    "unknown option": (["--task.options", "size", "3"], "task 'toy' does not take these options"),
+    "no problems": (["--task.options", "problems", "0"], "the split 'train' holds no problem"),
+    "unknown split": (["--task.name", "minisql", "--task.split", "trian"], "minisql has no split 'trian'"),
+    "engine": (["--sampler.engine", "vlm"], "no sampler engine is named 'vlm'"),
+    "prompts too long": (
+        ["--task.split", "long"],
+        "no problem has a prompt of at most 8 tokens; raise rollout.max_prompt_tokens",
+    ),
+    "no room": (
+        ["--rollout.max-tokens", "64"],
+        "rollout.max_tokens 64 leaves no room for a prompt in the model's context of 64",
+    ),
+    "device": (["--model.device", "abacus"], "the device 'abacus' cannot be used here"),
+    "attention": (["--model.attention", "slow"], "cannot load a model from"),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_a_stage_cannot_use_is_named(tmp_path, capsys, name):
+    words, expected = TASKS[name]
+    words = [*train_words(tmp_path / "run", "--rollout.max-prompt-tokens", "8"), *words]
+    assert expected in complaint(capsys, *words)
+
+
+def test_prompts_that_are_too_long_are_counted(tmp_path, capsys, base):
+    (tmp_path / "plugin.py").write_text(
+        "from dph.tasks import register_task\nfrom dph.types import Problem\n"
+        "class Mixed:\n"
+        "    def problems(self, split):\n"
+        "        return [Problem(str(i), 'easy ' + '1' * i, 'yes', 'exact') for i in range(1, 6)]\n"
+        "    def style(self, problem, response):\n        return None\n"
+        "register_task('mixed')(Mixed)\n"
+    )
+    words = ["--plugin", tmp_path / "plugin.py", *TOY[2:], "--task.name", "mixed", "--model.path", base]
+    status, said = run(capsys, "eval", *words, "--rollout.max-prompt-tokens", "5", "--out", tmp_path / "run")
+    assert status == 0, said
+    # "easy", then a digit a token: prompts of 3 (with the space) and more tokens
+    lengths = [len(tiny_policy().encode_prompt("easy " + "1" * i)) for i in range(1, 6)]
+    left_out = sum(length > 5 for length in lengths)
+    assert 0 < left_out < 5 and f"{left_out} of 5 problems are left out: prompt empty or over 5 tokens" in said
+    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert next(iter(scores["splits"].values()))["problems"] == 5 - left_out
+
+
+def test_a_mistyped_path_can_be_mended_in_the_same_directory(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert "cannot load" in complaint(capsys, *train_words(out, "--steps", "0", model=tmp_path / "modle"))
+    assert "no task is named" in complaint(capsys, *train_words(out, "--steps", "0", "--task.name", "toys"))
+    assert run(capsys, *train_words(out, "--steps", "0"))[0] == 0
+
+
+def test_run_directories(tmp_path, capsys):
+    out = tmp_path / "run"
+    words = [*train_words(out), "--steps", "0"]
+    assert run(capsys, *words)[0] == 0
+    assert f"{out} already holds a run; add --resume to go on with it" in complaint(capsys, *words)
+    status, said = run(capsys, *words, "--resume")
+    assert status == 0 and "is complete already" in said
+    message = complaint(capsys, *words, "--resume", "--optim.lr", "0.5", "--seed", "9")
+    assert "started with other settings (optim.lr: 1e-06 → 0.5; seed: 0 → 9); name another --out" in message
+    (out / "manifest.json").write_text('{"stage": "tr')
+    assert "manifest.json is damaged" in complaint(capsys, *words, "--resume")
+    message = complaint(capsys, *train_words(base_run()), "--resume")
+    assert "holds a run of `dph sft`, not of `dph train`" in message
+    (tmp_path / "file").write_text("")
+    assert "cannot write to the run directory" in complaint(capsys, *train_words(tmp_path / "file"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_directory_that_cannot_be_written(tmp_path, capsys):
+    tmp_path.chmod(0o500)
+    try:
+        assert "cannot write to the run directory" in complaint(capsys, *train_words(tmp_path / "run"))
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_damaged_settings_of_a_run(tmp_path, capsys):
+    words = [*train_words(tmp_path / "run"), "--steps", "0"]
+    assert run(capsys, *words)[0] == 0
+    (tmp_path / "run" / "config.toml").write_text("steps = [")
+    assert "config.toml is not a valid TOML file" in complaint(capsys, *words, "--resume")
+
+
+def dph_words(out, path, *more, model=None):
+    words = ["train", "--preset", "dph_js", *TOY, "--rehearsal.rows", "2", "--rehearsal.path", path]
+    return [*words, "--model.path", model or base_run() / "model", "--out", out, *more]
+
+
+def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
+    message = complaint(capsys, *dph_words(tmp_path / "a", tmp_path / "nothing"))
+    assert "nothing is not a run directory of `dph presample`" in message
+    tiny_policy().save(tmp_path / "model")
+    message = complaint(capsys, *dph_words(tmp_path / "b", presampled(), model=tmp_path / "model"))
+    assert "does not fit this run (" in message and "weight_hash" in message and "run `dph presample`" in message
+    message = complaint(capsys, *dph_words(tmp_path / "c", presampled(), "--task.limit", "3"))
+    assert "was made for another task" in message
+    shutil.copytree(presampled(), tmp_path / "cut")
+    (tmp_path / "cut" / "rehearsal.parquet").write_bytes(b"PAR1")
+    message = complaint(capsys, *dph_words(tmp_path / "d", tmp_path / "cut"))
+    assert "rehearsal.parquet is not the file that the run wrote" in message
+    (tmp_path / "cut" / "manifest.json").write_text("{")
+    assert "manifest.json is damaged" in complaint(capsys, *dph_words(tmp_path / "e", tmp_path / "cut"))
+    words = ["presample", *TOY[:4], "--model.path", base_run() / "model", "--task.limit", "1", "--threshold", "8"]
+    assert run(capsys, *words, "--rollout.n", "8", "--out", tmp_path / "none")[0] == 0
+    message = complaint(capsys, *dph_words(tmp_path / "f", tmp_path / "none", "--task.limit", "1"))
+    assert "found no near-perfect prompt, so method 'dph_js' has nothing to rehearse; lower its threshold" in message
+
+
+def test_supervised_data(tmp_path, capsys):
+    words = ["sft", "--out", tmp_path / "run", "--task.name", "toy"]
+    assert "the task 'toy' has no demonstrations of its own; add --data FILE" in complaint(capsys, *words)
+    words = ["sft", "--out", tmp_path / "run2", "--data"]
+    assert "there is no file" in complaint(capsys, *words, tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"prompt": "x"}\n')
+    message = complaint(capsys, "sft", "--out", tmp_path / "run3", "--data", tmp_path / "a.jsonl")
+    assert "row 1: no 'response'; it has: prompt" in message
+    (tmp_path / "b.jsonl").write_text('{"prompt": "x", "response": "y"}\n')
+    more = ["--data", tmp_path / "b.jsonl", "--new.tokenizer", "word"]
+    message = complaint(capsys, "sft", "--out", tmp_path / "run4", *more, "--new.heads", "7")
+    assert "new.hidden 160 divided by new.heads 7 must be an even whole number" in message
+    message = complaint(capsys, "sft", "--out", tmp_path / "run5", *more, "--new.context", "2")
+    assert "no row fits into the model's context of 2 tokens" in message
+    message = complaint(capsys, "sft", "--out", tmp_path / "run6", *more, "--model.lora-rank", "4")
+    assert "adapters need a given model; add --model.path" in message
+
+
+# What is no mistake of the settings ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "fragment"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory; lower --optim.tokens-per-microbatch"),
+        (MemoryError(), "out of memory; lower"),
+        (OSError(28, "No space left on device", "x/model"), "cannot write x/model: No space left on device"),
+        (PermissionError(13, "Permission denied", "x"), "cannot write x: Permission denied"),
+        (UserError("plain"), "plain"),
+    ],
+)
+def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
+    assert fragment in complaint(capsys, "eval")
+
+
+def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, capsys):
+    def fail(*_):
+        raise RuntimeError("a bug")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["eval"])
+    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", stop))
+    status, said = run(capsys, "eval")
+    assert status == 130 and "--resume goes on" in said
+
+
+# What works ---------------------------------------------------------------------------------------------------------
+
+
+def test_common_flags_are_taken_out_anywhere():
+    words = ["--steps", "3", "--preset", "a", "--resume", "--config=b.toml", "--seed=1", "--plugin", "c"]
+    words += ["--preset=d", "--out", "e"]
+    common = split_common(words)
+    assert (common.presets, [str(f) for f in common.files], common.plugins) == (["a", "d"], ["b.toml"], ["c"])
+    assert common.resume and common.rest == ["--steps", "3", "--seed=1", "--out", "e"]
+
+
+def test_the_overview_and_the_version(capsys):
+    for words, expected in ((["--help"], 0), (["-h"], 0), ([], 2)):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == expected
+        said = capsys.readouterr().out
+        assert all(f"  {name}" in said for name in COMMANDS) and COMMANDS.keys() == STAGES.keys()
+    main(["--version"])
+    assert capsys.readouterr().out == f"{dph.__version__}\n"
+
+
+def test_help_of_every_stage_is_quick_and_complete():
+    """Nothing heavy is loaded, and every setting is listed with its explanation."""
+    code = (
+        "import io, sys, contextlib\nfrom dph.cli.main import main\n"
+        f"for stage in {list(COMMANDS)!r}:\n"
+        "    said = io.StringIO()\n"
+        "    try:\n"
+        "        with contextlib.redirect_stdout(said):\n            main([stage, '--help'])\n"
+        "    except SystemExit as end:\n        assert end.code == 0, end.code\n"
+        "    assert '--out' in said.getvalue() and '--preset NAME' in said.getvalue(), said.getvalue()\n"
+        "    assert 'minisql' in said.getvalue()\n"
+        "    if stage == 'train':\n        assert 'weight of the rehearsal term' in ' '.join(said.getvalue().split())\n"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    environment = os.environ | {"COLUMNS": "400"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mistake_in_a_process_of_its_own_has_no_traceback(tmp_path):
+    words = [sys.executable, "-m", "dph", "train", "--preset", "nothing"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("dph: no preset is named 'nothing'") and done.stderr.count("\n") == 1
+
+
+def test_the_stages_join_by_the_command_line(tmp_path, capsys, base):
+    model = ["--model.path", base, "--task.name", "toy", "--rollout.max-tokens", "4"]
+    out = {name: tmp_path / name for name in ("presample", "train", "eval", "report")}
+    assert run(capsys, "presample", *model, "--rollout.n", "8", "--threshold", "7", "--out", out["presample"])[0] == 0
+    words = ["--preset", "dph_js", "--rehearsal.path", out["presample"], "--rehearsal.rows", "4", "--steps", "1"]
+    assert run(capsys, "train", *words, *model, *TOY[4:], "--out", out["train"])[0] == 0
+    model[1] = out["train"] / "model"
+    assert run(capsys, "eval", *model, "--rollout.n", "4", "--out", out["eval"])[0] == 0
+    assert json.loads((out["eval"] / "scores.json").read_text())["label"] == "train"
+    config = (out["train"] / "config.toml").read_text()
+    assert 'method = "dph_js"' in config and "rows = 4" in config

@@ -1,0 +1,275 @@
+"""Settings: presets, files and flags in their order, errors that name the key, and TOML that reads back."""
+
+import dataclasses
+import tomllib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dph.cli.main import parse
+from dph.config.load import (
+    STAGES,
+    differences,
+    flatten,
+    from_dict,
+    merge_settings,
+    preset_names,
+    read_toml,
+    to_dict,
+    to_toml,
+)
+from dph.config.ranges import check_ranges
+from dph.config.schema import EvalConfig, LossConfig, OptimConfig, ReportConfig, SftConfig, TaskConfig, TrainConfig
+from dph.errors import UserError
+from helpers import METHODS
+
+
+def merged(stage, presets=(), **files):
+    return from_dict(STAGES[stage], merge_settings(stage, presets, list(files.values())))
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# The order of layers ------------------------------------------------------------------------------------------------
+
+
+def test_preset_then_file_then_flags(tmp_path):
+    file = write(tmp_path / "a.toml", "[train.loss]\neta = 0.45\n[train.optim]\nlr = 0.5\n")
+    assert merged("train", ["dph_js"]).loss.eta == 0.2  # Table 6
+    assert merged("train", ["dph_js"], file=file).loss.eta == 0.45
+    words = ["--preset", "dph_js", "--loss.eta", "0.9", "--config", str(file), "--out=x"]
+    config, common = parse("train", words)
+    assert (config.loss.eta, config.optim.lr, config.out) == (0.9, 0.5, "x")
+    assert (common.presets, common.files, common.rest) == (["dph_js"], [file], ["--loss.eta", "0.9", "--out=x"])
+
+
+def test_later_presets_and_files_go_before_earlier_ones(tmp_path):
+    assert merged("train", ["dph_js", "dph_f"]).loss.divergence == "forward_kl"
+    assert merged("train", ["dph_f", "dph_js"]).loss.divergence == "js"
+    first, second = write(tmp_path / "a.toml", "seed = 1\n"), write(tmp_path / "b.toml", "seed = 2\n")
+    assert merged("train", a=first, b=second).seed == 2
+    assert merged("train", b=second, a=first).seed == 1
+
+
+def test_a_stage_table_goes_before_the_top_level_of_its_file(tmp_path):
+    file = write(tmp_path / "a.toml", "[rollout]\nn = 3\nmax_tokens = 9\n[train.rollout]\nn = 5\n")
+    assert (merged("train", a=file).rollout.n, merged("train", a=file).rollout.max_tokens) == (5, 9)
+    assert merged("eval", a=file).rollout.n == 3
+
+
+def test_what_a_stage_does_not_know_is_not_its_business(tmp_path):
+    file = write(tmp_path / "a.toml", "steps = 7\n[rollout]\nn = 3\n[eval]\nlabel = 'x'\n")
+    assert merged("train", a=file).steps == 7
+    assert merged("eval", a=file).label == "x"  # eval has no steps
+    assert merged("sft", a=file).steps == 7  # sft has no rollout
+
+
+def test_settings_for_a_method_apply_to_that_method_alone(tmp_path):
+    file = write(tmp_path / "a.toml", "[train.for.dph_js.loss]\neta = 0.6\n[for.dph_f.loss]\neta = 0.4\n")
+    assert merged("train", ["dph_js"], a=file).loss.eta == 0.6
+    assert merged("train", ["dph_f"], a=file).loss.eta == 0.4
+    assert merged("train", ["alpha"], a=file).loss.eta == 0.01
+
+
+@pytest.mark.parametrize("order", [["minisql", "dph_js"], ["dph_js", "minisql"]])
+def test_a_world_says_what_a_method_needs_in_it_in_either_order(order):
+    config = merged("train", order)
+    assert (config.method, config.loss.eta, config.rehearsal.rows, config.rollout.n) == ("dph_js", 0.7, 16, 16)
+    assert config.loss.reduction == "per_set"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[loss]\neta = 0.45\n[rollout]\nn = 4\n", (0.45, 4)),
+        ("[train.loss]\neta = 0.45\n[train.rollout]\nn = 4\n", (0.45, 4)),
+    ],
+)
+def test_a_file_goes_before_all_that_presets_say(tmp_path, text, expected):
+    """Also where a preset says it for this stage or this method."""
+    config = merged("train", ["minisql", "dph_js"], a=write(tmp_path / "a.toml", text))
+    assert (config.loss.eta, config.rollout.n) == expected
+
+
+def test_a_runs_own_settings_read_back_over_its_presets(tmp_path):
+    config, _ = parse("train", ["--preset", "minisql", "--preset", "dph_js", "--loss.eta", "0.3", "--rollout.n", "2"])
+    file = write(tmp_path / "config.toml", to_toml(config))
+    assert parse("train", ["--config", str(file)])[0] == config
+    assert parse("train", ["--preset", "minisql", "--preset", "dph_js", "--config", str(file)])[0] == config
+
+
+def test_flags_of_every_type():
+    config, _ = parse("train", ["--task.options", "path", "a b.jsonl", "split", "x", "--dynamic-sampling.enabled"])
+    assert config.task.options == {"path": "a b.jsonl", "split": "x"} and config.dynamic_sampling.enabled is True
+    report, _ = parse("report", ["--runs", "a", "b", "--out", "c"])
+    assert report.runs == ("a", "b")
+
+
+# Errors -------------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "sedd = 1": "a.toml has an unknown key 'sedd'; known are: .*seed",
+    "[rollout]\nk = 1": "under 'rollout' have an unknown key 'k'; known here are: .*max_tokens",
+    "[train.rollout]\nk = 1": "under 'rollout' have an unknown key 'k'",
+    "[train]\nsedd = 1": "unknown key 'sedd'",
+    "seed = '1'": "'seed' must be of type int, not '1'",
+    "seed = true": "'seed' must be of type int, not True",
+    "seed = 1.5": "'seed' must be of type int, not 1.5",
+    "[optim]\nlr = 'small'": "under 'optim': 'lr' must be of type float, not 'small'",
+    "[optim]\nlr = true": "'lr' must be of type float, not True",
+    "[dynamic_sampling]\nenabled = 1": "'enabled' must be of type bool, not 1",
+    "prompts = 'some'": "'prompts' must be one of 'all', 'explore', not 'some'",
+    "prompts = ['all']": r"'prompts' must be one of 'all', 'explore', not \['all'\]",
+    "rollout = 3": "'rollout' must be a table, not 3",
+    "train = 3": "a.toml: 'train' must be a table, not 3",
+    "for = 3": "a.toml: 'for' must be a table",
+    "method = 'x'\n[for]\nx = 3": "a.toml: 'for.x' must be a table, not 3",
+    "[task]\noptions = 'x'": "'options' must be a table, not 'x'",
+    "seed = ": r"a\.toml is not a valid TOML file",
+    "method = 'x'\n[for.x]\nsedd = 1": "unknown key 'sedd'",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_mistake_in_a_file_is_named(tmp_path, text):
+    with pytest.raises(UserError, match=BAD[text]):
+        merged("train", a=write(tmp_path / "a.toml", text))
+
+
+def test_a_missing_file_an_unreadable_one_and_an_unknown_preset(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read the settings file .*nothing\.toml: No such file"):
+        read_toml(tmp_path / "nothing.toml")
+    (tmp_path / "latin.toml").write_bytes(b"label = '\xfc'")
+    with pytest.raises(UserError, match="not a valid TOML file"):
+        read_toml(tmp_path / "latin.toml")
+    with pytest.raises(UserError, match=r"no preset is named 'dph-js'; known are: .*dph_js"):
+        merge_settings("train", ["dph-js"], [])
+
+
+def test_lists_in_files(tmp_path):
+    assert merged("report", a=write(tmp_path / "a.toml", "runs = ['a', 'b']")) == ReportConfig(runs=("a", "b"))
+    for text in ("runs = 'a'", "runs = [1]"):
+        with pytest.raises(UserError, match="'runs' must be"):
+            merged("report", a=write(tmp_path / "a.toml", text))
+
+
+OUT_OF_RANGE = {
+    "rollout.n": (0, -1),
+    "rollout.prompts": (0,),
+    "rollout.max_tokens": (0,),
+    "rollout.max_prompt_tokens": (0,),
+    "rollout.temperature": (-0.5, float("nan")),
+    "rollout.top_p": (0.0, -0.1, 1.5),
+    "sampler.rows": (0,),
+    "optim.minibatches": (0,),
+    "optim.lr": (-1.0, float("inf")),
+    "steps": (-1,),
+    "checkpoint_every": (0,),
+    "task.limit": (-1,),
+    "rehearsal.rows": (-1,),
+    "dynamic_sampling.max_attempts": (0,),
+    "monitor.n": (0,),
+    "verifier.workers": (0,),
+    "verifier.timeout": (0.0,),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in OUT_OF_RANGE.items() for value in values])
+def test_numbers_out_of_range_are_named(key, value):
+    words = [f"--{key.replace('_', '-')}", str(value)]
+    with pytest.raises(UserError, match=rf"^{key} is {value}; it must"):
+        parse("train", words)
+
+
+def test_every_default_lies_in_its_range():
+    for cls in STAGES.values():
+        check_ranges(cls())
+
+
+# Round trip ---------------------------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+@given(
+    label=texts,
+    options=st.dictionaries(texts, texts, max_size=3),
+    lr=st.floats(allow_nan=False),
+    runs=st.lists(texts, max_size=3),
+    flag=st.booleans(),
+    count=st.integers(-(10**12), 10**12),
+)
+def test_settings_survive_toml(label, options, lr, runs, flag, count):
+    task = TaskConfig(options=options, limit=count)
+    for config in (
+        TrainConfig(method=label, task=task, optim=OptimConfig(lr=lr), loss=LossConfig(official=flag)),
+        EvalConfig(label=label, task=task, greedy=flag, seed=count),
+        ReportConfig(runs=tuple(runs), title=label),
+    ):
+        assert from_dict(type(config), tomllib.loads(to_toml(config))) == config
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_defaults_survive_toml_and_need_no_merging(stage):
+    config = STAGES[stage]()
+    assert from_dict(STAGES[stage], tomllib.loads(to_toml(config))) == config == from_dict(STAGES[stage], {})
+
+
+def test_partial_tables_keep_a_stages_own_defaults():
+    config = from_dict(SftConfig, {"optim": {"lr": 1.0}})
+    assert config.optim == replace(SftConfig().optim, lr=1.0) and config.optim.beta2 == 0.95
+
+
+def test_differences_by_dotted_key():
+    old, new = {"a": 1, "b": {"c": [1], "d": {}}}, {"a": 1, "b": {"c": [2], "d": {"e": "x"}}}
+    assert flatten(new) == {"a": 1, "b.c": [2], "b.d.e": "x"}
+    assert differences(old, new) == ["b.c: [1] → [2]", "b.d.e: None → 'x'"]
+    assert differences(new, new) == []
+
+
+# Presets ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("stage", ["sft", "presample", "train", "eval"])
+def test_every_preset_builds_every_stage(stage, preset):
+    config = merged(stage, [preset])
+    check_ranges(config)
+    assert config == from_dict(type(config), to_dict(config))
+
+
+WORLDS = [name for name in preset_names() if name not in METHODS]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_fits_every_world(method, world):
+    from dph.stages.train import check_settings
+
+    for presets in ([world, method], [method, world]):
+        config = merged("train", presets)
+        assert config.method == method
+        check_settings(replace(config, rehearsal=replace(config.rehearsal, path="somewhere")))
+
+
+def test_no_option_is_without_its_docstring():
+    """`--help` shows a docstring below each field; tyro finds it in the source."""
+    import ast
+    import inspect
+
+    from dph.config import schema as config
+
+    for node in ast.parse(inspect.getsource(config)).body:
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
+            fields = [i for i, item in enumerate(node.body) if isinstance(item, ast.AnnAssign)]
+            explained = [i for i in fields if i + 1 < len(node.body) and isinstance(node.body[i + 1], ast.Expr)]
+            plain = {ast.unparse(node.body[i].target) for i in set(fields) - set(explained)}
+            nested = {
+                item.name for item in dataclasses.fields(getattr(config, node.name)) if "Config" in str(item.type)
+            }
+            assert plain <= nested, f"{node.name}: {plain - nested}"

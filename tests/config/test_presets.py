@@ -1,0 +1,97 @@
+"""The presets against the paper's Tables 5 to 7 (METHOD §3.5, §3.6), and against each other for equal budgets."""
+
+import pytest
+
+from dph.config.load import STAGES, from_dict, merge_settings, preset_names
+from helpers import METHODS
+
+PAPER = ("llama_sql", "omnisql_32b", "llama_math", "qwen_math")
+
+
+def settings(stage, *presets):
+    return from_dict(STAGES[stage], merge_settings(stage, presets, []))
+
+
+# method: (prompts, clip high, divergence, estimator, η, KL, β, dynamic sampling)
+TABLE = {
+    "grpo": ("all", 0.2, None, None, 0, "none", 0, False),
+    "grpo_kl": ("all", 0.2, None, None, 0, "k3", 0.01, False),
+    "rkl": ("all", 0.28, None, None, 0, "k3", 0.01, False),
+    "rkl_true": ("all", 0.28, None, None, 0, "k2", 0.01, False),
+    "dapo": ("all", 0.28, None, None, 0, "none", 0, True),
+    "exp_only": ("explore", 0.28, None, None, 0, "none", 0, False),
+    "alpha": ("explore", 0.28, "alpha", "generator", 0.01, "none", 0, False),
+    "dph_f": ("explore", 0.28, "forward_kl", "generator", 0.01, "none", 0, False),
+    "dph_js": ("explore", 0.28, "js", "generator", 0.2, "none", 0, False),
+    "dph_js_def": ("explore", 0.28, "js", "definition", 0.2, "none", 0, False),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_those_of_the_paper(method):
+    prompts, high, divergence, estimator, eta, kl, beta, dynamic = TABLE[method]
+    config = settings("train", method)
+    loss = config.loss
+    assert (config.method, config.prompts, loss.clip_low, loss.clip_high, loss.eta) == (method, prompts, 0.2, high, eta)
+    assert (loss.kl, loss.kl_coef, config.dynamic_sampling.enabled) == (kl, beta, dynamic)
+    assert (loss.aggregation, loss.reduction, loss.entropy_coef, loss.official) == ("token", "pooled", 0, False)
+    assert config.rehearsal.rows == (256 if eta else 0)
+    if eta:
+        assert (loss.divergence, loss.estimator) == (divergence, estimator)
+    assert (config.overlong.buffer > 0) == (method == "dapo")
+
+
+# preset: (task, lr, max response, max prompt, validation temperature, threshold, drop unsolved,
+#          clip high of grpo, clip high of the others)
+SETUPS = {
+    "llama_sql": ("bird", 1e-6, 4096, 16000, 1.0, 6, False, 0.2, 0.28),
+    "omnisql_32b": ("bird", 1e-6, 4096, 16000, 1.0, 7, False, 0.2, 0.28),
+    "llama_math": ("dapo_math_17k", 2e-7, 2048, 2048, 0.6, 6, True, 0.2, 0.2),
+    "qwen_math": ("dapo_math_17k", 2e-7, 2048, 2048, 0.6, 7, True, 0.2, 0.28),
+}
+# epochs · prompts to explore / prompts a step:
+# 4·6710/128 = 209.7, 4·5169/128 = 161.5, 8·4599/128 = 287.4, 8·7009/128 = 438.1
+STEPS = {"llama_sql": 209, "omnisql_32b": 161, "llama_math": 287, "qwen_math": 438}
+
+
+@pytest.mark.parametrize("setup", PAPER)
+@pytest.mark.parametrize("method", METHODS)
+def test_setups_are_those_of_tables_6_and_7(setup, method):
+    task, lr, response, prompt, validation, threshold, drop, grpo_high, high = SETUPS[setup]
+    config, sampled, scored = settings("train", setup, method), settings("presample", setup), settings("eval", setup)
+    for stage in (config, sampled, scored):
+        assert stage.task.name == task and stage.model.precision == "bf16"
+        assert (stage.rollout.max_tokens, stage.rollout.max_prompt_tokens, stage.rollout.top_p) == (
+            response,
+            prompt,
+            0.95,
+        )
+    assert (config.rollout.prompts, config.rollout.n, config.rollout.temperature) == (128, 16, 1.0)
+    assert (sampled.rollout.n, sampled.threshold, sampled.drop_unsolved) == (8, threshold, drop)
+    assert sampled.refine == "move" and sampled.rollout.temperature == 1.0
+    assert (scored.rollout.temperature, scored.rollout.n) == (validation, 32)
+    optim = config.optim
+    assert (optim.lr, optim.weight_decay, optim.grad_clip, optim.minibatches) == (lr, 0.01, 1.0, 2)
+    assert (optim.schedule, config.loss.reduction, config.steps) == ("constant", "pooled", STEPS[setup])
+    assert config.loss.clip_high == (grpo_high if method in ("grpo", "grpo_kl") else high)
+    assert config.loss.eta == TABLE[method][4] and config.rehearsal.rows == (256 if config.loss.eta else 0)
+
+
+@pytest.mark.parametrize("world", [name for name in preset_names() if name not in METHODS])
+def test_every_method_has_the_same_budget_in_a_world(world):
+    """Equal prompts, rollouts, optimizer steps and rates; what differs is the objective (METHOD §3.6, trap 7)."""
+    budgets = set()
+    for method in METHODS:
+        config = settings("train", world, method)
+        budgets.add((config.steps, config.rollout, config.optim, config.loss.reduction, config.loss.aggregation))
+        assert config.rehearsal.rows > 0 or config.loss.eta == 0
+    assert len(budgets) == 1
+    config = settings("train", world, "dph_js")
+    # as many stored responses as the paper has for its rollouts (256 to 2048), or twice as many at most
+    assert 1 / 8 <= config.rehearsal.rows / (config.rollout.prompts * config.rollout.n) <= 1 / 4
+
+
+def test_models_of_presets_agree_between_stages():
+    for name in preset_names():
+        paths = {settings(stage, name).model for stage in ("presample", "train", "eval")}
+        assert len(paths) == 1, name

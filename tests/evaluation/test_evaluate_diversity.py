@@ -1,0 +1,140 @@
+"""Diversity in `dph eval`: every measure by hand, what does not apply is absent, the files hold what was measured."""
+
+import json
+import math
+import sqlite3
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dph.config.schema import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.scoring import Scored, score_group, summarise
+from dph.stages.evaluate import evaluate
+from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.verifiers.sql.plan import PlanReader
+from helpers import ToyTask, base_run
+
+GOOD, BAD, LOST, NONE = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR, Outcome.NO_ANSWER
+
+
+@pytest.fixture(scope="module")
+def plans():
+    with PlanReader() as reader:
+        yield reader
+
+
+def group(problem: Problem, *pairs, logprobs=(-1.0,)):
+    rollouts = [
+        Rollout(Completion([7] * len(logprobs), list(logprobs), "stop"), text, Verdict(outcome, 0.0))
+        for text, outcome in pairs
+    ]
+    return Group(problem, [1], rollouts)
+
+
+def test_queries_and_plans(plans: PlanReader, tmp_path: Path):
+    path = tmp_path / "db.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE club (id INTEGER PRIMARY KEY, town TEXT)")
+    connection.close()
+    texts = [
+        ("```sql\nSELECT town FROM club\n```", GOOD),
+        ("```sql\nselect T.town\nfrom club AS T\n```", GOOD),  # another text of the plan "scan club"
+        ("```sql\nSELECT  town FROM Club\n```", GOOD),  # the first query again
+        ("```sql\nSELECT town FROM club WHERE id = 1\n```", BAD),
+        ("```sql\nSELECT nothing FROM club\n```", Outcome.ERROR),  # a query, but without a plan
+        ("no SQL", NONE),
+        ("```sql\nSELECT 1\n```", LOST),  # never counted
+    ]
+    found = diversity_of(group(Problem("p", "", "", "sql", {"db": str(path)}), *texts), SamplingParams(7), plans)
+    assert {name: found[name] for name in found if name.startswith("distinct")} == pytest.approx(
+        {"distinct_sql": 4, "distinct_sql_correct": 2, "distinct_plans": 2, "distinct_plans_correct": 1}
+    )
+    assert "pass_area" not in found  # six of seven samples could be judged
+
+
+@pytest.mark.parametrize(
+    ("task", "texts", "distinct", "correct"),
+    [
+        ("math", [r"\boxed{\frac{1}{2}}", r"so \boxed{\dfrac12}", r"\boxed{3}", "it is 3"], 2, 1),
+        ("exact", ["a\nyes", "yes ", "no", ""], 2, 1),
+        ("judged elsewhere", ["a", "b", "c", "d"], None, None),
+    ],
+)
+def test_final_answers(plans: PlanReader, task: str, texts: list[str], distinct: int | None, correct: int | None):
+    outcomes = [GOOD, GOOD, BAD, BAD]
+    pairs = list(zip(texts, outcomes, strict=True))
+    found = diversity_of(group(Problem("p", "", "", task), *pairs), SamplingParams(4), plans)
+    assert found.get("distinct_answers") == (None if distinct is None else pytest.approx(distinct))
+    assert found.get("distinct_answers_correct") == (None if correct is None else pytest.approx(correct))
+
+
+def test_more_than_32_samples_are_thinned_out(plans: PlanReader):
+    pairs = [("yes", GOOD)] * 39 + [("no", BAD)]
+    found = diversity_of(group(Problem("p", "", "", "exact"), *pairs), SamplingParams(40), plans)
+    assert found["distinct_answers"] == pytest.approx(1 + 32 / 40)  # the one "no" is among 32 of 40 with p = 32/40
+    assert found["distinct_answers_correct"] == 1
+
+
+def test_overlap_area_and_entropy(plans: PlanReader):
+    pairs = [("a b c d", GOOD), ("a b c d e", GOOD), ("x", BAD), ("x", BAD)]
+    toy = Problem("p", "", "", "exact")
+    found = diversity_of(group(toy, *pairs, logprobs=(-1.0, -2.0)), SamplingParams(4), plans)
+    # 4-grams {abcd}, {abcd, bcde}, {x}, {x}: of the six pairs one overlaps by 1/2 and one wholly.
+    assert found["ngram_overlap"] == pytest.approx((1 / 2 + 1) / 6)
+    assert found["ngram_overlap_correct"] == pytest.approx(1 / 2)
+    # pass@1 = 1/2, pass@2 = 1 − C(2,2)/C(4,2) = 5/6, pass@4 = 1: trapezoids of width 1 over log₂ k in [0, 2]
+    assert found["pass_area"] == pytest.approx(((1 / 2 + 5 / 6) / 2 + (5 / 6 + 1) / 2) / 2)
+    assert found["token_entropy"] == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(1, top_p=0.9), SamplingParams(1, temperature=0.0)])
+def test_no_entropy_where_the_samples_are_not_of_that_distribution(plans: PlanReader, params: SamplingParams):
+    found = diversity_of(group(Problem("p", "", "", "exact"), ("yes", GOOD)), params, plans)
+    assert "token_entropy" not in found and "ngram_overlap" not in found  # one sample has nothing to overlap with
+
+
+def test_no_entropy_without_log_probabilities_and_nothing_without_verdicts(plans: PlanReader):
+    problem = Problem("p", "", "", "exact")
+    silent = diversity_of(group(problem, ("yes", GOOD), logprobs=()), SamplingParams(1), plans)
+    assert "token_entropy" not in silent and silent["distinct_answers"] == 1
+    assert diversity_of(group(problem, ("yes", LOST)), SamplingParams(1), plans) == {}
+
+
+def test_means_are_over_the_problems_that_a_measure_applies_to():
+    def item(**diversity: float) -> Scored:
+        plain = score_group(ToyTask(), group(Problem("p", "", "", "exact"), ("yes", GOOD)), None)
+        return Scored(plain.problem, 1, 1, None, plain.styles, plain.styles_correct, diversity)
+
+    metrics = summarise([item(distinct_sql=2.0), item(distinct_answers=5.0), item(distinct_sql=3.0)], 1)["metrics"]
+    assert metrics["distinct_sql"]["mean"] == 2.5 and metrics["distinct_answers"]["mean"] == 5
+    assert metrics["distinct_sql"]["low"] == 2 and metrics["distinct_sql"]["high"] == 3
+    assert not {"ngram_overlap", "distinct_plans", "token_entropy"} & metrics.keys()
+
+
+def test_the_files_of_a_run_hold_them(tmp_path: Path):
+    settings = EvalConfig(
+        out=str(tmp_path / "run"),
+        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
+        task=TaskConfig(name="toy", split="dev", limit=4),
+        rollout=RolloutConfig(n=4, max_tokens=4, max_prompt_tokens=8),
+    )
+    run = evaluate(settings)
+    metrics = json.loads((run / "scores.json").read_text())["splits"]["dev"]["metrics"]
+    wanted = set(MEASURES) - {"distinct_sql", "distinct_sql_correct", "distinct_plans", "distinct_plans_correct"}
+    assert wanted <= metrics.keys() and not (set(MEASURES) - wanted) & metrics.keys()
+    rows = pq.read_table(run / "problems.parquet").to_pylist()
+    texts: dict[str, set[str]] = {row["id"]: set() for row in rows}
+    for row in pq.read_table(run / "completions.parquet").to_pylist():
+        if row["sample"] >= 0 and row["text"].strip():
+            texts[row["id"]].add(row["text"].strip().splitlines()[-1].strip())
+    for row in rows:
+        assert row["distinct_answers"] == pytest.approx(len(texts[row["id"]])) and row["distinct_sql"] is None
+    for name in wanted:
+        values = [row[name] for row in rows if row[name] is not None]
+        assert metrics[name]["mean"] == pytest.approx(math.fsum(values) / len(values))
+        assert metrics[name]["low"] <= metrics[name]["mean"] <= metrics[name]["high"]
+    # The base model is sure of "easy" prompts and torn between two words on "hard" ones: ln 2 over two tokens at most.
+    entropy = {row["kind"]: row["token_entropy"] for row in rows}
+    assert entropy["easy"] < 0.1 < entropy["hard"] < math.log(2)

@@ -1,0 +1,390 @@
+"""The TRL trainer against the native engine: the contract's losses and gradients, counts, and short real training.
+
+Run in an environment with the extra `trl`: pytest -m engines tests/test_integrations_trl.py
+"""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("trl", reason="TRL is not installed")
+    from dph.integrations.trl import DPHConfig, DPHTrainer, Judged, exploration_set
+
+from datasets import Dataset
+
+from contract.fixture import TOLERANCE, case_name, read, relative_error
+from dph.config.schema import LossConfig, ModelConfig
+from dph.errors import UserError
+from dph.models.batch import collate
+from dph.models.policy import Policy
+from dph.objective.losses import LossCounts, hybrid_loss
+from dph.rehearsal.store import Rehearsal, read_rehearsal
+from helpers import base_run, presampled, randomise, tiny_policy
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.filterwarnings("ignore"),  # of TRL, accelerate and datasets, about themselves
+]
+CONTRACT = read()
+CASES = [case for case in CONTRACT.cases if case.config.estimator == "generator"]
+STORED = [row for row in CONTRACT.rows if row.is_rehearsal]
+FRESH = [row for row in CONTRACT.rows if not row.is_rehearsal]
+
+
+def settings(folder, **changes):
+    values = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        "temperature": CONTRACT.temperature,
+        "epsilon_high": 0.28,
+        "per_device_train_batch_size": 9,
+        "num_generations": 3,
+        "max_completion_length": 8,
+        "eta": 0.7,
+        "rehearsal_rows": len(STORED),
+    }
+    return DPHConfig(**{**values, **changes})
+
+
+def trainer(args, rows=STORED, model=None, **kwargs):
+    stored = [Rehearsal("", row.prompt_ids, row.response_ids, row.ref_logprobs, "") for row in rows]
+    given = {
+        "model": model or CONTRACT.make_model(),
+        "reward_funcs": lambda completions, **_: [float(len(text) % 2) for text in completions],
+        "args": args,
+        "train_dataset": Dataset.from_dict({"prompt": ["easy 1", "hard 2", "easy 3"]}),
+        "processing_class": tiny_policy().tokenizer,
+        "rehearsal_set": stored,
+    }
+    return DPHTrainer(**{**given, **kwargs})
+
+
+def trl_inputs(rows, exp_tokens):
+    """Rollouts as TRL's own buffers hold them."""
+    width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
+
+    def left(values):
+        return [0] * (width - len(values)) + list(values)
+
+    def right(values, filling=0):
+        return list(values) + [filling] * (steps - len(values))
+
+    return {
+        "prompt_ids": torch.tensor([left(row.prompt_ids) for row in rows]),
+        "prompt_mask": torch.tensor([left([1] * len(row.prompt_ids)) for row in rows]),
+        "completion_ids": torch.tensor([right(row.response_ids) for row in rows]),
+        "completion_mask": torch.tensor([right([1] * len(row.response_ids)) for row in rows]),
+        "advantages": torch.tensor([row.advantage for row in rows]),
+        "old_per_token_logps": torch.tensor([right(row.old_logprobs, 0.0) for row in rows]),
+        "num_items_in_batch": torch.tensor(exp_tokens),
+    }
+
+
+def loss_and_gradient(trainer, parts):
+    """Of one optimizer step whose micro-batches are these."""
+    trainer.model.train()
+    trainer.model.zero_grad()
+    trainer.current_gradient_accumulation_steps = len(parts)
+    exp_tokens, total = sum(len(row.response_ids) for part in parts for row in part), 0.0
+    for index, part in enumerate(parts):
+        trainer.accelerator.gradient_state._set_sync_gradients(index == len(parts) - 1)
+        loss = trainer._compute_loss(trainer.model, trl_inputs(part, exp_tokens))
+        loss.backward()
+        total += loss.item()
+    return total, {name: x.grad.clone() for name, x in trainer.model.named_parameters()}
+
+
+# The contract -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case_name(case.config))
+def test_it_keeps_the_contract(case, steps, tmp_path):
+    """One micro-batch, and three that share the five stored responses."""
+    config = case.config
+    args = settings(
+        tmp_path,
+        divergence=config.divergence,
+        divergence_alpha=config.alpha,
+        official=config.official,
+        reduction=config.reduction,
+        per_device_train_batch_size=9 // steps,
+        gradient_accumulation_steps=steps,
+    )
+    made = trainer(args)
+    for _ in range(2):  # the rows of a step stay those of the step
+        made._step_of_rows = -1
+        loss, gradient = loss_and_gradient(made, [FRESH[index::steps] for index in range(steps)])
+        assert loss == pytest.approx(case.loss, rel=TOLERANCE)
+        assert relative_error(gradient, case.gradient) < TOLERANCE
+    logged = made._metrics["train"]
+    assert logged["pef/tokens"] == [sum(len(row.response_ids) for row in STORED)] * 2
+    assert {"pef/divergence", "pef/log_ratio", "pef/pull_weight", "pef/forgotten"} <= logged.keys()
+
+
+@pytest.mark.parametrize("reduction", ["pooled", "per_set"])
+@pytest.mark.parametrize(("loss_type", "aggregation"), [("grpo", "sequence"), ("dr_grpo", "dr_grpo")])
+def test_losses_that_average_sequences_are_weighed_as_ours(loss_type, aggregation, reduction, tmp_path):
+    made = trainer(
+        settings(
+            tmp_path,
+            loss_type=loss_type,
+            reduction=reduction,
+            per_device_train_batch_size=3,
+            gradient_accumulation_steps=3,
+        )
+    )
+    loss, gradient = loss_and_gradient(made, [FRESH[index::3] for index in range(3)])
+    config = LossConfig(aggregation=aggregation, dr_grpo_length=8, reduction=reduction, eta=0.7)
+    policy, batch = Policy(CONTRACT.make_model(), tiny_policy().tokenizer), collate(CONTRACT.rows)
+    expected, _ = hybrid_loss(policy.logprobs(batch, CONTRACT.temperature)[0], batch, LossCounts.of(batch), config)
+    expected.backward()
+    assert loss == pytest.approx(expected.item(), rel=TOLERANCE)
+    assert relative_error(gradient, {name: x.grad for name, x in policy.model.named_parameters()}) < TOLERANCE
+
+
+def test_fewer_stored_responses_than_microbatches(tmp_path):
+    args = settings(tmp_path, per_device_train_batch_size=3, gradient_accumulation_steps=3, rehearsal_rows=1)
+    alone = loss_and_gradient(trainer(args, rows=STORED[:1]), [FRESH[index::3] for index in range(3)])
+    args = settings(tmp_path, rehearsal_rows=1)
+    whole = loss_and_gradient(trainer(args, rows=STORED[:1]), [FRESH])
+    assert alone[0] == pytest.approx(whole[0], rel=TOLERANCE)
+    assert relative_error(alone[1], whole[1]) < TOLERANCE
+
+
+def test_rows_are_a_function_of_the_step_and_evaluation_has_none(tmp_path):
+    made = trainer(settings(tmp_path, rehearsal_rows=2))
+    seen = []
+    for step in (0, 1, 2, 1):
+        made.state.global_step = step
+        loss_and_gradient(made, [FRESH])
+        seen.append([tuple(row.response_ids) for row in made._step_rows])
+    assert seen[3] == seen[1] != seen[2] and len({*seen[0], *seen[1]}) == 4
+    made.model.eval()
+    inputs = trl_inputs(FRESH, sum(len(row.response_ids) for row in FRESH))
+    with torch.no_grad():
+        assert made._compute_loss(made.model, inputs) == super(DPHTrainer, made)._compute_loss(made.model, inputs)
+
+
+TWO_PROCESSES = """
+import sys, torch, pathlib
+sys.path.insert(0, {tests!r})
+import test_integrations_trl as t
+case = next(case for case in t.CASES if case.config.divergence == "js" and case.config.reduction == {reduction!r})
+made = t.trainer(t.settings({folder!r}, reduction={reduction!r}, per_device_train_batch_size=3, num_generations=2))
+rank = made.accelerator.process_index
+assert made.accelerator.num_processes == 2
+parts = [t.FRESH[:5], [*t.FRESH[5:], t.FRESH[5]]]  # TRL wants as many rows of each process
+exp_tokens = sum(len(row.response_ids) for row in t.FRESH)
+made.model.train()
+made.current_gradient_accumulation_steps = 1
+inputs = t.trl_inputs(parts[rank], exp_tokens)
+if rank == 1:
+    inputs["completion_mask"][-1] = 0
+loss = made._compute_loss(made.model, inputs)
+loss.backward()
+gradient = {{}}
+for name, x in made.model.named_parameters():
+    torch.distributed.all_reduce(x.grad)
+    gradient[name] = x.grad / 2
+assert t.relative_error(gradient, case.gradient) < t.TOLERANCE
+loss = loss.detach()
+torch.distributed.all_reduce(loss)
+assert abs(loss.item() / 2 - case.loss) < t.TOLERANCE * abs(case.loss)
+assert made._metrics["train"]["pef/tokens"] == [sum(len(row.response_ids) for row in t.STORED)]
+print("agrees")
+"""
+
+
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize("reduction", ["pooled", "per_set"])
+def test_two_processes_keep_the_contract_together(reduction, tmp_path):
+    """As a trainer that averages gradients over processes: five and four rollouts, three and two stored responses."""
+    script = tmp_path / "two.py"
+    script.write_text(
+        TWO_PROCESSES.format(tests=str(Path(__file__).parents[1]), reduction=reduction, folder=str(tmp_path))
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.stdout.count("agrees") == 2, done.stderr[-3000:]
+
+
+# Training -----------------------------------------------------------------------------------------------------------
+
+
+def toy_run(folder, steps=3, **changes):
+    """Train on what a presample run of the toy task left to explore."""
+    policy_path, tokenizer = base_run() / "model", tiny_policy().tokenizer
+    reward = Judged()
+    values = {
+        "max_steps": steps,
+        "temperature": 1.0,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_completion_length": 4,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "rehearsal_rows": 4,
+        "seed": 3,
+    }
+    extra = {name: changes.pop(name) for name in ("peft_config",) if name in changes}
+    made = DPHTrainer(
+        model=str(policy_path),
+        reward_funcs=reward,
+        args=settings(folder, **{**values, **changes}),
+        train_dataset=exploration_set(presampled(), tokenizer),
+        rehearsal_set=presampled(),
+        **extra,
+    )
+    before = {name: x.detach().clone() for name, x in made.model.named_parameters()}
+    made.train()
+    reward.close()
+    return made, before
+
+
+def test_it_trains_from_a_presample_run_and_logs(tmp_path, capfd):
+    made, before = toy_run(tmp_path, steps=5, learning_rate=5e-3, lr_scheduler_type="constant")
+    logs = [entry for entry in made.state.log_history if "pef/divergence" in entry]
+    assert len(logs) == 5 and all(entry["pef/tokens"] > 0 for entry in logs)
+    # the policy starts as the reference, up to rounding, and moves away
+    assert abs(logs[0]["pef/log_ratio"]) < 1e-6 and abs(logs[-1]["pef/log_ratio"]) > 1e-4
+    assert any("rewards/judged/mean" in entry for entry in logs)
+    changed = [not torch.equal(x, before[name]) for name, x in made.model.named_parameters()]
+    assert all(changed)
+    assert "agree with recomputed ones" in capfd.readouterr().err
+
+
+def test_accumulation_gives_the_same_training(tmp_path):
+    """8 rollouts in one micro-batch and in four: the same seeds, so the same rollouts and stored responses."""
+    whole, _ = toy_run(tmp_path / "a", steps=2)
+    parts, _ = toy_run(tmp_path / "b", steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    for (name, x), (_, y) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
+        # AdamW steps by the learning rate whatever the gradient, so rounding of tiny gradients shows
+        torch.testing.assert_close(x, y, rtol=0, atol=2e-5, msg=name)
+
+
+def test_adapters_train_and_nothing_else(tmp_path):
+    from peft import LoraConfig
+
+    made, before = toy_run(tmp_path, steps=2, peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    assert [entry for entry in made.state.log_history if "pef/divergence" in entry]
+    for name, x in made.model.named_parameters():
+        assert torch.equal(x, before[name]) == ("lora_" not in name), name
+
+
+def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path):
+    whole, _ = toy_run(tmp_path / "a", steps=2)
+    toy_run(tmp_path / "b", steps=1, save_strategy="steps", save_steps=1)
+    args = settings(
+        tmp_path / "b",
+        max_steps=2,
+        temperature=1.0,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_completion_length=4,
+        rehearsal_rows=4,
+        seed=3,
+    )
+    reward = Judged()
+    again = DPHTrainer(
+        model=str(base_run() / "model"),
+        reward_funcs=reward,
+        args=args,
+        train_dataset=exploration_set(presampled(), tiny_policy().tokenizer),
+        rehearsal_set=presampled(),
+    )
+    again.train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-1"))
+    reward.close()
+    assert again.state.global_step == 2
+    assert [row.response_ids for row in again._step_rows] == [row.response_ids for row in whole._step_rows]
+
+
+# Data ---------------------------------------------------------------------------------------------------------------
+
+
+def test_prompts_are_those_of_the_native_engine(tmp_path):
+    policy = tiny_policy()
+    explore = exploration_set(presampled(), policy.tokenizer)
+    stored = {row.problem_id for row in read_rehearsal(presampled() / "rehearsal.parquet")}
+    problems = [json.loads(text) for text in explore["problem"]]
+    assert len(problems) > 0 and not stored & {problem["id"] for problem in problems}
+    made = trainer(settings(tmp_path))
+    ids, *_ = made._tokenize_prompts(list(explore["prompt"]))
+    assert ids == [policy.encode_prompt(prompt) for prompt in explore["prompt"]]
+
+
+def test_the_judge_gives_rewards_and_none_where_judging_failed():
+    problems = [json.dumps({"id": "1", "answer": "yes", "task": "exact", "meta": {}})] * 3
+    judged = Judged()
+    assert judged(["yes", "no", [{"role": "assistant", "content": "yes"}]], problem=problems) == [1.0, 0.0, 1.0]
+    from dph.types import Outcome, Verdict
+
+    judged._verifiers.verify = lambda items: [Verdict(Outcome.INFRA_ERROR, 0.0)] * len(items)
+    assert judged(["yes"], problem=problems[:1]) == [None]
+
+
+# Mistakes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss_type": "bnpo"}, "no fixed denominator"),
+        ({"reduction": "both"}, "'pooled' or 'per_set'"),
+        ({"divergence": "jsd"}, "known are"),
+        ({"eta": -1.0}, "eta must not be negative"),
+        ({"rehearsal_rows": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_cannot_be(changes, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        settings(tmp_path, **changes)
+
+
+def test_sets_that_do_not_fit(tmp_path):
+    with pytest.raises(UserError, match="needs a rehearsal_set"):
+        trainer(settings(tmp_path), rehearsal_set=None)
+    with pytest.raises(UserError, match="is empty"):
+        trainer(settings(tmp_path), rows=[])
+    with pytest.raises(UserError, match=r"temperature 1\.0 there, 0\.8 here"):
+        trainer(settings(tmp_path), model=str(base_run() / "model"), rehearsal_set=presampled())
+    same = Policy.load(ModelConfig(path=str(base_run() / "model"), device="cpu"))
+    given = {"model": same.model, "processing_class": same.tokenizer, "rehearsal_set": presampled()}
+    trainer(settings(tmp_path, temperature=1.0), **given)
+    randomise(same.model, seed=5)
+    with pytest.raises(UserError, match="not its own"):
+        trainer(settings(tmp_path, temperature=1.0), **given)
+    plain = trainer(settings(tmp_path, eta=0.0), rehearsal_set=None)
+    inputs = trl_inputs(FRESH, sum(len(row.response_ids) for row in FRESH))
+    assert plain._compute_loss(plain.model, inputs).item() == pytest.approx(
+        super(DPHTrainer, plain)._compute_loss(plain.model, inputs).item()
+    )
+
+
+# Benchmark ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_against_trl_runs(tmp_path):
+    """At the smallest size: both take the step with the same number of tokens (the workers assert it)."""
+    script, out = Path(__file__).parents[2] / "benchmarks" / "step.py", tmp_path / "step.json"
+    options = ["--sizes", "8+3", "--pairs", "1", "--threads", "1", "--clock", "cpu", "--out", str(out)]
+    subprocess.run([sys.executable, str(script), *options], check=True, capture_output=True, timeout=580)
+    (found,) = json.loads(out.read_text())
+    for steps in found["steps"].values():
+        (step,) = steps
+        parts = [step[name] for name in ("generation", "logprob passes", "forward", "backward", "rest")]
+        assert step["total"] == pytest.approx(sum(parts)) and step["logprob passes"] == 0
+        assert all(step[name] > 0 for name in ("generation", "forward", "backward", "rest"))

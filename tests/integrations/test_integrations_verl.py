@@ -1,0 +1,251 @@
+"""The verl plug-in where verl is not needed: placing stored rows, settings, the reward function, verl's Parquet."""
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dph.errors import UserError
+from dph.integrations.verl.__main__ import one_sentence
+from dph.integrations.verl.data import verl_row, write_rows
+from dph.integrations.verl.mixing import mixed_order, padded_count
+from dph.integrations.verl.reward import Judge, compute_score, read_problem, score, stored_problem
+from dph.integrations.verl.settings import loss_config, read_settings
+from dph.objective.losses import check_loss_config
+from dph.types import Outcome, Problem, Verdict
+
+# Placing stored rows ------------------------------------------------------------------------------------------------
+
+
+@given(
+    ranks=st.integers(1, 4),
+    minibatches=st.integers(1, 3),
+    share=st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 99), min_size=0, max_size=30),
+)
+def test_every_cell_gets_its_rollouts_in_order_and_as_many_stored_rows(
+    ranks: int, minibatches: int, share: int, lengths: list[int]
+) -> None:
+    cells = ranks * minibatches
+    lengths += [1] * (padded_count(len(lengths), cells) - len(lengths))
+    rollouts = share * cells
+    order = mixed_order(rollouts, lengths, ranks, minibatches)
+    assert sorted(order) == list(range(rollouts + len(lengths)))
+    size = len(order) // cells
+    for cell in range(cells):  # verl cuts rank by rank, and within a rank mini-batch by mini-batch
+        rows = order[cell * size : (cell + 1) * size]
+        assert [row for row in rows if row < rollouts] == list(range(cell * share, (cell + 1) * share))
+        assert len([row for row in rows if row >= rollouts]) == len(lengths) // cells
+
+
+def test_stored_rows_are_dealt_by_length() -> None:
+    # Lengths 8 … 1 over 2 ranks × 1 mini-batch, forwards and backwards: 8+5+4+1 = 7+6+3+2
+    order = mixed_order(2, [8, 7, 6, 5, 4, 3, 2, 1], ranks=2, minibatches=1)
+    lengths = {2 + index: 8 - index for index in range(8)}
+    assert [sum(lengths[row] for row in half if row >= 2) for half in (order[:5], order[5:])] == [18, 18]
+
+
+def test_rows_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not divide"):
+        mixed_order(4, [1, 1, 1], ranks=2, minibatches=1)
+
+
+# Settings -----------------------------------------------------------------------------------------------------------
+
+
+def configuration(**changes: Any) -> dict[str, Any]:
+    """What the plug-in reads of verl's configuration, with verl's names; keys of changes are dotted, with __."""
+    config: dict[str, Any] = {
+        "algorithm": {
+            "adv_estimator": "grpo",
+            "use_kl_in_reward": False,
+            "rollout_correction": {"bypass_mode": False},
+        },
+        "distillation": {"enabled": False},
+        "data": {"max_response_length": 64},
+        "actor_rollout_ref": {
+            "actor": {
+                "policy_loss": {"loss_mode": "vanilla"},
+                "loss_agg_mode": "token-mean",
+                "loss_scale_factor": None,
+                "clip_ratio_low": 0.2,
+                "clip_ratio_high": 0.28,
+                "clip_ratio_c": 1e6,
+                "use_kl_loss": False,
+                "kl_loss_type": "low_var_kl",
+                "kl_loss_coef": 0.001,
+                "entropy_coeff": 0,
+            }
+        },
+        "dph": {"rows": 6, "rehearsal": "presample"},
+    }
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        target = config
+        for key in path:
+            target = target[key]
+        target[last] = value
+    return config
+
+
+def objective(**changes: Any) -> Any:
+    config = configuration(**changes)
+    loss = loss_config(config, read_settings(config))
+    check_loss_config(loss)
+    return loss
+
+
+def test_the_objective_is_made_of_verls_settings_and_ours() -> None:
+    loss = objective(
+        actor_rollout_ref__actor__use_kl_loss=True,
+        actor_rollout_ref__actor__kl_loss_coef=0.01,
+        actor_rollout_ref__actor__clip_ratio_c=3.0,
+        dph={"rows": 6, "rehearsal": "presample", "divergence": "alpha", "eta": 0.01, "reduction": "per_set"},
+    )
+    assert (loss.clip_low, loss.clip_high, loss.dual_clip, loss.aggregation) == (0.2, 0.28, 3.0, "token")
+    assert (loss.kl, loss.kl_coef) == ("k3", 0.01)
+    assert (loss.divergence, loss.eta, loss.reduction) == ("alpha", 0.01, "per_set")
+
+
+def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
+    assert objective(dph={"eta": 0.2}).eta == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"dph": {"etta": 0.1}}, "etta"),
+        ({"dph": {"rows": 6}}, "names no run of `dph presample`"),
+        ({"dph": {"rows": -1}}, "must not be negative"),
+        ({"algorithm__adv_estimator": "gae"}, "algorithm.adv_estimator=grpo"),
+        ({"algorithm__use_kl_in_reward": True}, "algorithm.use_kl_in_reward=False"),
+        ({"actor_rollout_ref__actor__loss_agg_mode": "seq-mean-token-sum"}, "loss_agg_mode"),
+        ({"actor_rollout_ref__actor__use_kl_loss": True, "actor_rollout_ref__actor__kl_loss_type": "full"}, "kl_loss"),
+        ({"dph": {"rows": 6, "rehearsal": "run", "estimator": "definition"}}, "needs a reference model"),
+        ({"dph": {"rows": 6, "rehearsal": "run", "divergence": "chi"}}, "chi"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
+        objective(**changes)
+
+
+# The reward function -----------------------------------------------------------------------------------------------
+
+PROBLEM = Problem("p/1", "What is 2 + 2?", ["four", "4"], "exact", {"kind": "sum"})
+
+
+def judge(response: str, **options: Any) -> dict[str, Any]:
+    info = {"index": 0, "problem": stored_problem(PROBLEM), "num_turns": 2}
+    return asyncio.run(compute_score("toy", response, "4", info, **options))
+
+
+def test_a_problem_survives_the_way_through_verl() -> None:
+    back = read_problem(stored_problem(PROBLEM))
+    assert (back.id, back.answer, back.task, back.meta) == ("p/1", ["four", "4"], "exact", {"kind": "sum"})
+
+
+def test_responses_are_judged_by_the_problems_verifier() -> None:
+    assert judge("four") == {"score": 1.0, "outcome": "correct", "scored": 1.0, "acc": 1.0}
+    assert judge("five") == {"score": 0.0, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
+
+
+def test_an_option_that_no_verifier_has_is_refused() -> None:
+    with pytest.raises(UserError, match="comparer"):
+        judge("four", comparer="strict")
+
+
+def test_what_could_not_be_judged_has_no_accuracy_and_is_not_scored() -> None:
+    for outcome in (Outcome.INFRA_ERROR, Outcome.GOLD_ERROR):
+        assert score(Verdict(outcome, 0.0)) == {"score": 0.0, "outcome": str(outcome), "scored": 0.0}
+
+
+def test_a_partial_reward_is_not_a_correct_answer() -> None:
+    assert score(Verdict(Outcome.WRONG, 0.1)) == {"score": 0.1, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
+
+
+def test_responses_that_wait_are_judged_together_and_get_their_own_verdicts() -> None:
+    sizes: list[int] = []
+    first_begun, go_on = threading.Event(), threading.Event()
+
+    def verify(items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        sizes.append(len(items))
+        first_begun.set()
+        assert go_on.wait(10)
+        return [Verdict(Outcome.CORRECT, float(response)) for _, response in items]
+
+    async def ask() -> list[Verdict]:
+        judge = Judge(verify)
+        first = asyncio.create_task(judge.verdict(PROBLEM, "0"))
+        await asyncio.to_thread(first_begun.wait, 10)
+        rest = [asyncio.create_task(judge.verdict(PROBLEM, str(number))) for number in range(1, 8)]
+        await asyncio.sleep(0)  # every task has put its response into the queue
+        go_on.set()
+        return await asyncio.gather(first, *rest)
+
+    assert [verdict.reward for verdict in asyncio.run(ask())] == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert sizes == [1, 7]
+
+
+def test_a_judge_that_fails_says_so_to_all_who_wait_and_goes_on() -> None:
+    answers: list[Any] = [RuntimeError("out"), [Verdict(Outcome.CORRECT, 1.0)]]
+
+    def verify(items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask() -> list[Any]:
+        judge = Judge(verify)
+        failed = (await asyncio.gather(judge.verdict(PROBLEM, "a"), return_exceptions=True))[0]
+        return [failed, await judge.verdict(PROBLEM, "b")]
+
+    failed, verdict = asyncio.run(ask())
+    assert isinstance(failed, RuntimeError)
+    assert verdict.correct
+
+
+# verl's Parquet -----------------------------------------------------------------------------------------------------
+
+
+def test_problems_are_written_as_verl_reads_them(tmp_path: Any) -> None:
+    chat = Problem("p/2", ({"role": "system", "content": "s"}, {"role": "user", "content": "u"}), 7, "math")
+    write_rows(tmp_path / "train.parquet", [PROBLEM, chat], "toy", "train")
+    first, second = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    assert first["prompt"] == [{"role": "user", "content": "What is 2 + 2?"}]
+    assert [message["role"] for message in second["prompt"]] == ["system", "user"]
+    assert second["reward_model"] == {"style": "rule", "ground_truth": "7"}
+    assert (second["data_source"], second["ability"]) == ("toy", "math")
+    assert json.loads(second["extra_info"]["problem"])["answer"] == 7
+    assert Counter(row["extra_info"]["split"] for row in (first, second)) == {"train": 2}
+
+
+def test_a_row_does_not_repeat_the_prompt() -> None:
+    row = verl_row(PROBLEM, 0, "toy", "train")
+    assert PROBLEM.prompt not in row["extra_info"]["problem"]
+
+
+# Messages -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_another_process_found_is_said_without_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    class RayCopy(UserError):
+        """As Ray raises it in the driver: of the error's class, with the traceback as its text."""
+
+        cause = UserError("the rehearsal set is empty")
+
+    def task() -> None:
+        raise RayCopy("Traceback (most recent call last): …")
+
+    with pytest.raises(SystemExit) as end:
+        one_sentence(task)()
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "dph: the rehearsal set is empty\n"

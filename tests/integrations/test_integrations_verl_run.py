@@ -1,0 +1,173 @@
+"""The plug-in inside verl's real trainer and engine, on two CPU ranks (gloo, FSDP2): the contract of all engines, a run
+with rehearsal, its interruption, and DAPO's filter. Minutes, not seconds: scripts/test-verl runs them.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(3600),
+]
+
+SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
+ONE_MINIBATCH = {"trainer.save_freq": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 4}
+TOLERANCE = 1e-5
+"""Of the contract: relative; fp32 sums in another order differ by some 1e-6."""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_verls_engine_keeps_the_contract(ranks: int, tmp_path: Path) -> None:
+    """Loss and gradient of one mixed batch, every divergence and both reductions, micro-batches of a few rows."""
+    sys.path.insert(0, str(SUPPORT))
+    from harness import environment, free_port
+
+    common = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(SUPPORT / "contract_worker.py"), str(tmp_path)],
+            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    outputs = [worker.communicate(timeout=900)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * ranks, outputs[0][-3000:]
+    (line,) = [line for line in outputs[0].splitlines() if line.startswith("ERRORS ")]
+    errors = json.loads(line.removeprefix("ERRORS "))
+    assert len(errors) == 14  # 7 divergences × 2 reductions
+    assert max(max(pair) for pair in errors.values()) < TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Model, presample run and verl's Parquet."""
+    sys.path.insert(0, str(SUPPORT))
+    import harness
+
+    return harness.make_launch(tmp_path_factory.mktemp("launch"))
+
+
+@pytest.fixture(scope="module")
+def whole(launch: tuple[Path, Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps without interruption, saved after each.
+
+    One mini-batch each: which of several a prompt goes to depends on when verl's rollouts end.
+    """
+    import harness
+
+    folder = tmp_path_factory.mktemp("whole")
+    settings = harness.overrides(*launch, folder / "checkpoints") | ONE_MINIBATCH
+    done = harness.train(settings, folder)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return folder
+
+
+def test_a_run_with_rehearsal(whole: Path, launch: tuple[Path, Path, Path]) -> None:
+    """What each step says of itself: counts, shares and the loss add up."""
+    import harness
+
+    metrics = harness.metrics_of(whole)
+    assert sorted(metrics) == [1, 2]
+    for step in metrics.values():
+        # verl's lengths are those of the 16 rollouts, stored rows not among them, and so are the tokens of D_exp
+        assert step["actor/exp/tokens"] == step["response_length/mean"] * 16 * (1 - step["dph/unscored"])
+        # js, η 0.2, per set: the loss is that of the rollouts plus η times the mean divergence
+        parts = step["actor/exp/policy_loss"] + 0.2 * step["actor/pef/divergence"]
+        assert step["actor/loss"] == pytest.approx(parts, rel=1e-5)
+        assert step["dph/rehearsal_rows"] == 6
+        judged = 1 - step["dph/unscored"]
+        assert step["critic/score/mean"] * judged == pytest.approx(step["dph/outcome/correct"])
+    assert metrics[1]["dph/ref_deviation"] < 1e-5  # nats a token: the stored log-probabilities are this model's
+    assert metrics[1]["actor/pef/tokens"] == harness.stored_tokens(launch[1], 0, 6)
+    assert metrics[2]["actor/pef/tokens"] == harness.stored_tokens(launch[1], 6, 6)
+    # Before the first optimizer step the policy is π_ref
+    assert abs(metrics[1]["actor/pef/divergence"]) < 1e-9 < 1e-3 < metrics[2]["actor/pef/divergence"]
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(whole: Path, launch: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    import harness
+
+    shutil.copytree(whole / "checkpoints", tmp_path / "checkpoints")
+    shutil.rmtree(tmp_path / "checkpoints" / "global_step_2")
+    (tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt").write_text("1")
+    settings = harness.overrides(*launch, tmp_path / "checkpoints") | ONE_MINIBATCH
+    done = harness.train(settings, tmp_path)
+    assert done.returncode == 0, done.stdout[-4000:]
+    again, once = harness.metrics_of(tmp_path), harness.metrics_of(whole)
+    assert sorted(again) == [2]
+    for name in ("actor/exp/tokens", "actor/pef/tokens", "critic/score/mean", "dph/outcome/correct"):
+        assert again[2][name] == once[2][name]
+    for name in ("actor/loss", "actor/grad_norm", "actor/pef/divergence"):
+        assert again[2][name] == pytest.approx(once[2][name], rel=1e-4)
+    one, two = (harness.weights(folder / "checkpoints" / "global_step_2" / "actor") for folder in (whole, tmp_path))
+    before = harness.weights(whole / "checkpoints" / "global_step_1" / "actor")
+    change = sum(float((one[name] - before[name]).pow(2).sum()) for name in one) ** 0.5
+    apart = sum(float((one[name] - two[name]).pow(2).sum()) for name in one) ** 0.5
+    assert apart < 1e-3 * change  # Adam divides by moments of a few steps only
+
+
+def test_a_launch_runs_as_written(launch: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """`dph verl` with DAPO's filter and two mini-batches a step: data.sh, train.sh and eval.sh as they are written."""
+    import harness
+
+    folder = harness.write_launch(launch[0], launch[1], tmp_path / "launch")
+    done = subprocess.run([folder / "data.sh"], env={**harness.environment(), "PYTHON": sys.executable}, check=False)
+    assert done.returncode == 0
+    settings = harness.on_cpu() | {"trainer.rollout_data_dir": folder / "rollouts", "trainer.logger": "[console,file]"}
+    done = harness.run(["nice", str(folder / "train.sh")], settings, folder)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+    groups: dict[str, list[float]] = defaultdict(list)
+    for line in (folder / "rollouts" / "1.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        groups[row["input"]].append(row["score"])
+    assert len(groups) == 4 and all(len(scores) == 4 for scores in groups.values())
+    assert all(set(scores) == {0.0, 1.0} for scores in groups.values())  # no group all right or all wrong
+    (step,) = harness.metrics_of(folder).values()
+    assert step["actor/pef/tokens"] * 2 == harness.stored_tokens(launch[1], 0, 6)
+    assert step["actor/pef/divergence"] > 1e-6  # of the second mini-batch: the first is at π_ref
+
+    own = ["--sampler.engine", "hf", "--model.device", "cpu"]
+    done = subprocess.run(
+        [folder / "eval.sh", "1", *own],
+        env={**harness.environment(), "PYTHON": sys.executable},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    scores = json.loads((folder / "eval" / "step-1" / "scores.json").read_text())
+    assert scores["label"] == "dph_js" and scores["splits"]["train"]["problems"] == 48
+    merged, trained = (
+        harness.saved(folder / "models" / "step-1"),
+        harness.weights(folder / "checkpoints" / "global_step_1" / "actor"),
+    )
+    start = harness.saved(launch[0])
+    for name, value in merged.items():
+        assert value.equal(trained[name].to(value.dtype)) and not value.equal(start[name].to(value.dtype))
+
+
+def test_a_setting_that_cannot_be_meant_ends_with_one_sentence(tmp_path: Path) -> None:
+    """Before Ray is started."""
+    words = ["dph.rows=6", "actor_rollout_ref.rollout.name=vllm"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "dph.integrations.verl", *words, f"hydra.run.dir={tmp_path}"],
+        env={**os.environ, "VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform",
+             "PYTHONPATH": f"{SUPPORT}:{SUPPORT.parents[1] / 'src'}"},
+        cwd=tmp_path, text=True, capture_output=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "dph: dph.rows is 6, but dph.rehearsal names no run of `dph presample`" in done.stderr

@@ -1,0 +1,215 @@
+"""Oracles for pass@k and its relatives: enumeration of all subsets, exact combinatorics, known distributions."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dph.errors import UserError
+from dph.metrics.bootstrap import (
+    bootstrap_interval,
+    cluster_bootstrap,
+    cluster_difference,
+    paired_difference,
+    wilson_interval,
+)
+from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(n, c, k) for n in (1, 4, 6) for c in range(n + 1) for k in range(1, n + 1)])
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(n, c, k):
+    samples = [True] * c + [False] * (n - c)
+    subsets = list(itertools.combinations(samples, k))
+    assert float(pass_at_k(n, c, k)) == pytest.approx(sum(map(any, subsets)) / len(subsets), rel=1e-13, abs=1e-15)
+
+
+@settings(deadline=None)
+@given(n=st.integers(1, 300), data=st.data())
+def test_pass_at_k_against_exact_binomials(n, data):
+    c, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    exact = 1 - math.comb(n - c, k) / math.comb(n, k)
+    assert float(pass_at_k(n, c, k)) == pytest.approx(exact, abs=1e-12)  # up to 300 roundings of 1e-16
+
+
+@pytest.mark.parametrize("p", [0.05, 0.3])
+def test_pass_at_k_is_unbiased(p):
+    n, k = 8, 4
+    # E over c ~ Binomial(n, p) must be the true probability that one of k samples is correct
+    chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    expected = sum(chance * pass_at_k(n, np.arange(n + 1), k))
+    assert expected == pytest.approx(1 - (1 - p) ** k, rel=1e-12)
+    # drawing with replacement, the estimator that must not be used, is too small
+    replacement = [1 - (1 - c / n) ** k for c in range(n + 1)]
+    assert sum(np.multiply(chance, replacement)) < expected - 0.01
+
+
+def test_vectors_and_curve():
+    np.testing.assert_allclose(pass_at_k([4, 8], [1, 2], 2), [1 / 2, 1 - 15 / 28])  # C(6,2)/C(8,2) = 15/28
+    assert pass_curve(4, [0, 1, 4], [1, 2]) == pytest.approx({1: 5 / 12, 2: 0.5})  # (0 + ¼ + 1)/3, (0 + ½ + 1)/3
+    np.testing.assert_allclose(mean_at_k([4, 8], [1, 2]), pass_at_k([4, 8], [1, 2], 1))
+
+
+def test_too_few_samples_and_impossible_counts():
+    with pytest.raises(UserError, match="pass@8 needs at least 8 samples of every problem, but one has 4"):
+        pass_at_k([16, 4], [1, 1], 8)
+    with pytest.raises(UserError, match="k of at least 1"):
+        pass_at_k(4, 1, 0)
+    with pytest.raises(ValueError, match="0 ≤ c ≤ n"):
+        pass_at_k(4, 5, 1)
+
+
+def test_keep_and_exploration_rate_of_solved_problems():
+    ref = [True, True, True, False, False]
+    trained = [True, False, True, True, False]
+    assert keep_rate(ref, trained) == pytest.approx(2 / 3)
+    assert exploration_rate(ref, trained) == pytest.approx(1 / 2)
+    assert math.isnan(exploration_rate([True], [True]))
+    assert math.isnan(keep_rate([False], [True]))
+    with pytest.raises(ValueError, match="same problems"):
+        keep_rate([True, False], [True])
+
+
+def test_rates_of_estimates_are_the_ratio_of_expected_counts():
+    ref, trained = [0.9, 0.5, 0.1], [0.8, 0.2, 0.6]
+    kept = new = solved = unsolved = 0.0
+    for outcome in itertools.product([0, 1], repeat=6):  # every way in which three problems can be solved by both
+        chance = math.prod(p if won else 1 - p for p, won in zip(ref + trained, outcome, strict=True))
+        for before, after in zip(outcome[:3], outcome[3:], strict=True):
+            solved += chance * before
+            unsolved += chance * (1 - before)
+            kept += chance * before * after
+            new += chance * (1 - before) * after
+    assert keep_rate(ref, trained) == pytest.approx(kept / solved)
+    assert exploration_rate(ref, trained) == pytest.approx(new / unsolved)
+
+
+def test_bootstrap_of_the_mean_has_the_standard_error_of_the_mean():
+    values = np.random.default_rng(1).normal(size=400)
+    interval = bootstrap_interval(values, resamples=4000)
+    half_width = 1.959964 * values.std() / math.sqrt(400)
+    assert interval.estimate == pytest.approx(values.mean())
+    # a quantile of 4000 draws has a relative error of about 4 % at 2.5 %
+    assert interval.high - interval.estimate == pytest.approx(half_width, rel=0.12)
+    assert interval.estimate - interval.low == pytest.approx(half_width, rel=0.12)
+
+
+@pytest.mark.parametrize(("successes", "count"), [(0, 10), (3, 10), (10, 10), (1, 1), (804, 972)])
+def test_wilsons_bounds_are_the_shares_that_a_score_test_just_accepts(successes, count):
+    interval, share = wilson_interval(successes, count), successes / count
+    assert interval.estimate == share
+    for bound, trivial in ((interval.low, 0), (interval.high, 1)):
+        # (share − p)² = z²·p(1 − p)/n at the bounds, of which 0 and 1 are the trivial ones
+        accepted = 1.959964**2 * bound * (1 - bound) / count
+        assert bound == share == trivial or (share - bound) ** 2 == pytest.approx(accepted, rel=1e-5)
+    assert 0 <= interval.low <= share <= interval.high <= 1 and interval.high - interval.low > 0.01
+
+
+def test_wilson_needs_a_count():
+    for successes, count in ((0, 0), (2, 1), (-1, 3)):
+        with pytest.raises(ValueError, match="a share needs"):
+            wilson_interval(successes, count)
+
+
+def test_bootstrap_is_reproducible_and_narrows_with_the_level():
+    values = np.arange(30.0)
+    wide, again = bootstrap_interval(values, seed=3), bootstrap_interval(values, seed=3)
+    assert wide == again
+    assert wide != bootstrap_interval(values, seed=4)
+    narrow = bootstrap_interval(values, seed=3, level=0.5)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for seed in range(200):
+        interval = bootstrap_interval(rng.random(60) < 0.3, level=0.9, resamples=300, seed=seed)
+        hits += interval.low <= 0.3 <= interval.high
+    # 180 expected with standard deviation 4.2; percentile intervals of 60 problems run a little short
+    assert 165 <= hits <= 195
+
+
+def test_bootstrap_of_a_ratio_of_columns():
+    ref, trained = np.array([1.0, 1, 0, 0] * 25), np.array([1.0, 0, 1, 0] * 25)
+    interval = bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[:, 0], v[:, 1]))
+    assert interval.estimate == 0.5
+    # a proportion among 50 problems: 1.96·√(½·½/50) = 0.139
+    assert interval.high - interval.low == pytest.approx(2 * 0.139, rel=0.2)
+
+
+def test_resamples_in_which_a_ratio_is_undefined_are_left_out():
+    values = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])  # (2/3)³ of the resamples solve nothing
+    interval = bootstrap_interval(values, lambda v: keep_rate(v[:, 0], v[:, 1]))
+    assert (interval.low, interval.high) == (1.0, 1.0)
+    never = bootstrap_interval(np.zeros((3, 2)), lambda v: keep_rate(v[:, 0], v[:, 1]))
+    assert math.isnan(never.low)
+
+
+@settings(deadline=None)
+@given(shift=st.floats(-1, 1))
+def test_paired_difference_of_a_constant_shift_has_no_width(shift):
+    hard_and_easy = np.linspace(0, 1, 20)
+    interval = paired_difference(hard_and_easy + shift, hard_and_easy, resamples=50)
+    assert [interval.low, interval.estimate, interval.high] == pytest.approx([shift] * 3, abs=1e-15)
+
+
+def test_cluster_bootstrap_adds_the_variances_of_seeds_and_problems():
+    rng = np.random.default_rng(2)
+    of_seed, of_problem = rng.normal(scale=0.5, size=(40, 1)), rng.normal(scale=1.0, size=(1, 60))
+    values = of_seed + of_problem
+    interval = cluster_bootstrap(values, resamples=4000)
+    # additive effects: the two bootstrap variances add up, whatever the number of cells
+    error = math.sqrt(of_seed.var() / 40 + of_problem.var() / 60)
+    assert interval.estimate == pytest.approx(values.mean())
+    assert interval.high - interval.low == pytest.approx(2 * 1.959964 * error, rel=0.1)
+    # the mistake it guards against: all cells as independent
+    assert interval.high - interval.low > 3 * (lambda i: i.high - i.low)(bootstrap_interval(values.ravel()))
+
+
+def test_cluster_bootstrap_of_one_seed_is_the_ordinary_one():
+    values = np.random.default_rng(5).random(200)
+    one = cluster_bootstrap(values[None], resamples=4000)
+    ordinary = bootstrap_interval(values, resamples=4000)
+    # different random numbers: quantiles of 4000 draws agree to 12 % of the half-width of 0.04
+    assert [one.low, one.high] == pytest.approx([ordinary.low, ordinary.high], abs=0.005)
+
+
+def test_bootstrap_refuses_what_it_cannot_mean():
+    with pytest.raises(ValueError, match="at least one value"):
+        bootstrap_interval([])
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        bootstrap_interval([1.0], level=95)
+    with pytest.raises(ValueError, match=r"\[seeds, problems\]"):
+        cluster_bootstrap([1.0, 2.0])
+    with pytest.raises(ValueError, match="same problems"):
+        paired_difference([1.0], [1.0, 2.0])
+
+
+def test_cluster_difference_with_one_seed_is_the_paired_difference():
+    rng = np.random.default_rng(0)
+    a = rng.random(60)
+    b = a - 0.1 + 0.02 * rng.normal(size=60)
+    one, pair = cluster_difference([a], [b], resamples=8000), paired_difference(a, b, resamples=8000)
+    assert one.estimate == pytest.approx(pair.estimate)
+    assert (one.low, one.high) == pytest.approx((pair.low, pair.high), abs=1e-3)
+
+
+def test_cluster_difference_covers_the_truth_as_often_as_it_says():
+    # a and b share the problems' difficulty; seeds have effects of their own. The true difference is 0.3.
+    rng = np.random.default_rng(1)
+    hits = 0
+    for trial in range(200):
+        problems = rng.normal(size=(1, 40))
+        a = 0.3 + problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
+        b = problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
+        interval = cluster_difference(a, b, resamples=300, seed=trial)
+        hits += interval.low <= 0.3 <= interval.high
+    assert 0.88 <= hits / 200 <= 0.99
+
+
+def test_cluster_difference_needs_the_same_problems():
+    with pytest.raises(ValueError, match="same problems"):
+        cluster_difference(np.zeros((2, 3)), np.zeros((2, 4)))

@@ -1,0 +1,106 @@
+"""Collating rows and cutting mini-batches: nothing is lost, and every tensor holds what its docstring says."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dph.models.batch import Row, collate, microbatches
+from dph.models.packing import packed_tokens
+from dph.objective.losses import LossCounts
+from dph.training.update import count_rows
+from helpers import TINY, random_rows, tiny_policy
+
+lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 20)), min_size=1, max_size=25)
+
+
+def row(prompt, response, **extra):
+    return Row([1] * prompt, [2] * response, old_logprobs=[-0.5] * response, **extra)
+
+
+@given(lengths=lengths, budget=st.integers(1, 200))
+def test_microbatches_partition_the_rows_within_the_budget(lengths, budget):
+    rows = [row(*pair) for pair in lengths]
+    parts = microbatches(rows, budget)
+    assert sorted(id(r) for part in parts for r in part) == sorted(map(id, rows))
+    for part in parts:
+        assert len(part) == 1 or len(part) * max(r.length for r in part) <= budget
+    # no two neighbours could have been one: the longer part would not have taken the next row
+    for part, following in itertools.pairwise(parts):
+        assert (len(part) + 1) * part[0].length > budget and part[-1].length >= following[0].length
+
+
+def test_collate_by_hand():
+    rows = [
+        Row([5, 6], [7, 8, 9], [-0.1, -0.2, -0.3], advantage=1.5),
+        Row([4], [3], [-0.4], ref_logprobs=[-0.5], is_rehearsal=True),
+        Row([1, 2, 3], [], [], weight=0.0),
+        Row([1], [2, 3], [-0.6, -0.7], weight=0.0),
+    ]
+    batch = collate(rows)
+    assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 0, 0]]
+    # tokens 1 to 3 of the first row predict 7, 8, 9; rows are 5 wide, so the second begins at 5 and the fourth at 15
+    assert batch.sources.tolist() == [1, 2, 3, 5, 15, 16] and batch.states.tolist() == [0, 1, 2, 3, 4, 5]
+    assert batch.position_ids is None and batch.layout is None
+    assert batch.response_ids.tolist() == [[7, 8, 9], [3, 0, 0], [0, 0, 0], [2, 3, 0]]
+    assert batch.present.int().tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]]
+    assert batch.response_mask.tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    old = torch.tensor([[-0.1, -0.2, -0.3], [-0.4, 0, 0], [0, 0, 0], [-0.6, -0.7, 0]])
+    assert torch.equal(batch.old_logprobs, old)
+    assert batch.ref_logprobs is not None
+    assert torch.equal(batch.ref_logprobs, torch.tensor([[0, 0, 0], [-0.5, 0, 0], [0, 0, 0], [0, 0, 0]]))
+    assert batch.advantages.tolist() == [1.5, 0, 0, 0] and batch.is_rehearsal.tolist() == [False, True, False, False]
+    assert collate(rows[:1]).ref_logprobs is None
+
+
+def test_a_packed_batch_differs_in_its_inputs_alone():
+    rows = [row(3, 4), row(3, 2), row(2, 0, weight=0.0), row(3, 4, advantage=2.0)]
+    padded, packed = collate(rows), collate(rows, shared=True)
+    assert packed.input_ids.shape[0] == 1 and packed.layout is not None and packed.position_ids is not None
+    for name in ("response_ids", "present", "response_mask", "old_logprobs", "advantages", "is_rehearsal"):
+        assert torch.equal(getattr(packed, name), getattr(padded, name)), name
+    assert len(packed.states) == len(padded.states) == 10
+
+
+@given(lengths=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=25), budget=st.data())
+def test_packed_microbatches_partition_the_rows_within_the_budget(lengths, budget):
+    """Prompts of four kinds; a part over the budget is a single row, and a prompt is cut only where it has to be."""
+    budget = budget.draw(st.integers(1, 120))
+    rows = [
+        Row([kind] * (3 + 4 * kind), [index] * response, [-0.5] * response)
+        for index, (kind, response) in enumerate(lengths)
+    ]
+    parts = microbatches(rows, budget, shared=True)
+    assert sorted(id(r) for part in parts for r in part) == sorted(map(id, rows))
+    for part in parts:
+        assert len(part) == 1 or packed_tokens(part) <= budget
+    for kind in range(4):
+        group = [r for r in rows if r.prompt_ids[0] == kind]
+        if group and packed_tokens(group) <= budget:
+            assert sum(any(r.prompt_ids[0] == kind for r in part) for part in parts) == 1
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        collate([])
+
+
+@given(lengths=lengths, data=st.data(), budget=st.integers(1, 120))
+def test_counts_of_rows_are_those_of_their_batches_however_they_are_cut(lengths, data, budget):
+    rows = [
+        row(*pair, is_rehearsal=data.draw(st.booleans()), weight=data.draw(st.sampled_from([0.0, 1.0])))
+        for pair in lengths
+    ]
+    total = LossCounts()
+    for part in microbatches(rows, budget):
+        total = total + LossCounts.of(collate(part))
+    assert count_rows(rows) == total
+
+
+def test_random_rows_of_the_helpers_fit_the_tiny_model():
+    policy = tiny_policy()
+    rows = random_rows(policy, 30, rehearsal_every=3)
+    assert sum(r.is_rehearsal for r in rows) == 10 and len({r.length for r in rows}) > 5
+    assert max(r.length for r in rows) <= TINY.context

@@ -1,0 +1,356 @@
+"""Log-probabilities against transformers' plain forward pass, and models that come back as they were saved."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from dph.config.schema import ModelConfig
+from dph.errors import UserError
+from dph.models import logprobs as module
+from dph.models.batch import collate, microbatches
+from dph.models.policy import Policy
+from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
+from dph.rehearsal.store import reference_logprobs
+from helpers import TEXTS, TINY, base_run, gradient, random_policy, random_rows, tiny_policy, weights
+
+pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)
+EXACT = 1e-5
+"""fp32 kernels differ by batch shape: a few roundings of 1e-7 relative on logits of about 10, in each of 2 layers."""
+
+ARCHITECTURES = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {},
+    "mistral": {"sliding_window": 4},
+    "gemma2": {"sliding_window": 4, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 8},
+    "granite": {"logits_scaling": 4.0},
+    "cohere": {"logit_scale": 0.25},
+    "falcon_h1": {"lm_head_multiplier": 0.25, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
+    "phi3": {},
+    "gpt_neox": {},
+}
+
+
+def architecture(name, vocab_size):
+    return random_policy(name, vocab_size=vocab_size, **ARCHITECTURES[name])
+
+
+def plain_logprobs(policy, row, temperature=1.0):
+    """log π of a row's response from the logits of transformers' forward pass over this row alone."""
+    with torch.no_grad():
+        ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+        logits = policy.model(ids).logits[0, len(row.prompt_ids) - 1 : -1].double() / temperature
+    return logits.log_softmax(-1)[range(len(row.response_ids)), list(row.response_ids)], logits
+
+
+def close(a, b, tolerance=EXACT):
+    torch.testing.assert_close(a, b, rtol=0, atol=tolerance, check_dtype=False)
+
+
+# Log-probabilities --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+def test_logprobs_and_entropy_equal_a_plain_forward_pass(temperature):
+    policy = tiny_policy()
+    rows = random_rows(policy, 12)
+    logprobs, entropy = policy.logprobs(collate(rows), temperature, entropy="value")
+    for index, row in enumerate(rows):
+        count = len(row.response_ids)
+        expected, logits = plain_logprobs(policy, row, temperature)
+        close(logprobs[index, :count], expected)
+        close(entropy[index, :count], -(logits.softmax(-1) * logits.log_softmax(-1)).sum(-1))
+        assert not logprobs[index, count:].any() and not entropy[index, count:].any()
+
+
+# falcon_h1's own code warns about its slow path
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_every_architecture_equals_its_plain_forward_pass(name):
+    policy = architecture(name, vocab_size=18)
+    rows = random_rows(policy, 8)
+    logprobs, _ = policy.logprobs(collate(rows))
+    for index, row in enumerate(rows):
+        close(logprobs[index, : len(row.response_ids)], plain_logprobs(policy, row)[0])
+
+
+def test_padding_order_and_microbatches_change_nothing():
+    policy = tiny_policy()
+    rows = random_rows(policy, 16)
+    alone = [values for row in rows for values in reference_logprobs(policy, [row], 1.0, 1)]
+    for budget in (1, 40, 100, 10_000):
+        for order in (range(16), reversed(range(16))):
+            chosen = list(order)
+            found = reference_logprobs(policy, [rows[i] for i in chosen], 1.0, budget)
+            for index, values in zip(chosen, found, strict=True):
+                close(torch.tensor(values), torch.tensor(alone[index]))
+    assert len(microbatches(rows, 40)) >= 4
+
+
+def test_a_row_without_a_response_has_no_logprobs():
+    policy = tiny_policy()
+    rows = random_rows(policy, 2)
+    rows[0] = replace(rows[0], response_ids=[], old_logprobs=[])
+    logprobs, _ = policy.logprobs(collate(rows))
+    assert not logprobs[0].any() and logprobs[1].any()
+
+
+def _loss(policy, rows, entropy):
+    logprobs, entropies = policy.logprobs(collate(rows), 0.8, entropy=entropy)
+    policy.model.zero_grad()
+    loss = (logprobs * torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)).sum()
+    if entropies is not None:
+        loss = loss + 0.3 * entropies.square().sum()
+    loss.backward()
+    return logprobs.detach(), entropies, gradient(policy)
+
+
+@pytest.mark.parametrize("entropy", ["none", "value", "gradient"])
+def test_chunks_of_logits_change_neither_values_nor_gradients(monkeypatch, entropy):
+    policy = tiny_policy()
+    rows = random_rows(policy, 9)
+    whole = _loss(policy, rows, entropy)
+    monkeypatch.setattr(module, "_LOGIT_ELEMENTS_AT_ONCE", 7 * policy.model.config.vocab_size)  # 7 tokens a chunk
+    chunked = _loss(policy, rows, entropy)
+    close(chunked[0], whole[0])
+    if entropy != "none":
+        close(chunked[1], whole[1])
+    # gradients are sums over tokens, taken in another order: 1e-6 relative to the largest
+    close(chunked[2], whole[2], 1e-6 * float(whole[2].abs().max()))
+
+
+def test_entropy_as_a_value_has_no_gradient_and_with_gradient_the_right_one():
+    policy = tiny_policy()
+    rows = random_rows(policy, 5)
+    _, value = policy.logprobs(collate(rows), entropy="value")
+    assert not value.requires_grad
+    _, entropies = policy.logprobs(collate(rows), entropy="gradient")
+    policy.model.zero_grad()
+    entropies.sum().backward()
+    found = gradient(policy)
+    # the same through transformers' logits and torch's own entropy
+    policy.model.zero_grad()
+    for row in rows:
+        logits = policy.model(torch.tensor([[*row.prompt_ids, *row.response_ids]])).logits
+        logits = logits[0, len(row.prompt_ids) - 1 : -1]
+        torch.distributions.Categorical(logits=logits).entropy().sum().backward()
+    expected = gradient(policy)
+    close(found, expected, 1e-5 * float(expected.abs().max()))  # sums of some 20 tokens' gradients in fp32
+
+
+def test_bfloat16_is_autocast_alone():
+    policy = tiny_policy()
+    rows = random_rows(policy, 6)
+    exact, _ = policy.logprobs(collate(rows))
+    rounded, _ = Policy(policy.model, policy.tokenizer, precision="bf16").logprobs(collate(rows))
+    exact, rounded = exact.detach(), rounded.detach()
+    assert {p.dtype for p in policy.model.parameters()} == {torch.float32} and rounded.dtype == torch.float32
+    # bfloat16 has 8 bits: a relative error of 2^-8 on logits that reach about 10, over 2 layers
+    assert 0 < float((rounded - exact).abs().max()) < 0.3
+
+
+def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
+    tiny_policy().save(tmp_path)
+    found = []
+    for checkpointing in (False, True):
+        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        calls = []
+        policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        values = _loss(policy, random_rows(policy, 5), "none")
+        assert len(calls) == (2 if checkpointing else 1)  # once more in the backward pass
+        assert not any(part.training for part in policy.model.modules())  # so no dropout
+        found.append(values)
+    close(found[0][0], found[1][0], 0)
+    close(found[0][2], found[1][2], 0)
+
+
+# Text ---------------------------------------------------------------------------------------------------------------
+
+
+def test_prompts_and_responses_as_tokens():
+    policy = tiny_policy()
+    eos = policy.tokenizer.eos_token_id
+    ids = policy.encode_response(" yes no")
+    assert ids[-1] == eos and policy.decode(ids) == " yes no" and policy.eos_ids == {eos}
+    assert policy.encode_prompt("easy 1") == policy.tokenizer("easy 1")["input_ids"]
+    chat = ({"role": "system", "content": "easy"}, {"role": "user", "content": "hard"})
+    assert policy.encode_prompt(chat) == policy.encode_prompt("easy\n\nhard")
+
+
+def test_chat_templates_are_used_where_there_is_one():
+    policy = tiny_policy()
+    turn = "{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}"
+    policy.tokenizer.chat_template = turn + "{% if add_generation_prompt %}no{% endif %}"
+    expected = policy.tokenizer("u easy 1\nno", add_special_tokens=False)["input_ids"]
+    assert policy.encode_prompt("easy 1") == expected
+    chat = ({"role": "system", "content": "yes"}, {"role": "user", "content": "easy 1"})
+    assert policy.encode_prompt(chat) == policy.tokenizer("s yes\nu easy 1\nno", add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("text", ["  SELECT a_b, 'x'\n\tFROM t;", "1234 + 5", "ü ∑ 漢\r\n", " "])
+def test_new_tokenizers_lose_nothing(text):
+    for raw in (word_tokenizer([text]), bpe_tokenizer(["SELECT a FROM b"], 300)):
+        encoded = raw.encode(text)
+        assert raw.decode(encoded.ids) == text
+        assert not any(token.strip().isdigit() and len(token.strip()) > 1 for token in encoded.tokens)
+
+
+def test_new_models_depend_on_their_seed_alone():
+    torch.manual_seed(1)
+    first = new_policy(TINY, TEXTS, seed=3)
+    before = torch.random.get_rng_state()
+    again, other = new_policy(TINY, TEXTS, seed=3), new_policy(TINY, TEXTS, seed=4)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert first.weight_hash() == again.weight_hash() != other.weight_hash()
+    with pytest.raises(UserError, match=r"new\.hidden 32 divided by new\.heads 5 must be an even whole number"):
+        new_policy(replace(TINY, heads=5), TEXTS, seed=0)
+
+
+def test_end_tokens_of_model_and_tokenizer_both_count():
+    policy = tiny_policy()
+    policy.model.generation_config.eos_token_id = [5, 7]
+    assert Policy(policy.model, policy.tokenizer).eos_ids == {5, 7, policy.tokenizer.eos_token_id}
+
+
+# Storage ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_policy_comes_back_exactly(tmp_path):
+    policy = tiny_policy()
+    policy.save(tmp_path)
+    again = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+    assert again.weight_hash() == policy.weight_hash() and again.tokenizer_hash() == policy.tokenizer_hash()
+    rows = random_rows(policy, 4)
+    assert torch.equal(again.logprobs(collate(rows))[0], policy.logprobs(collate(rows))[0])
+    assert again.encode_prompt(TEXTS[0]) == policy.encode_prompt(TEXTS[0])
+    assert (again.context_length, again.eos_ids) == (TINY.context, policy.eos_ids)
+
+
+def test_hashes_tell_weights_tokenizers_and_templates_apart():
+    policy = tiny_policy()
+    weight, tokenizer = policy.weight_hash(), policy.tokenizer_hash()
+    with torch.no_grad():
+        next(policy.model.parameters())[0, 0] += 1e-6
+    assert policy.weight_hash() != weight and policy.tokenizer_hash() == tokenizer
+    policy.tokenizer("easy 1 2 3")
+    assert policy.tokenizer_hash() == tokenizer
+    policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert policy.tokenizer_hash() != tokenizer
+    assert new_policy(TINY, ["other"], 0).tokenizer_hash() != tokenizer
+
+
+ADAPTERS = {"lora_rank": 3, "lora_alpha": 12}
+
+
+def adapted(path, **changes):
+    """A policy with adapters that are not zero."""
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu", **{**ADAPTERS, **changes}))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for _, parameter in policy.trainable():
+            parameter.normal_(0.0, 0.1, generator=generator)
+    return policy
+
+
+def test_adapters_alone_are_trained_merged_on_saving_and_switched_off_as_reference(tmp_path):
+    base = tiny_policy()
+    base.save(tmp_path / "base")
+    policy = adapted(tmp_path / "base")
+    assert policy.trainable() and all("lora_" in name for name, _ in policy.trainable())
+    assert policy.weight_hash() == base.weight_hash() and policy.tokenizer_hash() == base.tokenizer_hash()
+    rows = random_rows(policy, 6)
+    live = policy.logprobs(collate(rows))[0]
+    original = base.logprobs(collate(rows))[0]
+    assert float((live - original).detach().abs().max()) > 0.1
+    with policy.reference():
+        close(policy.logprobs(collate(rows))[0], original)
+    assert torch.equal(policy.logprobs(collate(rows))[0], live)
+    before = gradient(policy)
+    policy.save(tmp_path / "merged")
+    assert torch.equal(policy.logprobs(collate(rows))[0], live) and torch.equal(gradient(policy), before)
+    merged = Policy.load(ModelConfig(path=str(tmp_path / "merged"), device="cpu"))
+    close(merged.logprobs(collate(rows))[0], live)
+    assert weights(tmp_path / "merged").keys() == weights(tmp_path / "base").keys()
+
+
+def test_named_adapter_targets(tmp_path):
+    tiny_policy().save(tmp_path)
+    policy = adapted(tmp_path, lora_targets="q_proj,down_proj")
+    parts = {name.split(".lora_")[0].rsplit(".", 1)[1] for name, _ in policy.trainable()}
+    assert parts == {"q_proj", "down_proj"}
+
+
+def test_adapters_start_alike_in_every_process_and_differ_by_seed(tmp_path):
+    tiny_policy().save(tmp_path)
+    config = ModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
+    found = []
+    for noise, seed in ((1, 0), (2, 0), (1, 1)):
+        torch.manual_seed(noise)  # what else a process has drawn must not matter
+        policy = Policy.load(config, seed=seed)
+        found.append(torch.cat([p.detach().flatten() for _, p in policy.trainable()]))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+def test_only_adapters_make_a_policy_its_own_reference():
+    with pytest.raises(RuntimeError, match="adapters"):
+        tiny_policy().reference()
+
+
+# What a user may get wrong ------------------------------------------------------------------------------------------
+
+
+def load(path, **changes):
+    return Policy.load(ModelConfig(path=str(path), device="cpu", **changes))
+
+
+def test_a_missing_model_an_unknown_name_and_no_name(tmp_path):
+    with pytest.raises(UserError, match=r"no model was named; add --model\.path"):
+        load("")
+    with pytest.raises(UserError, match=r"cannot load the model .*no such directory, and a model hub did not deliver"):
+        load("nobody/has-this-model")
+    with pytest.raises(UserError, match="cannot load a model from"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "config", "tokenizer", "lost", "shape"])
+def test_a_damaged_model_is_named(tmp_path, damage):
+    tiny_policy().save(tmp_path)
+    tensors = tmp_path / "model.safetensors"
+    if damage == "cut":
+        tensors.write_bytes(tensors.read_bytes()[:-100])
+    elif damage == "empty":
+        tensors.write_bytes(b"")
+    elif damage == "lost":
+        tensors.unlink()
+    elif damage == "shape":
+        settings = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**settings, "vocab_size": settings["vocab_size"] + 3}))
+    else:
+        name = {"config": "config.json", "tokenizer": "tokenizer.json"}[damage]
+        (tmp_path / name).write_text('{"model": ')
+    with pytest.raises(UserError, match="cannot load a model from") as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_an_end_token_and_an_unusable_device(tmp_path):
+    policy = tiny_policy()
+    policy.tokenizer.eos_token = None
+    policy.save(tmp_path)
+    with pytest.raises(UserError, match="no EOS token"):
+        load(tmp_path)
+    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+        Policy.load(ModelConfig(path=str(tmp_path), device="abacus"))
+
+
+def test_saved_models_load_with_transformers_alone():
+    path = base_run() / "model"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    ids = tokenizer("easy 3", return_tensors="pt")["input_ids"]
+    out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
+    assert tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True).strip() == "yes"

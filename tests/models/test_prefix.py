@@ -1,0 +1,237 @@
+"""Rows that share their prompts against the same rows one by one: the same log-probabilities and gradients."""
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dph.config.schema import ModelConfig
+from dph.models import prefix
+from dph.models.batch import Row, collate
+from dph.models.policy import Policy
+from dph.models.sharing import attention_window
+from helpers import gradient, random_policy, tiny_policy
+
+pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)
+EXACT = 1e-5
+"""The promise: log-probabilities in nats, and gradients relative to their norm, in fp32."""
+
+SHARING = {
+    "llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
+              | {"high_freq_factor": 4.0, "original_max_position_embeddings": 32}, "attention_bias": True},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {"num_key_value_heads": 1},
+    "mistral": {"sliding_window": None},
+    "gemma": {"num_key_value_heads": 4},
+    "gemma3_text": {"sliding_window": 64, "query_pre_attn_scalar": 8},
+    "phi3": {},
+    "olmo2": {},
+    "granite": {"logits_scaling": 4.0, "attention_multiplier": 0.3},
+    "cohere": {"logit_scale": 0.25},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+}  # fmt: skip
+PLAIN = {
+    "mistral": ({"sliding_window": 12}, "its attention window of 12 tokens is shorter than the sequences"),
+    "gemma2": ({"sliding_window": 64, "query_pre_attn_scalar": 8}, "its attention has softcap"),
+    "falcon_h1": (
+        {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
+        "its layers",  # join tokens by other means, or (transformers 5.10) keep to themselves what attention is given
+    ),
+    "bloom": ({"hidden_size": 32, "n_layer": 2, "n_head": 4}, ""),
+}
+
+
+def grouped_rows(seed=0):
+    """Ragged groups: of six with two equal responses and a common beginning, of three with one empty response, and
+    three of one, one of them a rehearsal row and one twice (stored responses of one prompt)."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(low, high):
+        length = int(torch.randint(low, high, (), generator=generator))
+        return torch.randint(0, 18, (length,), generator=generator).tolist()
+
+    rows = []
+    for count in (6, 3, 1, 1, 2):
+        prompt, common = ids(2, 20), ids(0, 3)
+        for _ in range(count):
+            response = common + ids(1, 14)
+            noise = torch.randn(len(response), generator=generator).tolist()
+            rows.append(Row(prompt, response, noise, noise, float(noise[0]), is_rehearsal=count < 3))
+    rows[2] = replace(rows[4], advantage=0.5)
+    rows[7] = replace(rows[7], response_ids=[], old_logprobs=[], ref_logprobs=[])
+    return rows
+
+
+def evaluated(policy, rows, shared, entropy="none"):
+    """Log-probabilities row by row and the gradient of a sum of them with changing weights."""
+    batch = collate(rows, shared=shared)
+    logprobs, entropies = policy.logprobs(batch, 0.8, entropy=entropy)
+    policy.model.zero_grad(set_to_none=True)
+    loss = (logprobs * torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)).sum()
+    if entropies is not None:
+        loss = loss + 0.3 * (entropies * torch.linspace(1, -1, logprobs.numel()).view_as(logprobs)).sum()
+    loss.backward()
+    return logprobs.detach(), entropies, gradient(policy)
+
+
+def compare(found, expected, tolerance=EXACT):
+    assert float((found[0] - expected[0]).abs().max()) <= tolerance
+    assert float((found[2] - expected[2]).norm()) <= tolerance * float(expected[2].norm())
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_every_architecture_computes_the_same_with_shared_prompts(name):
+    policy, rows = random_policy(name, **SHARING[name]), grouped_rows()
+    assert policy.shares(rows)
+    expected = evaluated(policy, rows, shared=False)
+    assert float(expected[2].norm()) > 1
+    compare(evaluated(policy, rows, shared=True), expected)
+
+
+@pytest.mark.filterwarnings("default::UserWarning")  # falcon_h1's own code warns about its slow path
+@pytest.mark.parametrize("name", PLAIN)
+def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsys):
+    changes, reason = PLAIN[name]
+    policy, rows = random_policy(name, **changes), grouped_rows()
+    assert not policy.shares(rows) and not policy.shares(rows)
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("prompts are computed anew for each response of this model") == 1 and reason in told
+    for part, batch in policy.microbatches(rows, 60):
+        assert batch.layout is None and len(part) == len(batch.input_ids)
+    with torch.no_grad():
+        logprobs, _ = policy.logprobs(collate(rows))
+        alone = [policy.logprobs(collate([row]))[0][0] for row in rows]
+    for values, own in zip(logprobs, alone, strict=True):
+        assert float((values[: len(own)] - own).abs().max() if len(own) else 0) <= EXACT
+
+
+def test_a_budget_that_shares_little_is_said_once(capsys):
+    policy = random_policy("llama")
+    rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
+    for budget, computed in ((42, 1), (30, 12), (31, 12)):
+        parts = [part for part, _ in policy.microbatches(rows, budget)]
+        assert len(parts) == computed, budget
+        told = " ".join(capsys.readouterr().err.split())
+        said = "prompts are computed 12.0 times each, as a micro-batch of 30 tokens does not hold the responses to one"
+        assert (said in told) == (budget == 30)  # 31 comes after it
+
+
+def test_a_window_as_long_as_the_sequences_is_no_obstacle():
+    policy, rows = random_policy("mistral", sliding_window=33), grouped_rows()
+    assert max(row.length for row in rows) <= 33 and policy.shares(rows)
+    compare(evaluated(policy, rows, True), evaluated(policy, rows, False))
+    assert attention_window(policy.model.config) == 33
+    with pytest.raises(prefix.NotShareable, match="window has only 33 tokens"):
+        policy.logprobs(collate([*rows, replace(rows[0], prompt_ids=[1] * 40)], shared=True))
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_the_copying_path_of_other_devices_computes_the_same(monkeypatch, kv_heads):
+    policy, rows = random_policy("llama", num_key_value_heads=kv_heads), grouped_rows()
+    expected = evaluated(policy, rows, shared=False)
+    compare(evaluated(policy, rows, shared=True), expected)
+    copying = type("Copying", (), {"apply": staticmethod(prefix._gathered_attention)})
+    monkeypatch.setattr(prefix, "_SplitAttention", copying)
+    compare(evaluated(policy, rows, shared=True), expected)
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 3, 1), (1, 1), (9,)])
+def test_groups_of_equal_and_of_ragged_length(lengths):
+    """Equal ones are read in place, ragged ones are padded within attention."""
+    policy = tiny_policy()
+    rows = [
+        Row([2, 3, prompt], [4 + index, *range(5, 4 + length)], ())
+        for prompt in (0, 1)
+        for index, length in enumerate(lengths)
+    ]
+    compare(evaluated(policy, rows, shared=True), evaluated(policy, rows, shared=False))
+
+
+@pytest.mark.parametrize("entropy", ["value", "gradient"])
+def test_entropies_and_chunks_of_logits(monkeypatch, entropy):
+    policy, rows = tiny_policy(), grouped_rows()
+    expected = evaluated(policy, rows, False, entropy)
+    for elements in (1 << 25, 7 * 18):
+        monkeypatch.setattr("dph.models.logprobs._LOGIT_ELEMENTS_AT_ONCE", elements)
+        found = evaluated(policy, rows, True, entropy)
+        compare(found, expected)
+        assert float((found[1] - expected[1]).detach().abs().max()) <= EXACT
+
+
+@pytest.mark.parametrize("budget", [1, 25, 60, 10_000])
+def test_any_budget_gives_the_same_sum_of_gradients(budget):
+    policy, rows = tiny_policy(), grouped_rows()
+
+    def total(parts):
+        policy.model.zero_grad(set_to_none=True)
+        for part, batch in parts:
+            logprobs, _ = policy.logprobs(batch)
+            (logprobs * torch.tensor([row.advantage for row in part])[:, None]).sum().backward()
+        return gradient(policy)
+
+    alone = total((part, collate(part)) for part in ([row] for row in rows))
+    found = total(policy.microbatches(rows[::-1], budget))
+    assert float((found - alone).norm()) <= EXACT * float(alone.norm())
+
+
+def test_layers_that_recompute_their_activations_attend_alike_in_the_backward_pass(tmp_path):
+    tiny_policy().save(tmp_path)
+    rows, found = grouped_rows(), []
+    for checkpointing in (False, True):
+        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        calls = []
+        policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
+        found.append(evaluated(policy, rows, shared=True))
+        assert len(calls) == (2 if checkpointing else 1)  # once more in the backward pass
+        assert policy.model.config._attn_implementation == "sdpa"
+        assert functions == [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
+    compare(found[1], found[0], 0)
+
+
+def test_adapters_are_trained_alike(tmp_path):
+    tiny_policy().save(tmp_path)
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
+    with torch.no_grad():
+        for _, parameter in policy.trainable():
+            parameter.normal_(0.0, 0.1, generator=torch.Generator().manual_seed(parameter.numel()))
+    rows = grouped_rows()
+    assert policy.shares(rows)
+    compare(evaluated(policy, rows, shared=True), evaluated(policy, rows, shared=False))
+
+
+def test_bfloat16_rounds_as_the_plain_path_does():
+    exact, rows = tiny_policy(), grouped_rows()
+    rounded = Policy(exact.model, exact.tokenizer, precision="bf16")
+    truth = evaluated(exact, rows, shared=False)
+    errors = []
+    for shared in (False, True):
+        found = evaluated(rounded, rows, shared)
+        assert found[0].dtype == torch.float32
+        errors.append(float((found[0] - truth[0]).abs().mean()))
+        # bfloat16 has 8 bits: a relative error of 2^-8 on logits that reach about 10, over 2 layers
+        assert float((found[0] - truth[0]).abs().max()) < 0.3
+        assert float((found[2] - truth[2]).norm()) < 0.1 * float(truth[2].norm())
+    assert 0 < errors[1] < 2 * errors[0]
+
+
+def test_sharing_is_used_where_it_saves_tokens_and_was_asked_for():
+    policy, rows = tiny_policy(), grouped_rows()
+    alone = [rows[0], rows[6], rows[9]]
+    assert policy.shares(rows) and not policy.shares(alone)
+    assert [batch.layout is None for _, batch in policy.microbatches(alone, 1000)] == [True]
+    packed = [batch for _, batch in policy.microbatches(rows, 1000)]
+    assert len(packed) == 1 and packed[0].layout is not None
+    without = Policy(policy.model, policy.tokenizer, shared_prefix=False)
+    assert not without.shares(rows)
+
+
+def test_the_models_own_attention_comes_back_after_an_error():
+    policy = tiny_policy()
+    with contextlib.suppress(ZeroDivisionError), prefix.shared_attention(policy.model.get_decoder()):
+        assert policy.model.config._attn_implementation == prefix.NAME
+        raise ZeroDivisionError
+    assert policy.model.config._attn_implementation == "sdpa"

@@ -1,0 +1,107 @@
+"""The scheduler of commands: order, slots, failures. Jobs are Python one-liners in place of `dph` commands."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dph.errors import UserError
+from dph.process import jobs as module
+from dph.process.jobs import Job, run_jobs
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Jobs run their first argument as Python code instead of as a `dph` command; polls are quick."""
+    start = subprocess.Popen
+
+    def popen(words, **options):
+        assert words[:3] == [sys.executable, "-m", "dph"]
+        return start([sys.executable, "-S", "-c", words[3]], **options)
+
+    monkeypatch.setattr(module.subprocess, "Popen", popen)
+    monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+
+
+def job(folder, name, needs=(), threads=1, seconds=0.0):
+    """A job that writes when it began and ended."""
+    code = (
+        f"import time; a = time.monotonic(); time.sleep({seconds}); "
+        f"open({str(folder / name)!r}, 'w').write(f'{{a}} {{time.monotonic()}}')"
+    )
+    return Job(name, (code,), needs, threads)
+
+
+def span(folder, name):
+    begin, end = (folder / name).read_text().split()
+    return float(begin), float(end)
+
+
+def test_a_job_starts_after_what_it_needs(tmp_path, scripts):
+    planned = [job(tmp_path, "c", ("b", "a")), job(tmp_path, "b", ("a",)), job(tmp_path, "a")]
+    run_jobs(planned, tmp_path / "logs", slots=3, label="test")
+    assert span(tmp_path, "a")[1] < span(tmp_path, "b")[0]
+    assert span(tmp_path, "b")[1] < span(tmp_path, "c")[0]
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["a.log", "b.log", "c.log"]
+
+
+def test_threads_of_running_jobs_never_exceed_the_slots(tmp_path, scripts):
+    planned = [job(tmp_path, f"one{i}", seconds=0.1) for i in range(3)]
+    planned += [job(tmp_path, "two", threads=2, seconds=0.1), job(tmp_path, "eight", threads=8, seconds=0.1)]
+    run_jobs(planned, tmp_path / "logs", slots=2, label="test")
+    spans = [(span(tmp_path, item.name), min(2, item.threads)) for item in planned]
+    for (begin, _), _ in spans:
+        assert sum(threads for (a, b), threads in spans if a <= begin < b) <= 2
+
+
+def test_jobs_learn_their_number_of_threads(tmp_path, scripts):
+    code = "import os, sys; print(os.environ['OMP_NUM_THREADS'], sys.stdin.read() == '')"
+    run_jobs([Job("a", (code,), threads=3)], tmp_path, slots=4, label="test")
+    assert (tmp_path / "a.log").read_text() == "3 True\n"
+
+
+def test_a_failure_is_named_with_its_last_words_and_stops_the_others(tmp_path, scripts):
+    pid = tmp_path / "pid"
+    sleeper = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    failing = (
+        f"import os, sys, time\nwhile not os.path.exists({str(pid)!r}): time.sleep(0.01)\nsys.exit('first\\nlast')"
+    )
+    planned = [Job("sleeper", (sleeper,)), Job("bad", (failing,)), job(tmp_path, "never", ("bad",))]
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"bad failed: last \(whole log: .*bad\.log\)"):
+        run_jobs(planned, tmp_path / "logs", slots=2, label="test")
+    assert time.monotonic() - started < 30  # the sleeper was not waited for
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+    assert not (tmp_path / "never").exists()
+
+
+def test_silent_failure_and_jobs_that_wait_for_each_other(tmp_path, scripts):
+    with pytest.raises(UserError, match="mute failed: it said nothing"):
+        run_jobs([Job("mute", ("raise SystemExit(3)",))], tmp_path, slots=1, label="test")
+    with pytest.raises(ValueError, match="wait for each other: a, b"):
+        run_jobs([job(tmp_path, "a", ("b",)), job(tmp_path, "b", ("a",))], tmp_path, slots=1, label="test")
+
+
+def test_keeping_going_leaves_out_only_what_needs_the_failed(tmp_path, scripts, capsys):
+    broken = Job("broken", ("raise SystemExit('no luck')",))
+    planned = [broken, job(tmp_path, "after", ("broken",)), job(tmp_path, "last", ("after",)), job(tmp_path, "free")]
+    failures = run_jobs(planned, tmp_path / "logs", slots=1, label="test", keep_going=True)
+    assert [text.split()[0] for text in failures] == ["broken", "after", "last"]
+    assert "no luck" in failures[0]
+    assert (tmp_path / "free").exists()
+    assert not (tmp_path / "after").exists()
+
+
+def test_complete_runs_are_not_started_again(tmp_path, scripts):
+    for name, status in (("done", "complete"), ("half", "running")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "manifest.json").write_text(f'{{"status": "{status}"}}')
+    planned = [
+        Job(name, (f"open({str(tmp_path / name)!r}, 'w')",), needs, out=tmp_path / "runs" / name)
+        for name, needs in (("done", ()), ("half", ("done",)), ("new", ("half",)))
+    ]
+    assert run_jobs(planned, tmp_path / "logs", slots=1, label="test") == []
+    assert {path.name for path in tmp_path.iterdir()} == {"half", "new", "logs", "runs"}

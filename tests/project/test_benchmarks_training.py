@@ -1,0 +1,57 @@
+"""The FLOP model by hand, and the training benchmarks run once at their smallest sizes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig
+
+from dph.models.batch import Row, collate
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def flops(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import flops
+
+    return flops
+
+
+def test_work_of_batches_by_hand(flops):
+    rows = [Row([5, 6, 7], [8, 9], ()), Row([5, 6, 7], [4, 3, 2], ())]
+    # two rows padded to 6 tokens, each with 6·7/2 pairs; 5 tokens are predicted
+    assert flops.Work.of(collate(rows)) == flops.Work(12, 42, 5)
+    # prompt 3, branches of 1 and 2 tokens; pairs 1+2+3, 4, and 4+5; the last token of the prompt predicts two of the 5
+    assert flops.Work.of(collate(rows, shared=True)) == flops.Work(6, 19, 4)
+
+
+def test_operations_by_hand(flops):
+    config = LlamaConfig(
+        vocab_size=10, hidden_size=4, intermediate_size=6, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    # a layer: queries and output 2·4·4, keys and values 2·2·4, gate, up and down 3·6·4: 120 weights;
+    # pairs: 2 products over 4 dimensions; logits: 4·10
+    expected = 2 * (2 * 120 * 7 + 2 * 2 * 4 * 20) + 2 * 40 * 3
+    assert flops.forward_flops(config, flops.Work(7, 20, 3)) == expected
+    assert flops.training_flops(config, flops.Work(7, 20, 3)) == 3 * expected
+    assert flops.matmul_rate(config, 8, repeats=1) > 0
+
+
+@pytest.mark.timeout(400)  # imports of torch in three processes, on a machine that may be busy
+@pytest.mark.parametrize(("name", "files"), [("methods", 1), ("scaling", 2)])
+def test_a_benchmark_runs(tmp_path, name, files):
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", "--threads", "1", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.iterdir())) == files
+    found = json.loads((tmp_path / f"{name}.json").read_text())
+    if name == "scaling":
+        assert all(line["shared"] > 0 for lines in found["sweeps"].values() for line in lines)
+    else:  # 3 rollouts of 2 prompts: repeated, RKL passes 4/3 of GRPO's work, and DPH-JS two of eight rows more
+        model = {line["method"]: line["flop_model"] for line in found["table"] if not line["shared"]}
+        assert model["GRPO"] == pytest.approx(3 / 4) and model["DPH-JS"] == pytest.approx(8 / 6 * 3 / 4)

@@ -1,0 +1,58 @@
+"""docs/guides/extend.md: --plugin registers the three examples, and they go through the stages that the page shows."""
+
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dph.build import load_plugin
+from dph.cli.main import main
+from dph.objective.divergences import get_divergence
+from dph.runs.directory import read_metrics
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "extend"
+
+
+@pytest.mark.parametrize("name", ["hellinger.py", "ends_with.py", "sorting.py"])
+def test_an_addition_takes_no_more_than_twenty_lines(name):
+    code = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
+    imports = [line for line in code if line.startswith(("import ", "from ", '"""'))]
+    assert len(code) - len(imports) <= 20
+
+
+def test_hellinger_by_enumeration():
+    load_plugin(str(EXAMPLES / "hellinger.py"))
+    divergence = get_divergence("hellinger")
+    new, ref = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.1, 0.6, 0.3])
+    log_ratio = (new / ref).log().requires_grad_()
+    # Σ ref·(√u − 1)² = Σ (√new − √ref)², the textbook's form.
+    found = (ref * divergence.f(log_ratio.detach())).sum()
+    assert float(found) == pytest.approx(float((new.sqrt() - ref.sqrt()).square().sum()))
+    (gradient,) = torch.autograd.grad(divergence.f(log_ratio).sum(), log_ratio)
+    assert torch.allclose(gradient, divergence.pull_weight(log_ratio))
+
+
+@pytest.mark.slow
+def test_the_pages_commands_run(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "extend.md").read_text()
+    script = re.search(r"```sh\n(.*?)```", page, re.DOTALL)
+    assert script is not None
+    commands = [shlex.split(line) for line in script[1].replace("\\\n", " ").splitlines() if line.strip()]
+    assert [words[:2] for words in commands] == [["dph", "sft"], ["dph", "presample"], ["dph", "train"]]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for words in commands:
+        main(words[1:])
+    partition = pq.read_table(tmp_path / "runs/sorting/presample/partition.parquet").to_pylist()
+    assert {row["problem_id"] for row in partition} == {f"train/{i}" for i in range(64)}
+    rows = read_metrics(tmp_path / "runs/sorting/train")
+    assert len(rows) == 10
+    assert all(math.isfinite(row["loss"]) and row["pef/divergence"] >= 0 for row in rows)
+    manifest = json.loads((tmp_path / "runs/sorting/train/manifest.json").read_text())
+    assert manifest["status"] == "complete"

@@ -1,0 +1,102 @@
+"""Theorem 1's two sides against closed forms, rollouts and the bound that it extends."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from theory import (
+    DIVERGENCES,
+    MDP,
+    evaluate,
+    improved_policy,
+    random_mdp,
+    random_policy,
+    rehearse,
+    softmax,
+    surrogate,
+    theorem_1,
+)
+
+
+def _setting(discount: float, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    mdp = random_mdp(rng, states=5, actions=3, discount=discount)
+    return mdp, random_policy(rng, states=5, actions=3), random_policy(rng, states=5, actions=3)
+
+
+def test_return_of_a_two_state_chain():
+    # From state 0 to state 1 with reward 1, then state 1 for ever with reward 2:
+    # J = 1 + γ·2/(1 − γ) = 1 + 0.5·2/0.5 = 3; d = (1 − γ)(1, γ/(1 − γ)) = (0.5, 0.5).
+    transition = np.array([[[0.0, 1.0]], [[0.0, 1.0]]])
+    mdp = MDP(transition, np.array([[1.0], [2.0]]), np.array([1.0, 0.0]), 0.5)
+    got = evaluate(mdp, np.ones((2, 1)))
+    assert got.expected_return == pytest.approx(3.0)
+    assert got.occupancy == pytest.approx([0.5, 0.5])
+    assert got.advantage == pytest.approx(np.zeros((2, 1)))
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.4, 0.9])
+def test_performance_difference_lemma(discount: float):
+    # Lemma 2: J(π) − J(π_old) = E_{s ~ d_π, a ~ π}[A_old] / (1 − γ).
+    mdp, old_policy, policy = _setting(discount)
+    old, new = evaluate(mdp, old_policy), evaluate(mdp, policy)
+    gain = (new.occupancy[:, None] * policy * old.advantage).sum() / (1 - discount)
+    assert new.expected_return - old.expected_return == pytest.approx(gain)
+
+
+def test_the_surrogate_is_the_return_without_a_future():
+    mdp, old_policy, policy = _setting(0.0)
+    assert surrogate(mdp, policy, evaluate(mdp, old_policy)) == pytest.approx(evaluate(mdp, policy).expected_return)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_constants_bound_total_variation_and_are_tight(name: str):
+    rng = np.random.default_rng(1)
+    p, q = random_policy(rng, states=4000, actions=2), random_policy(rng, states=4000, actions=2)
+    near = softmax(np.log(q) + 0.01 * rng.normal(size=q.shape))
+    measure = DIVERGENCES[name]
+    for left in (p, near):
+        ratio = 4 * (np.abs(left - q).sum(1) / 2) ** 2 / (measure.constant * measure.by_state(left, q))
+        assert ratio.max() <= 1 + 1e-6
+    assert ratio.max() > 0.99  # a smaller constant would be wrong: near q = ½ the inequality is met with equality
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_that_the_theorem_extends_always_holds(seed: int):
+    mdp, old_policy, policy = _setting(0.1 + 0.04 * seed, seed)
+    assert theorem_1(mdp, policy, old_policy, policy, "forward_kl").classic_slack >= 0
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_the_theorem_fails_by_delta_without_a_future(name: str):
+    mdp, old_policy, _ = _setting(0.0)
+    expert = improved_policy(mdp, old_policy, 0.1)
+    bound = theorem_1(mdp, old_policy, old_policy, expert, name)
+    assert bound.delta > 0
+    assert bound.slack == pytest.approx(-bound.delta)
+
+
+def test_nothing_is_added_where_the_reference_is_the_policy():
+    mdp, old_policy, policy = _setting(0.7)
+    bound = theorem_1(mdp, policy, old_policy, policy, "js")
+    assert bound.bonus == pytest.approx(0.0, abs=1e-9)
+
+
+def test_rehearsal_moves_only_rehearsed_states_and_reaches_the_reference():
+    _, policy, pef = _setting(0.5)
+    rehearsed = np.array([True, False, True, False, False])
+    got = rehearse(policy, pef, 1.0, rehearsed)
+    assert got[rehearsed] == pytest.approx(pef[rehearsed])
+    assert got[~rehearsed] == pytest.approx(policy[~rehearsed])
+
+
+def test_the_example_prints_a_row_a_setting_and_draws(tmp_path, monkeypatch, capsys):
+    script = Path(__file__).parents[2] / "examples" / "theorem1" / "run.py"
+    figure = tmp_path / "theorem1.png"
+    monkeypatch.setattr(sys, "argv", [str(script), "--trials", "3", "--out", str(figure)])
+    runpy.run_path(str(script), run_name="__main__")
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 2 + 2 * 2 * 7  # a heading; coverages × pulls × discounts
+    assert figure.stat().st_size > 10_000

@@ -1,0 +1,296 @@
+"""The rehearsal set: its file, the facts that must fit the training, and `dph presample --check`."""
+
+import itertools
+import shutil
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dph.config.load import to_toml
+from dph.config.schema import ModelConfig, OptimConfig, TaskConfig, TrainConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.process.distributed import World
+from dph.rehearsal.check import check_fit, check_start, file_hashes, open_set, other_versions, recheck
+from dph.rehearsal.partition import read_partition
+from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
+from dph.runs.directory import RunDir
+from dph.stages.presample_check import Findings, check_presample
+from dph.stages.train import mix, train
+from dph.training.explore import Drawn
+from helpers import base_run, presampled, rollout, tiny_policy, train_config
+
+
+def policy():
+    return Policy.load(ModelConfig(path=str(base_run() / "model"), device="cpu"))
+
+
+def test_a_set_is_refused_where_tokenizer_sampling_or_weights_differ():
+    manifest, model, sampling = RunDir.open(presampled(), "presample").manifest, policy(), rollout()
+
+    def check(manifest=manifest, sampling=sampling, same_weights=True):
+        check_fit(manifest, model, sampling, same_weights=same_weights, where=presampled())
+
+    check()
+    with pytest.raises(
+        UserError,
+        match=r"does not fit this run \(temperature 1\.0 there, 0\.9 here; top_p 1\.0 there, 0\.5 here\); run",
+    ):
+        check(sampling=rollout(temperature=0.9, top_p=0.5))
+    with pytest.raises(UserError, match=r"\(tokenizer_hash '"):
+        check({**manifest, "tokenizer_hash": "?"})
+    with torch.no_grad():
+        next(model.model.parameters())[0, 0] += 1
+    with pytest.raises(UserError, match=r"\(weight_hash '"):
+        check()
+    check(same_weights=False)
+
+
+def test_training_refuses_another_model_and_another_temperature(tmp_path):
+    tiny_policy().save(tmp_path / "other")
+    config = train_config(tmp_path / "run", "dph_js")
+    with pytest.raises(UserError, match=r"does not fit this run.*weight_hash"):
+        train(replace(config, model=replace(config.model, path=str(tmp_path / "other"))))
+    other = replace(config, out=str(tmp_path / "run2"), rollout=replace(config.rollout, temperature=0.7))
+    with pytest.raises(UserError, match=r"temperature 1\.0 there, 0\.7 here"):
+        train(other)
+
+
+def copied(path, change=None):
+    """A copy of the presampled run whose stored rows were changed before its manifest was written."""
+    shutil.copytree(presampled(), path)
+    if change is not None:
+        write_rehearsal(path / "rehearsal.parquet", change(read_rehearsal(path / "rehearsal.parquet")))
+        RunDir.open(path, "presample").update(files=file_hashes(path))
+    return path
+
+
+def train_from(path, out, **changes):
+    config = train_config(out, "dph_js")
+    return replace(config, rehearsal=replace(config.rehearsal, path=str(path), **changes))
+
+
+def shifted(rows, which, nats=3.0):
+    return [
+        replace(row, ref_logprobs=[value - nats * (place in which) for value in row.ref_logprobs])
+        for place, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(("which", "nats"), [({0, 1, 2, 3, 4, 5}, 3.0), ({4}, 3.0), ({4}, 0.21)])
+def test_training_refuses_stored_logprobs_that_are_not_the_models(tmp_path, which, nats):
+    """Four of six rows are recomputed, spread over the set: 0, 1, 3 and 4."""
+    path = copied(tmp_path / "set", lambda rows: shifted(rows, which, nats))
+    with pytest.raises(UserError, match=rf"stored log-probabilities .* differ .* by {nats:.1f} nats, so they are not"):
+        train(train_from(path, tmp_path / "run"))
+    train(replace(train_from(path, tmp_path / "unchecked", check_rows=0), steps=0))
+
+
+def test_what_bf16_rounds_is_no_reason_to_refuse(tmp_path):
+    path = copied(tmp_path / "set", lambda rows: shifted(rows, {4}, 0.5))
+    RunDir.open(path, "presample").update(precision="bf16")
+    assert check_start(open_set(path), policy(), rollout(), 4, 1000) == pytest.approx(0.5, abs=1e-5)
+
+
+def test_the_start_says_how_well_the_set_agrees_and_with_which_other_versions(tmp_path, capsys):
+    path = copied(tmp_path / "set")
+    run = RunDir.open(path, "presample")
+    run.update(versions={**run.manifest["versions"], "torch": "1.0"})
+    train(replace(train_from(path, tmp_path / "run"), steps=0))
+    said = capsys.readouterr().err
+    assert "agree with recomputed ones to" in said and "(4 rows); versions have changed: torch 1.0 → " in said
+    assert [change.split()[:2] for change in other_versions(run.manifest)] == [["torch", "1.0"]]
+    noted = RunDir.open(tmp_path / "run", "train").manifest["rehearsal"]
+    assert noted["hash"] == file_hashes(path)["rehearsal.parquet"]
+    assert noted["checked_rows"] == 4 and 0 <= noted["deviation"] < 1e-5
+
+
+def test_a_resumed_run_keeps_its_set(tmp_path):
+    shutil.copytree(presampled(), tmp_path / "set")
+    config = train_from(tmp_path / "set", tmp_path / "run")
+    train(replace(config, steps=1))
+    manifest = RunDir.open(tmp_path / "run", "train")
+    manifest.update(status="running")
+    (tmp_path / "run" / "config.toml").write_text(to_toml(config))
+    shutil.rmtree(tmp_path / "set")
+    copied(tmp_path / "set", lambda rows: rows[:-1])
+    with pytest.raises(UserError, match=r"is not the one that .*run was started with"):
+        train(config, resume=True)
+    shutil.rmtree(tmp_path / "set")
+    copied(tmp_path / "set")
+    train(config, resume=True)
+    assert RunDir.open(tmp_path / "run", "train").complete
+
+
+@pytest.mark.parametrize("name", ["partition.parquet", "rehearsal.parquet"])
+def test_files_that_are_not_those_that_were_written(tmp_path, name):
+    path = copied(tmp_path / "set")
+    with (path / name).open("ab") as file:
+        file.write(b"x")
+    for use in (open_set, lambda path: read_partition(path, TaskConfig(name="toy"))):
+        with pytest.raises(UserError, match=f"{name} is not the file that the run wrote"):
+            use(path)
+    (path / name).unlink()
+    with pytest.raises(UserError, match=rf"{name} cannot be read \(No such file"):
+        open_set(path)
+    RunDir.open(path, "presample").update(files=None)
+    with pytest.raises(UserError, match="does not say what its files hold"):
+        open_set(path)
+
+
+DAMAGED = {
+    "no id": {"problem_id": None},
+    "no text": {"text": None},
+    "empty prompt": {"prompt_ids": []},
+    "no response": {"response_ids": None},
+    "a missing token": {"response_ids": [3, None]},
+    "a missing logprob": {"ref_logprobs": [-1.0]},
+    "not a number": {"ref_logprobs": [-1.0, float("nan")]},
+    "more than certain": {"ref_logprobs": [-1.0, 0.5]},
+    "a negative token": {"prompt_ids": [-1]},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_rows_that_no_run_writes(tmp_path, name):
+    good = Rehearsal("a", [1, 2], [3, 4], [-0.5, 0.0], "x")
+    write_rehearsal(tmp_path / "r.parquet", [good, replace(good, **DAMAGED[name])])
+    with pytest.raises(UserError, match="is damaged in row 2; run `dph presample` again"):
+        read_rehearsal(tmp_path / "r.parquet")
+
+
+def test_tokens_that_the_model_does_not_have(tmp_path):
+    row = Rehearsal("a", [1], [10_000], [-0.5], "x")
+    with pytest.raises(UserError, match="tokens beyond the model's"):
+        recheck(policy(), [row], 1.0, 1000)
+
+
+# The order ----------------------------------------------------------------------------------------------------------
+
+
+def stored_by_prompt(counts: dict[str, int]) -> list[Rehearsal]:
+    return [Rehearsal(name, [1], [n + 2], [-0.5], f"{name}{n}") for name, count in counts.items() for n in range(count)]
+
+
+def drawn(rows: RehearsalSet, cursor: int, count: int, all_rows: list[Rehearsal]) -> list[str]:
+    texts = {id(row.response_ids): row.text for row in all_rows}
+    return [texts[id(row.response_ids)] for row in rows.take(cursor, count)]
+
+
+def test_responses_to_one_prompt_follow_each_other():
+    counts = {"a": 3, "b": 1, "c": 2, "d": 3}
+    stored = stored_by_prompt(counts)
+    epochs = [drawn(RehearsalSet(stored, seed=7), 9 * epoch, 9, stored) for epoch in range(6)]
+    for epoch in epochs:
+        assert sorted(epoch) == sorted(row.text for row in stored)
+        assert len([1 for one, two in itertools.pairwise(epoch) if one[0] != two[0]]) == len(counts) - 1
+    assert len(set(map(tuple, epochs))) > 3
+
+
+def test_the_order_is_a_function_of_the_cursor():
+    stored = stored_by_prompt({"a": 2, "b": 2, "c": 1})
+    whole = drawn(RehearsalSet(stored, seed=1), 0, 23, stored)
+    one = RehearsalSet(stored, seed=1)
+    assert [drawn(one, at, 1, stored)[0] for at in (17, 3, 22, 0)] == [whole[at] for at in (17, 3, 22, 0)]
+    assert drawn(RehearsalSet(stored, seed=1), 4, 7, stored) == whole[4:11]
+    assert RehearsalSet([], seed=1).take(3, 5) == []
+
+
+def test_processes_share_the_rows_and_siblings_stay_together():
+    config = TrainConfig(optim=OptimConfig(minibatches=2))
+    stored = [row.row() for row in stored_by_prompt({"a": 4, "b": 4, "c": 4, "d": 4})]
+    nothing = Drawn([], [], total=0, attempted=0, cursor=0)
+    parts = [mix(nothing, stored, config, World(rank, 2)) for rank in range(2)]
+    assert [[len(part) for part in own] for own in parts] == [[4, 4], [4, 4]]
+    assert [row for part in range(2) for own in parts for row in own[part]] == stored
+    assert [row for part in mix(nothing, stored, config, World(0, 1)) for row in part] == stored
+
+
+# The file -----------------------------------------------------------------------------------------------------------
+
+
+def test_stored_responses_survive_the_file(tmp_path):
+    rows = [Rehearsal("a/ü", [1, 2], [3], [-0.5], "é\n"), Rehearsal("b", [1], [2, 3], [-0.25, -1e-3], "")]
+    write_rehearsal(tmp_path / "r.parquet", rows)
+    again = read_rehearsal(tmp_path / "r.parquet")
+    assert [replace(row, ref_logprobs=[]) for row in again] == [replace(row, ref_logprobs=[]) for row in rows]
+    for old, new in zip(rows, again, strict=True):
+        assert new.ref_logprobs == torch.tensor(old.ref_logprobs, dtype=torch.float32).tolist()
+    row = again[1].row()
+    assert row.is_rehearsal and row.ref_logprobs == again[1].ref_logprobs and row.advantage == 0
+
+
+def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
+    path = tmp_path / "r.parquet"
+    with pytest.raises(UserError, match=r"there is no rehearsal set .*; run `dph presample` first"):
+        read_rehearsal(path)
+    path.write_bytes(b"PAR1")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_rehearsal(path)
+    pq.write_table(pa.table({"problem_id": ["a"], "prompt_ids": [[1]]}), path)
+    with pytest.raises(UserError, match="lacks the column 'response_ids'"):
+        read_rehearsal(path)
+
+
+# dph presample --check ----------------------------------------------------------------------------------------------
+
+
+def check(path, *flags):
+    from dph.cli.main import parse
+
+    return check_presample(parse("presample", ["--check", str(path), *flags])[0])
+
+
+def test_a_check_judges_every_stored_response_again(tmp_path, capsys):
+    assert check(presampled()) == Findings(6, None)
+    assert f"all 6 stored responses of {presampled()} are judged correct again\n" in capsys.readouterr().err
+    found = check(presampled(), "--check-logprobs")
+    assert found.responses == 6 and found.deviation is not None and found.deviation < 1e-5
+    assert "judged correct again; log-probabilities agree to" in capsys.readouterr().err
+
+
+def test_a_check_names_what_is_not_correct_any_more(tmp_path):
+    def spoil(rows):
+        return [replace(row, text=" no") if place % 2 else row for place, row in enumerate(rows)]
+
+    path = copied(tmp_path / "set", spoil)
+    with pytest.raises(UserError, match=r"3 of 6 stored .* \(train/3: wrong, train/7: wrong, train/11: wrong\)"):
+        check(path)
+    path = copied(tmp_path / "many", lambda rows: [replace(rows[0], text="")] * 7)
+    with pytest.raises(UserError, match=r"7 of 7 .* \((train/1: no_answer, ){4}train/1: no_answer and 2 more\)"):
+        check(path)
+
+
+def test_a_check_finds_text_and_numbers_that_are_not_the_tokens(tmp_path):
+    swapped = copied(tmp_path / "a", lambda rows: [replace(rows[0], text="yes")])
+    assert check(swapped).responses == 1  # the verdict stands; only the tokens say that the text was changed
+    with pytest.raises(UserError, match="the text of the response to 'train/1' is not what its stored tokens say"):
+        check(swapped, "--check-logprobs")
+    path = copied(tmp_path / "b", lambda rows: [replace(rows[0], prompt_ids=rows[1].prompt_ids)])
+    with pytest.raises(UserError, match="the prompt to 'train/1' is not what"):
+        check(path, "--check-logprobs")
+    path = copied(tmp_path / "c", lambda rows: shifted(rows, {5}))
+    with pytest.raises(UserError, match=r"differ from the model's by 3\.0 nats"):
+        check(path, "--check-logprobs")
+
+
+def test_a_check_needs_the_task_and_the_partition_as_they_were(tmp_path):
+    with pytest.raises(UserError, match="the task no longer has the problem 'train/5'"):
+        check(presampled(), "--task.limit", "4")
+    path = copied(tmp_path / "set", lambda rows: [replace(rows[0], problem_id="train/0")])
+    with pytest.raises(UserError, match="a response to 'train/0', which its partition does not call near-perfect"):
+        check(path)
+    with pytest.raises(UserError, match="nothing is not a run directory of `dph presample`: it has no config"):
+        check(tmp_path / "nothing")
+    with pytest.raises(UserError, match="holds a run of `dph sft`"):
+        check(base_run(), "--task.name", "toy")
+
+
+def test_a_check_writes_nothing(tmp_path):
+    path = copied(tmp_path / "set")
+    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
+    check(path, "--check-logprobs")
+    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before

@@ -1,0 +1,262 @@
+"""Faults on the way: a full disk, damaged checkpoints, a judge that fails, numbers that are not finite, scarce memory.
+
+Each ends in a sentence and a saved state; what the run ends with after --resume is as if nothing had been."""
+
+import os
+import resource
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dph.cli.main import main
+from dph.errors import UserError
+from dph.runs.directory import RunDir, read_metrics
+from dph.stages import train as module
+from dph.stages.train import train
+from dph.training import checkpoints
+from dph.training.update import Updater
+from dph.types import Outcome, Verdict
+from faults_support import SETTINGS, at_call, config_of, same
+from helpers import train_config
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return train(config_of(tmp_path_factory.mktemp("whole")))
+
+
+# The disk -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system limits no file sizes")
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, undisturbed):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+
+    monkeypatch.setattr(checkpoints, "save", at_call(3, fill, checkpoints.save))
+    try:
+        with pytest.raises(UserError, match=r"cannot write the checkpoint .*step-00000003 \(.*") as caught:
+            train(config_of(tmp_path / "run"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "the one after step 2 is kept; make room, then --resume goes on from there" in str(caught.value)
+    assert "ile too large" in str(caught.value) and "is saved" not in capsys.readouterr().err
+    assert checkpoints.steps_saved(tmp_path / "run") == [1, 2]
+    assert sorted(entry.name for entry in (tmp_path / "run" / "checkpoints").glob(".*")) == []
+    monkeypatch.undo()
+    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
+
+
+def test_a_disk_that_is_full_for_a_line_of_metrics_leaves_no_part_of_it(tmp_path, monkeypatch, undisturbed):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    run = tmp_path / "run"
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((run / "metrics.jsonl").stat().st_size + 9, hard))
+
+    monkeypatch.setattr(RunDir, "log", at_call(3, fill, RunDir.log))
+    try:
+        with pytest.raises(OSError, match="File too large"):  # which the command line makes a sentence of
+            train(config_of(run))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(run)] == [0, 1]
+    assert same(train(config_of(run), resume=True), undisturbed)
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "trainer.safetensors", "state.json", "checksums.json"])
+def test_a_damaged_newest_checkpoint_costs_its_steps_only(tmp_path, monkeypatch, capsys, undisturbed, name):
+    def leave():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Explorer, "draw", at_call(4, leave, module.Explorer.draw))
+    with pytest.raises(KeyboardInterrupt):
+        train(config_of(tmp_path / "run"))
+    monkeypatch.undo()
+    file = checkpoints.path_of(tmp_path / "run", 3) / name
+    file.write_bytes(file.read_bytes()[:-7])
+    run = train(config_of(tmp_path / "run"), resume=True)
+    assert "the checkpoint after step 3 is damaged" in (said := capsys.readouterr().err)
+    assert "going on from the one before, after step 2" in said
+    (aside,) = (run / "checkpoints").glob("damaged-*")
+    for entry in sorted(aside.rglob("*"), reverse=True):
+        entry.rmdir() if entry.is_dir() else entry.unlink()
+    aside.rmdir()
+    assert same(run, undisturbed)
+
+
+@pytest.fixture
+def unprivileged():
+    """A folder that belongs to somebody else, while this process is a user without rights."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("this system has no user ids")
+    with tempfile.TemporaryDirectory(prefix="dph-tests-") as name:
+        folder = Path(name)
+        yield folder
+        if os.getuid() == 0:
+            os.seteuid(0)
+        for path in [folder, *folder.rglob("*")]:
+            path.chmod(0o755)
+
+
+def make_read_only(folder):
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    if os.getuid() == 0:  # the superuser may write everywhere
+        os.seteuid(65534)
+
+
+def test_a_read_only_run_directory_is_named(unprivileged):
+    config = config_of(unprivileged / "run")
+    run = RunDir.start(config.out, "train", config)
+    run.log(1, {"loss": 1.0})
+    run.finish()
+    run.update(status="running")
+    make_read_only(unprivileged)
+    for out, resume in ((unprivileged / "run", True), (unprivileged / "new", False)):
+        with pytest.raises(UserError, match=f"cannot write to the run directory {out}: Permission denied"):
+            RunDir.start(str(out), "train", replace(config, out=str(out)), resume=resume)
+
+
+# The judge ----------------------------------------------------------------------------------------------------------
+
+
+def lose(share):
+    """A judge that loses every so many verdicts, whatever the response."""
+    from dph.verifiers import Verifiers
+
+    verify, count = Verifiers.verify, [0]
+
+    def losing(self, items):
+        verdicts = verify(self, items)
+        for index in range(len(verdicts)):
+            count[0] += 1
+            if count[0] % round(1 / share) == 0:
+                verdicts[index] = Verdict(Outcome.INFRA_ERROR, 0.0, "the worker process was lost twice")
+        return verdicts
+
+    return losing
+
+
+def test_an_outage_of_the_judge_stops_the_run_with_its_state_saved(tmp_path, monkeypatch, undisturbed):
+    from dph.verifiers import Verifiers
+
+    begin = module.Explorer.draw
+    outage = at_call(3, lambda: monkeypatch.setattr(Verifiers, "verify", lose(1 / 4)), begin)
+    monkeypatch.setattr(module.Explorer, "draw", outage)
+    config = replace(config_of(tmp_path / "run"), checkpoint_every=4)
+    with pytest.raises(UserError, match=r"4 of 16 responses could not be judged \(the worker process was lost twice\)"):
+        train(config)
+    monkeypatch.undo()
+    assert checkpoints.newest_intact(tmp_path / "run") == 2
+    run = train(config, resume=True)
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
+def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monkeypatch):
+    from dph.verifiers import Verifiers
+
+    monkeypatch.setattr(Verifiers, "verify", lose(1 / 16))
+    seen = []
+    rows = module.group_rows
+    monkeypatch.setattr(module, "group_rows", lambda group, config: seen.append(group) or rows(group, config))
+    lines = read_metrics(train(train_config(tmp_path / "run", "grpo", {"steps": 2}, max_unjudged=0.1)))
+    assert [line["unscored"] for line in lines] == [1 / 16, 1 / 16]
+    lost = [r for group in seen for r in group.rollouts if r.verdict.outcome is Outcome.INFRA_ERROR]
+    assert len(lost) == 2  # one of sixteen in each of two steps
+    for group in seen:
+        judged = [r for r in group.rollouts if r.verdict.scored]
+        made = rows(group, train_config(tmp_path / "run", "grpo"))
+        assert len(made) == len(judged)
+        # advantages over those judged alone: (r − mean)/(std + 1e-6), which sum to zero
+        assert sum(row.advantage for row in made) == pytest.approx(0, abs=1e-5)
+
+
+def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
+    """In the steps 1 and 2, and again in 4, after one that was as it should be."""
+    from dph.verifiers import Verifiers
+
+    draw, verify, steps = module.Explorer.draw, Verifiers.verify, []
+    wrong = Verdict(Outcome.WRONG, 0.0, "")
+    monkeypatch.setattr(Verifiers, "verify", lambda *of: verify(*of) if len(steps) == 3 else [wrong for _ in of[1]])
+    monkeypatch.setattr(module.Explorer, "draw", lambda *of: steps.append(1) or draw(*of))
+    train(train_config(tmp_path, "grpo", {"steps": 4}))
+    said = [line for line in capsys.readouterr().err.splitlines() if "every reward is 0" in line]
+    assert [line.partition(" (")[0] for line in said] == [
+        "step 1: every reward is 0 in this step",
+        "step 2: every reward is 0 in 2 steps in a row",
+        "step 4: every reward is 0 in this step",
+    ]
+
+
+# Numbers and memory -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
+    rows = module.group_rows
+    poisoned = lambda group, config: [replace(row, advantage=value) for row in rows(group, config)]  # noqa: E731
+    monkeypatch.setattr(module, "group_rows", poisoned)
+    settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
+    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to step 3; start over from an earlier"):
+        train(train_config(tmp_path / "run", "grpo", settings))
+    assert [line["skipped_updates"] for line in read_metrics(tmp_path / "run")] == [2, 2, 2]
+    state = checkpoints.read_state(checkpoints.path_of(tmp_path / "run", 3))
+    assert (state.step, state.skipped_in_a_row) == (3, 6)
+
+
+def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
+    rows, calls = module.group_rows, []
+
+    def poisoned(group, config):
+        calls.append(1)
+        return [
+            replace(row, advantage=float("nan") if len(calls) == 1 else row.advantage) for row in rows(group, config)
+        ]
+
+    monkeypatch.setattr(module, "group_rows", poisoned)
+    settings = {"steps": 2, "optim": {"max_skipped": 2}}
+    assert [line["skipped_updates"] for line in read_metrics(train(train_config(tmp_path, "grpo", settings)))] == [1, 0]
+
+
+class Memory:
+    """Memory that holds micro-batches up to a number of tokens."""
+
+    def __init__(self, monkeypatch, tokens):
+        self.refused, forward = 0, Updater._accumulate
+
+        def accumulate(updater, rows, *more):
+            if updater._budget > tokens and rows:
+                self.refused += 1
+                forward(updater, rows[: len(rows) // 2], *more[:-1], [])  # it fails half way
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+            return forward(updater, rows, *more)
+
+        monkeypatch.setattr(Updater, "_accumulate", accumulate)
+
+
+def test_out_of_memory_halves_the_token_budget_once_and_goes_on(tmp_path, monkeypatch, capsys):
+    settings = {**SETTINGS, "optim": {"tokens_per_microbatch": 60}}
+    whole = train(train_config(tmp_path / "whole", "dph_js", settings))
+    memory = Memory(monkeypatch, 30)
+    run = train(train_config(tmp_path / "run", "dph_js", settings))
+    assert memory.refused == 1 and "going on with optim.tokens_per_microbatch 30" in capsys.readouterr().err
+    assert checkpoints.read_state(checkpoints.path_of(run, 4)).token_budget == 30  # a resumed run begins with it
+    for one, two in zip(read_metrics(whole), read_metrics(run), strict=True):
+        # the same responses; sums in another order, and Adam's steps on gradients near zero
+        assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
+
+
+def test_out_of_memory_twice_names_the_setting(tmp_path, monkeypatch, capsys):
+    Memory(monkeypatch, 29)
+    config = train_config(tmp_path / "run", "dph_js", {**SETTINGS, "optim": {"tokens_per_microbatch": 60}})
+    monkeypatch.setattr(module, "train", lambda *_, **__: train(config))
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--out", str(tmp_path / "run")])
+    assert caught.value.code == 2
+    assert "out of memory; lower --optim.tokens-per-microbatch" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,80 @@
+"""Signals: the state is saved, and the resumed run ends as if nothing had been."""
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from dph.errors import Interrupted
+from dph.runs.directory import RunDir, read_metrics
+from dph.stages import train as module
+from dph.stages.train import train
+from dph.training import checkpoints
+from faults_support import at_call, config_of, same
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return train(config_of(tmp_path_factory.mktemp("whole")))
+
+
+@pytest.fixture
+def signals():
+    """Puts the handlers back that a test's signals have taken away."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+PLACES = {  # what is called at the third time when the signal comes; the step whose state is then saved
+    "sampling": (module.Explorer, "_sample", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
+    "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
+    "evaluation": (module.Monitor, "_score", 4, signal.SIGINT),  # broken off: the step is kept, its line is pending
+    "checkpoint": (checkpoints, "save", 3, signal.SIGTERM),
+    "logging": (RunDir, "log", 2, signal.SIGINT),  # the lines of the steps 0, 1, 2
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_signal_saves_the_state_and_the_run_goes_on_without_a_trace(
+    tmp_path, monkeypatch, signals, undisturbed, place
+):
+    owner, name, saved, number = PLACES[place]
+    monkeypatch.setattr(owner, name, at_call(3, lambda: signal.raise_signal(number), getattr(owner, name)))
+    with pytest.raises(Interrupted, match=r"stopped after step \d of 4, which is saved; the same command with --res"):
+        train(config_of(tmp_path / "run"))
+    monkeypatch.undo()
+    assert checkpoints.newest_intact(tmp_path / "run") == saved and not list((tmp_path / "run").glob(".*.tmp"))
+    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
+
+
+def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypatch, signals, undisturbed):
+    score = module.Monitor._score
+    monkeypatch.setattr(module.Monitor, "_score", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), score))
+    with pytest.raises(Interrupted, match="stopped after step 0 of 4, but not saved"):
+        train(config_of(tmp_path / "run"))
+    monkeypatch.undo()
+    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
+
+
+def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
+    """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
+    config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
+    score, draw = module.Monitor._score, module.Explorer.draw
+    monkeypatch.setattr(module.Monitor, "_score", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), score))
+    with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is saved"):
+        train(config)
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1]
+
+    def leave():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.Explorer, "draw", at_call(1, leave, draw))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, resume=True)
+    monkeypatch.undo()
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
+    run = train(config, resume=True)
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()

@@ -1,0 +1,257 @@
+"""Every parser of users' files and words: whatever it is given, the result is a value or a UserError, nothing else."""
+
+import gzip
+import json
+import math
+import unicodedata
+from dataclasses import fields, replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dph.build import make_task
+from dph.cli.main import split_common
+from dph.config.load import STAGES, flatten, from_dict, merge_settings, read_toml, to_dict, to_toml
+from dph.config.ranges import check_ranges
+from dph.config.schema import LossConfig, OptimConfig, RolloutConfig, TaskConfig, TrainConfig
+from dph.errors import UserError, one_line
+from dph.rehearsal.store import read_rehearsal
+from dph.report.data import read_eval
+from dph.runs.directory import RunDir, read_metrics
+from dph.runs.pinned import pin
+from dph.tasks.predictions import pair, read_predictions
+from dph.tasks.records import Records
+from dph.tasks.tables import read_rows
+from dph.training.inputs import check_settings
+from dph.types import Problem
+from helpers import presampled
+
+FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | texts
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def objects(*names):
+    """Objects some of whose fields have the names that a parser looks for."""
+    known = st.fixed_dictionaries({}, optional={name: json_values for name in names})
+    return st.builds(lambda one, two: {**two, **one}, known, st.dictionaries(texts, json_values, max_size=2))
+
+
+def value_or_complaint(read, *arguments):
+    """What a parser returns, or None where it raises a UserError that makes one printable line."""
+    try:
+        return read(*arguments)
+    except UserError as error:
+        line = one_line(str(error))
+        assert line and not {c for c in line if unicodedata.category(c)[0] == "C"}
+        return None
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(content=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
+def test_settings_files_of_any_bytes(tmp_path, content):
+    (tmp_path / "a.toml").write_bytes(content)
+    found = value_or_complaint(read_toml, tmp_path / "a.toml")
+    assert found is None or isinstance(found, dict)
+
+
+def trees(stage):
+    """Nested settings of a stage with right and wrong names and values."""
+    flat = flatten(to_dict(STAGES[stage]()))
+    right = st.sampled_from(sorted(flat)).flatmap(
+        lambda key: st.tuples(st.just(key.split(".")), st.just(flat[key]) | scalars | json_values)
+    )
+    wrong = st.tuples(st.lists(st.sampled_from(["model", "task", "zzz", "train", "for"]), min_size=1), json_values)
+    return st.lists(right | wrong, max_size=4).map(_nested)
+
+
+def _nested(pairs):
+    tree = {}
+    for path, value in pairs:
+        place = tree
+        for name in path[:-1]:
+            place = place.setdefault(name, {}) if isinstance(place.get(name, {}), dict) else {}
+        place[path[-1]] = value
+    return tree
+
+
+@pytest.mark.parametrize("stage", ["train", "eval", "sft", "presample", "demo"])
+@FEW
+@given(data=st.data())
+def test_settings_of_any_names_and_values(stage, data):
+    config = value_or_complaint(from_dict, STAGES[stage], data.draw(trees(stage)))
+    if config is None:
+        return
+    value_or_complaint(check_ranges, config)
+    if stage == "train":
+        value_or_complaint(check_settings, config)
+
+
+@FEW
+@given(data=st.data())
+def test_what_is_accepted_can_be_written_and_read_again(tmp_path, data):
+    config = value_or_complaint(from_dict, TrainConfig, data.draw(trees("train")))
+    if config is None or value_or_complaint(check_ranges, config) is not None:
+        return
+    (tmp_path / "a.toml").write_text(to_toml(config), encoding="utf-8")
+    again = value_or_complaint(lambda: from_dict(TrainConfig, merge_settings("train", [], [tmp_path / "a.toml"])))
+    if again is not None:
+        assert repr(again) == repr(config)  # NaN differs from itself
+
+
+@MANY
+@given(value=st.floats(), part=st.sampled_from(["rollout", "loss", "optim"]), data=st.data())
+def test_numbers_that_pass_are_finite(value, part, data):
+    kind = {"rollout": RolloutConfig, "loss": LossConfig, "optim": OptimConfig}[part]
+    name = data.draw(st.sampled_from([item.name for item in fields(kind) if item.type is float]))
+    config = TrainConfig(loss=replace(LossConfig(), eta=0.0))
+    config = replace(config, **{part: replace(getattr(config, part), **{name: value})})
+    try:
+        check_ranges(config)
+        check_settings(config)
+    except UserError:
+        return
+    if name != "alpha":  # only read where the divergence is alpha
+        assert math.isfinite(value)
+
+
+@MANY
+@given(words=st.lists(st.sampled_from(["--preset", "--config", "--plugin", "--resume", "--preset=a", "--x"]) | texts))
+def test_words_are_neither_lost_nor_made_up(words):
+    common = value_or_complaint(split_common, words)
+    if common is not None:
+        taken = len(common.presets) + len(common.files) + len(common.plugins)
+        joined = sum(word.partition("=")[0] in ("--preset", "--config", "--plugin") and "=" in word for word in words)
+        resumed = sum(word == "--resume" for word in words)
+        assert len(words) == len(common.rest) + 2 * taken - joined + resumed
+        assert common.resume == ("--resume" in words)
+
+
+@FEW
+@given(options=st.dictionaries(st.sampled_from(["rows", "seed", "limit", "x", "split_seed"]), texts, max_size=2))
+def test_options_of_a_task(options):
+    value_or_complaint(make_task, TaskConfig(name="minisql", options=options))
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(content=st.binary(max_size=80), kind=st.sampled_from(["jsonl", "json", "parquet", "jsonl.gz", "csv"]))
+def test_tables_of_any_bytes(tmp_path, content, kind):
+    (tmp_path / f"a.{kind}").write_bytes(gzip.compress(content) if kind.endswith("gz") else content)
+    rows = value_or_complaint(read_rows, tmp_path / f"a.{kind}")
+    assert rows is None or all(isinstance(row, dict) for row in rows)
+
+
+@FEW
+@given(data=st.data())
+def test_parquet_with_flipped_bytes(tmp_path, data):
+    pq.write_table(pa.table({"prompt": ["a", "b"], "n": [1, 2], "l": [[1.5], []]}), tmp_path / "a.parquet")
+    content = bytearray((tmp_path / "a.parquet").read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
+        content[place] = data.draw(st.integers(0, 255))
+    (tmp_path / "b.parquet").write_bytes(bytes(content))
+    value_or_complaint(read_rows, tmp_path / "b.parquet", ("prompt",))
+
+
+@MANY
+@given(rows=st.lists(objects("id", "prompt", "messages", "answer", "task", "db", "db_id", "reward_model"), max_size=3))
+def test_records_of_any_shape(tmp_path, rows):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    problems = value_or_complaint(Records(path=str(tmp_path / "a.jsonl"), task="exact").problems, "test")
+    if problems is not None:
+        assert len(problems) == len(rows)
+        for problem in problems:
+            json.dumps([problem.id, problem.meta]).encode()  # what is kept can be written and hashed
+
+
+@MANY
+@given(content=json_values | st.lists(objects("id", "response", "pred", "sql", "index", "sample"), max_size=3))
+def test_predictions_of_any_shape(tmp_path, content):
+    (tmp_path / "a.json").write_text(json.dumps(content), encoding="utf-8")
+    found = value_or_complaint(read_predictions, tmp_path / "a.json", 2)
+    if found is not None:
+        problems = [Problem(f"p/{i}", "q", "a", "exact", {"index": i}) for i in range(2)]
+        pairing = pair(problems, found.predictions)
+        assert len(pairing.unknown) + sum(len(own) for _, own in pairing.pairs) == len(found.predictions)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [
+        ("gsm8k", ("question", "answer", "solution", "extra_info", "reward_model", "level", "problem")),
+        ("sat_math", ("question", "answer", "options", "Body", "Question", "prompt")),
+        ("spider", ("db_id", "question", "query")),
+    ],
+)
+@FEW
+@given(data=st.data())
+def test_rows_of_benchmarks_of_any_shape(tmp_path, name, columns, data):
+    rows = data.draw(st.lists(objects(*columns), min_size=1, max_size=2))
+    for file in ("test.jsonl", "test.json"):
+        (tmp_path / file).write_text(json.dumps(rows) if file.endswith("json") else "\n".join(map(json.dumps, rows)))
+    (tmp_path / "database").mkdir(exist_ok=True)
+    task = make_task(TaskConfig(name=name, options={"root": str(tmp_path), "subset": "true"}))
+    value_or_complaint(task.problems, "test")
+
+
+# Run directories ------------------------------------------------------------------------------------------------------
+
+
+@MANY
+@given(content=st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_logs_manifests_scores_and_notes_of_any_content(tmp_path, content):
+    for name in ("metrics.jsonl", "manifest.json", "scores.json", "inputs.json"):
+        (tmp_path / name).write_bytes(content)
+    for row in read_metrics(tmp_path):
+        assert isinstance(row["step"], int)
+    value_or_complaint(RunDir.open, tmp_path, "train")
+    value_or_complaint(read_eval, tmp_path)
+    value_or_complaint(lambda: pin(tmp_path, [], [], "", fresh=False, note=False))
+
+
+SCORES = {
+    "label": "a",
+    "model": "m",
+    "splits": {"test": {"problems": 1, "samples": 2, "metrics": {"greedy": 0.5}, "pass_curve": {"1": 0.5}}},
+}
+
+
+@MANY
+@given(
+    path=st.lists(st.sampled_from(["splits", "test", "metrics", "pass_curve", "greedy", "label"])), value=json_values
+)
+def test_scores_with_one_thing_changed(tmp_path, path, value):
+    scores = json.loads(json.dumps(SCORES))
+    place = scores
+    for name in path[:-1]:
+        place = place[name] if isinstance(place.get(name), dict) else place
+    if path:
+        place[path[-1]] = value
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    value_or_complaint(read_eval, tmp_path)
+
+
+@FEW
+@given(data=st.data())
+def test_rehearsal_sets_with_flipped_bytes(tmp_path, data):
+    content = bytearray((presampled() / "rehearsal.parquet").read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=3)):
+        content[place] = data.draw(st.integers(0, 255))
+    (tmp_path / "rehearsal.parquet").write_bytes(bytes(content))
+    for row in value_or_complaint(read_rehearsal, tmp_path / "rehearsal.parquet") or []:
+        assert len(row.response_ids) == len(row.ref_logprobs) > 0 and all(map(math.isfinite, row.ref_logprobs))

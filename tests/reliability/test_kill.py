@@ -1,0 +1,38 @@
+"""Runs in the embedded world are killed at random moments and resumed: `benchmarks/kill.py` with few kills.
+
+The base model is that of `dph demo --smoke`: from the folder that the variable DPH_DEMO names, else made here.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kill.py"
+SMALL = ("--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the kill test reads /proc, which only Linux has")
+def test_killed_runs_end_as_if_nothing_had_been(tmp_path):
+    """Five kills, one aimed at each part of a step; weights, moments, cursors and metrics are those of an undisturbed
+    run."""
+    demo = Path(os.environ.get("DPH_DEMO", ""))
+    base = ("--base", str(demo)) if (demo / "presample" / "manifest.json").is_file() else ("--smoke",)
+    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), *base, "--kills", "5", "--steps", "8", *SMALL]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[2] / "src")},
+        capture_output=True,
+        text=True,
+    )
+    log = (tmp_path / "log").read_text() if (tmp_path / "log").is_file() else ""
+    assert done.returncode == 0, "\n".join([done.stdout, done.stderr, log])
+    found = json.loads((tmp_path / "kills.json").read_text())
+    assert found["kills"] == 5 and found["runs_completed"] >= 1 and found["files_compared"] > 15
+    assert len(found["by_part"]) >= 3  # the moment drawn may lie beyond the part's end
+    assert found["orphans"] == 0 and found["files_that_differ"] == []

@@ -1,0 +1,361 @@
+"""Reports from small synthetic run directories whose every number is known."""
+
+import base64
+import gzip
+import json
+import math
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dph.errors import UserError
+from dph.evaluation.measures import MEASURES
+from dph.report import html, plots
+from dph.report.data import Value, by_label, read_answers, read_runs
+from dph.report.tables import DIVERSITY, cell, retention, summarise_label
+from dph.report.write import report
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+SAMPLES = 4
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+
+
+def write_eval(
+    path: Path,
+    label: str,
+    correct: Sequence[int],
+    *,
+    samples: int = SAMPLES,
+    splits: Sequence[str] = ("test", "ood"),
+    model: Path | str = "model",
+    text: str = "select 1",
+    prefix: str = "",
+    metrics: dict[str, Any] | None = None,
+) -> Path:
+    """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any."""
+    path.mkdir(parents=True)
+    share = sum(correct) / samples / len(correct)
+    found = {"greedy": interval(0.5), "pass@1": interval(share), "styles": interval(3.25)} | (metrics or {})
+    split = {
+        "problems": len(correct),
+        "samples": samples,
+        "metrics": found,
+        "pass_curve": {"1": interval(share), "2": interval(0.6), "4": interval(0.75)},
+        "style_shares": {"direct": 0.75, "other": 0.25},
+        "by_kind": {
+            "join": {"problems": 1, "greedy": 1.0, "pass@1": 0.5},
+            "list": {"problems": 1, "greedy": 0, "pass@1": 0},
+        },
+    }
+    (path / "scores.json").write_text(
+        json.dumps({"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)})
+    )
+    problems, completions = [], []
+    for name in splits:
+        for i, count in enumerate(correct):
+            row = {"split": name, "id": f"{prefix}p{i}", "kind": "join", "samples": samples, "correct": count}
+            problems.append(
+                row | {"greedy": count > 0, "styles": 2, "styles_correct": 1, "prompt": f"question {i} & more"}
+            )
+            for sample in range(-1, samples):
+                good = sample < count
+                completions.append(
+                    {
+                        "split": name,
+                        "id": f"{prefix}p{i}",
+                        "sample": sample,
+                        "text": text if good else f"wrong {sample % 2}",
+                    }
+                    | {"outcome": "correct" if good else "wrong", "reward": float(good), "style": "direct"}
+                    | {"tokens": 3, "finish_reason": "stop"}
+                )
+    pq.write_table(pa.Table.from_pylist(problems), path / "problems.parquet")
+    pq.write_table(pa.Table.from_pylist(completions), path / "completions.parquet")
+    return path
+
+
+def write_train(path: Path, method: str, values: Sequence[float]) -> Path:
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text(json.dumps({"stage": "train", "status": "complete"}))
+    (path / "config.toml").write_text(f'method = "{method}"\n')
+    lines = [json.dumps({"step": i, "reward": v, "eval/pass@8": v}) for i, v in enumerate(values)]
+    (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return path
+
+
+def page_data(path: Path) -> Any:
+    """What the page's script reads: the compressed JSON within the page."""
+    found = re.search(r'id="data">(.*?)</script>', path.read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+class Page(HTMLParser):
+    """What a browser would see: tags with attributes, and the text outside style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    return [
+        write_eval(tmp_path / "base", "base", [4, 2, 1, 0]),
+        write_eval(tmp_path / "grpo", "GRPO|x", [4, 4, 0, 0], text=ATTACK, model=tmp_path / "train" / "model"),
+        write_train(tmp_path / "train", "grpo", [0.25, 0.5, 0.75]),
+    ]
+
+
+def test_the_page_is_self_contained_and_escapes_what_a_model_wrote(runs: list[Path], tmp_path: Path) -> None:
+    path = report(runs, tmp_path / "out", base="base", title="A <b>title</b>")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.open == []
+    assert {tag for tag, _ in page.tags} & {"iframe", "link", "object", "img"} == set()
+    assert not any(name.startswith("on") or name == "src" for _, attributes in page.tags for name in attributes)
+    assert "A <b>title</b>" in page.text and not re.search(r"https?://", path.read_text(encoding="utf-8"))
+    # One script runs, the page's own, by a nonce that the policy names; the others are data.
+    scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+    assert [set(attributes) for attributes in scripts] == [{"type", "id"}, {"type", "id"}, {"nonce"}]
+    policy = next(dict(attributes)["content"] for tag, attributes in page.tags if "http-equiv" in attributes) or ""
+    assert f"script-src 'nonce-{scripts[-1]['nonce']}'" in policy and policy.startswith("default-src 'none'")
+    # What a model wrote is nowhere in the page but within the compressed data.
+    assert "alert(1)" not in path.read_text(encoding="utf-8")
+    data = page_data(path)
+    answers = [a for p in data["problems"]["test"] for side in p["runs"].values() for a in side["answers"]]
+    assert [ATTACK, "correct", "direct", 4, True] in answers
+    assert {p["prompt"] for p in data["problems"]["test"]} == {f"question {i} & more" for i in range(4)}
+
+
+def test_the_page_has_every_run_and_metric_for_its_charts(runs: list[Path], tmp_path: Path) -> None:
+    data = page_data(report(runs, tmp_path / "out", base="base", title="T"))
+    assert data["labels"] == ["base", "GRPO|x"] and data["looks"]["base"]["linestyle"] == "--"
+    assert data["curves"]["test"]["base"] == {
+        "x": [1, 2, 4],
+        "y": [0.4375, 0.6, 0.75],
+        "low": [pytest.approx(y - 0.05) for y in (0.4375, 0.6, 0.75)],
+        "high": [pytest.approx(y + 0.05) for y in (0.4375, 0.6, 0.75)],
+    }
+    (training,) = data["training"]
+    assert training["metrics"] == {key: [[0, 1, 2], [0.25, 0.5, 0.75]] for key in ("reward", "eval/pass@8")}
+    assert data["styles"] == {key: {"direct": 0.75, "other": 0.25} for key in ["base", "GRPO|x"]}
+    assert set(data["style_colors"]) == {"direct", "other"}
+
+
+def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:
+    with (runs[2] / "metrics.jsonl").open("a") as lines:
+        lines.write('{"step": 3, "reward": NaN, "eval/pass@8": 0.5}\n')
+    (training,) = page_data(report(runs, tmp_path / "out", base="base", title="T"))["training"]
+    assert training["metrics"]["reward"][0] == [0, 1, 2] and training["metrics"]["eval/pass@8"][0] == [0, 1, 2, 3]
+
+
+def test_tables_show_the_numbers_of_the_runs(
+    runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(runs, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    # pass@1 of base: (4 + 2 + 1 + 0) / 4 samples / 4 problems = 7/16 = 43.75 %, intervals ± 5 %.
+    row = next(line for line in text.splitlines() if line.startswith("| base"))
+    assert row.startswith("| base | 50.0 (45.0–55.0) | 43.8 (38.8–48.8) |")
+    assert "3.25 (3.20–3.30)" in row
+    assert "GRPO\\|x" in text
+    assert "Keep and exploration rates need at least 8 samples" in text
+    for name in re.findall(r"\(figures/(.*?)\)", text):
+        assert (tmp_path / "out" / "figures" / name).read_bytes().startswith(b"\x89PNG")
+    assert "overview.png" in text and "metrics.png" in text
+    assert "43.8" in capsys.readouterr().out
+
+
+def test_a_training_run_takes_the_label_under_which_its_model_was_evaluated(runs: list[Path], tmp_path: Path) -> None:
+    other = write_train(tmp_path / "other", "dapo", [0.5])
+    _, trains = read_runs([*runs, other])
+    assert [run.label for run in trains] == ["GRPO|x", "dapo"]
+
+
+def solved_share(base: int, trained: int, n: int, k: int) -> float:
+    """P(k of n samples of each of two policies both hold a correct one), by enumeration."""
+    draws = list(combinations(range(n), k))
+    first = sum(any(i < base for i in draw) for draw in draws) / len(draws)
+    return first * sum(any(i < trained for i in draw) for draw in draws) / len(draws)
+
+
+def test_keep_and_exploration_rates_by_enumeration(tmp_path: Path) -> None:
+    base, trained, k = [4, 2, 1, 0], [4, 0, 3, 1], 2
+    paths = [write_eval(tmp_path / "a", "base", base), write_eval(tmp_path / "b", "T", trained)]
+    (reference, run), _ = read_runs(paths)
+    both = sum(solved_share(b, t, SAMPLES, k) for b, t in zip(base, trained, strict=True))
+    alone = [sum(solved_share(c, SAMPLES, SAMPLES, k) for c in counts) for counts in (base, trained)]
+    found = retention([run], reference, "test", k)
+    assert found["keep@2"].mean == pytest.approx(both / alone[0], abs=1e-12)  # fp64 sums of four terms
+    assert found["explore@2"].mean == pytest.approx((alone[1] - both) / (len(base) - alone[0]), abs=1e-12)
+    assert 0 <= found["keep@2"].low <= found["keep@2"].mean <= found["keep@2"].high <= 1
+
+
+def test_the_base_against_itself_is_the_noise_floor_of_disjoint_samples(tmp_path: Path) -> None:
+    counts, k = [4, 2, 1, 0], 2
+    (reference,), _ = read_runs([write_eval(tmp_path / "a", "base", counts)])
+    both = alone = 0.0
+    for c in counts:  # two disjoint sets of k = 2 of the n = 4 samples: every way of splitting them
+        splits = [(set(draw), set(range(SAMPLES)) - set(draw)) for draw in combinations(range(SAMPLES), k)]
+        both += sum(min(a) < c and min(b) < c for a, b in splits) / len(splits)
+        alone += sum(min(a) < c for a, _ in splits) / len(splits)
+    found = retention([reference], reference, "test", k)
+    assert found["keep@2"].mean == pytest.approx(both / alone, abs=1e-12)  # fp64 sums of four terms
+    assert found["explore@2"].mean == pytest.approx((alone - both) / (len(counts) - alone), abs=1e-12)
+    assert retention([reference], reference, "test", 4) == {}  # 2k = 8 samples are not there
+
+
+def test_rates_enter_the_table_with_enough_samples(tmp_path: Path) -> None:
+    paths = [
+        write_eval(tmp_path / "a", "base", [16, 8, 0], samples=16),
+        write_eval(tmp_path / "b", "T", [16, 0, 16], samples=16),
+    ]
+    report(paths, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    header = next(line for line in text.splitlines() if line.startswith("|  |")).split(" | ")
+    row = next(line for line in text.splitlines() if line.startswith("| T")).split(" | ")
+    # pass@8 of base: 1, 1 − C(8,8)/C(16,8) = 1 − 1/12870, 0; T solves the first and the third always, the second never.
+    kept = 1 / (2 - 1 / 12870)
+    assert row[header.index("keep@8")].startswith(f"{100 * kept:.1f} ")
+    found = 1 / (1 + 1 / 12870)  # 99.99 %
+    assert row[header.index("explore@8")].startswith(f"{100 * found:.1f} ")
+
+
+def test_runs_with_one_label_are_averaged(tmp_path: Path) -> None:
+    paths = [
+        write_eval(tmp_path / "s0", "GRPO", [4, 4, 0, 0], metrics={"mean@4": interval(0.2)}),
+        write_eval(tmp_path / "s1", "GRPO", [4, 0, 2, 0], metrics={"mean@4": interval(0.4)}),
+    ]
+    evals, _ = read_runs(paths)
+    summary = summarise_label(by_label(evals)["GRPO"], "test")
+    # Greedy is right where any sample is: (1, 1, 0, 0) and (1, 0, 1, 0), so 4/8. pass@1: 8/16 and 6/16, so 7/16.
+    assert summary.metrics["greedy"].mean == pytest.approx(0.5)
+    assert summary.metrics["pass@1"].mean == pytest.approx(7 / 16)
+    # pass@2 of 2 correct in 4: 1 − C(2,2)/C(4,2) = 5/6; the problems give 1, 1, 0, 0 and 1, 0, 5/6, 0.
+    assert summary.pass_curve[2].mean == pytest.approx((3 + 5 / 6) / 8)
+    assert summary.metrics["mean@4"].mean == pytest.approx(0.3) and math.isnan(summary.metrics["mean@4"].low)
+    assert summary.metrics["greedy"].low < 0.5 < summary.metrics["greedy"].high
+
+
+def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
+    (run,), _ = read_runs([write_eval(tmp_path / "a", "base", [1, 0])])
+    answers = read_answers(run, "test", ["p0", "p1"])
+    # p0: greedy and sample 0 are "select 1"; samples 1, 2 and 3 are "wrong 1", "wrong 0" and "wrong 1".
+    assert [(a.text, a.count, a.greedy) for a in answers["p0"]] == [
+        ("select 1", 1, True),
+        ("wrong 1", 2, False),
+        ("wrong 0", 1, False),
+    ]
+    assert sum(a.count for a in answers["p1"]) == SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda run: run.rename(run.with_name("moved")), "there is no run directory"),
+        (lambda run: (run / "scores.json").unlink(), "neither scores.json nor metrics.jsonl"),
+        (lambda run: (run / "scores.json").write_text('{"label": '), "scores.json is damaged"),
+        (lambda run: (run / "scores.json").write_text('{"label": "x", "model": "m"}'), "scores.json is damaged"),
+        (lambda run: (run / "scores.json").write_text('{"label": "x", "model": "m", "splits": {}}'), "holds no split"),
+        (lambda run: (run / "problems.parquet").unlink(), "problems.parquet is missing"),
+        (lambda run: (run / "problems.parquet").write_bytes(b"PAR1"), "problems.parquet is damaged"),
+        (lambda run: (run / "completions.parquet").write_text("no"), "completions.parquet is damaged"),
+    ],
+)
+def test_a_bad_run_directory_is_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:
+    run = write_eval(tmp_path / "run", "base", [1, 2])
+    spoil(run)
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        report([run], tmp_path / "out", base=None, title="T")
+    assert "\n" not in str(caught.value) and str(run) in str(caught.value)
+
+
+def test_runs_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    one = write_eval(tmp_path / "one", "base", [1, 2])
+    with pytest.raises(UserError, match="not evaluated on the same problems"):
+        report([one, write_eval(tmp_path / "two", "T", [1, 2], prefix="q")], tmp_path / "o", base="base", title="T")
+    with pytest.raises(UserError, match="no split in common"):
+        report([one, write_eval(tmp_path / "three", "T", [1, 2], splits=["x"])], tmp_path / "o", base=None, title="T")
+    with pytest.raises(UserError, match="at least one run directory of `dph eval`"):
+        report([write_train(tmp_path / "train", "grpo", [0.5])], tmp_path / "o", base=None, title="T")
+
+
+def test_a_base_that_is_not_there_is_said_and_not_fatal(tmp_path: Path) -> None:
+    run = write_eval(tmp_path / "one", "T", [1, 2])
+    report([run], tmp_path / "out", base="base", title="T")
+    assert "No evaluation is labelled 'base'" in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(runs: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write the report"):
+        report(runs, tmp_path / "file" / "out", base="base", title="T")
+
+
+def test_diversity_has_a_table_where_it_was_measured(tmp_path: Path) -> None:
+    assert tuple(DIVERSITY) == MEASURES
+    measured = {"distinct_sql": interval(4.5), "token_entropy": interval(0.25)}
+    runs = [write_eval(tmp_path / "a", "base", [4, 0], metrics=measured), write_eval(tmp_path / "b", "T", [4, 2])]
+    report(runs, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8").split("diversity of the samples")[1]
+    assert "|  | distinct SQL | entropy a token |" in text
+    assert "| base | 4.50 (4.45–4.55) | 0.250 (0.200–0.300) |" in text and "| T | – | – |" in text
+
+
+def test_cells_show_percent_and_counts() -> None:
+    assert (cell("pass@8", Value(0.8149, 0.78, 0.85)).text, cell("styles", Value(4.6249)).text) == ("81.5", "4.62")
+    assert cell("pass@8", Value(0.8149, 0.78, 0.85)).interval == "78.0–85.0"
+    assert cell("greedy", None).text == cell("greedy", Value(math.nan)).text == "–"
+
+
+def test_text_is_escaped_and_nothing_hides_in_it() -> None:
+    assert html.safe("a<b>&\"'\n\tc") == "a&lt;b&gt;&amp;&quot;&#x27;\n\tc"
+    assert html.safe("x\x1b[31m\u202eabc\x00") == "x\ufffd[31m\ufffdabc\ufffd"
+    assert html.safe("y" * 5000).endswith("… (5000 characters in all)")
+    assert "<i>" not in html.unfolding("<i>", "<i>") + html.figure(b"", "<i>") + html.table("<i>", ["<i>"], [], "<i>")
+    assert html.visible("a<b>") == "a<b>"  # for the script, which shows text as text
+
+
+def test_one_label_looks_the_same_everywhere_and_base_is_grey() -> None:
+    found = plots.looks(["GRPO", "base", "DPH-JS", "GRPO"], base="base")
+    assert found["GRPO"] == plots.looks(["base", "GRPO"], base="base")["GRPO"]
+    assert len({look.color for look in found.values()}) == 3
+    assert found["base"].linestyle == "--"
+
+
+def test_figures_draw_the_data_they_are_given() -> None:
+    curve = plots.Series("GRPO", [1, 2, 4], [0.5, 0.6, 0.7], [0.4, 0.5, 0.6], [0.6, 0.7, 0.8])
+    axes = plots.pass_curve_figure([curve]).axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.6], [4, 0.7]]  # type: ignore[union-attr]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert {(1.0, 0.4), (1.0, 0.6), (4.0, 0.6), (4.0, 0.8)} <= set(map(tuple, np.asarray(band).tolist()))
+    bars = plots.style_figure({"base": {"other": 0.25, "cte": 0.75}}).axes[0].patches
+    assert [(bar.get_x(), bar.get_width()) for bar in bars] == [(0.0, 75.0), (75.0, 25.0)]  # type: ignore[attr-defined]
+    assert len(plots.overview_figure([curve], [], {}).axes) == 1
+    assert plots.to_png(plots.pass_curve_figure([curve])) == plots.to_png(plots.pass_curve_figure([curve]))

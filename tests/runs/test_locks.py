@@ -1,0 +1,147 @@
+"""Locks of directories: one process at a time, given free however it ends; and no worker outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dph.config.schema import TrainConfig
+from dph.errors import UserError
+from dph.process.jobs import Job
+from dph.reproduce import demo
+from dph.runs.directory import RunDir
+from dph.runs.locks import NAME, lock, unlock, waiting_for
+
+SOURCE = str(Path(demo.__file__).parents[2])
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+
+
+def python(code, **options):
+    """A process that runs code with `dph` importable."""
+    path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, **options)
+
+
+@contextmanager
+def holder(folder, seconds=60):
+    """A process that holds a directory's lock."""
+    code = (
+        f"import time; from pathlib import Path; from dph.runs.locks import lock; lock(Path({str(folder)!r})); "
+        f"print('held', flush=True); time.sleep({seconds})"
+    )
+    process = python(code, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_second_process_is_refused_and_told_which_one_it_is(tmp_path):
+    config = TrainConfig(out=str(tmp_path))
+    with holder(tmp_path) as process:
+        for resume in (False, True):
+            with pytest.raises(UserError, match=f"{tmp_path} is in use by process {process.pid} on .*; wait until"):
+                RunDir.start(str(tmp_path), "train", config, resume=resume)
+        assert not (tmp_path / "manifest.json").exists()
+    RunDir.start(str(tmp_path), "train", config).finish()  # the holder was killed: its lock is gone with it
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_lock_is_held_once_until_it_is_given_free(tmp_path):
+    lock(tmp_path)
+    lock(tmp_path)
+    assert (tmp_path / NAME).read_text().startswith(f"process {os.getpid()} on ")
+    unlock(tmp_path)
+    unlock(tmp_path)
+    with holder(tmp_path), pytest.raises(UserError, match="is in use"):  # another may have it now
+        lock(tmp_path)
+
+
+def test_a_finished_run_can_be_read_while_another_process_has_its_directory(tmp_path):
+    config = TrainConfig(out=str(tmp_path))
+    run = RunDir.start(str(tmp_path), "train", config)
+    run.log(1, {"loss": 1.0})
+    run.finish()
+    with holder(tmp_path):
+        assert RunDir.start(str(tmp_path), "train", config, resume=True).complete
+
+
+def test_a_second_demo_waits_for_the_base_model(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(demo, "run_jobs", lambda jobs, *_: ran.append((jobs[0].name, time.monotonic())))
+    base = tmp_path / "cache" / "base" / "abc"
+    base.parent.mkdir(parents=True)
+    with holder(base.parent) as process:
+        thread = threading.Thread(target=demo._make_base, args=(Job("base", ()), base, tmp_path / "logs", 1))
+        thread.start()
+        time.sleep(1.0)
+        assert ran == []
+        ended = time.monotonic()
+        process.kill()
+        thread.join(20)
+    assert [name for name, _ in ran] == ["base"] and ran[0][1] >= ended
+    assert f"waiting for process {process.pid}" in capsys.readouterr().err
+    with waiting_for(base.parent):  # it was given free
+        assert (base.parent / NAME).exists()
+
+
+def test_a_second_signal_ends_a_process_at_once(tmp_path):
+    code = (
+        "import time; from dph.process.interrupts import Interrupts\n"
+        "with Interrupts() as interrupts:\n"
+        "    print('ready', flush=True)\n"
+        "    while not interrupts.signal: time.sleep(0.01)\n"
+        "    print('noted', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = python(code, stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "noted\n"  # the first is only noted
+        process.send_signal(number)
+        assert process.wait(20) == -number
+        process.stdout.close()
+
+
+def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):
+    """A busy worker does not see that its pipe is closed."""
+    code = (
+        "import threading, time\n"
+        "sql = 'with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c'\n"
+        f"open({str(tmp_path / 'a.sqlite')!r}, 'w').close()\n"
+        "from dph.verifiers.sql.verifier import SqlVerifier\n"
+        "from dph.types import Problem\n"
+        f"problem = Problem('p', '', 'select 1', 'sql', {{'db': {str(tmp_path / 'a.sqlite')!r}}})\n"
+        "verifier = SqlVerifier(workers=1, timeout=60.0)\n"
+        "def tell():\n"
+        "    while not verifier._pool.pids(): time.sleep(0.01)\n"
+        "    time.sleep(1.0); print(verifier._pool.pids()[0], flush=True)\n"
+        "threading.Thread(target=tell, daemon=True).start()\n"
+        "verifier.verify([(problem, '```sql\\n' + sql + '\\n```')])\n"
+    )
+    process = python(code, stdout=subprocess.PIPE, text=True)
+    worker = int(process.stdout.readline())
+    assert state(worker) in ("R", "S")
+    process.kill()
+    process.communicate()
+    end = time.monotonic() + 20
+    while state(worker) not in ("", "Z") and time.monotonic() < end:
+        time.sleep(0.05)
+    assert state(worker) in ("", "Z")
+
+
+def state(pid):
+    """A process's state letter, or nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

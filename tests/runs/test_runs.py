@@ -1,0 +1,199 @@
+"""Run directories: what is written comes back, a write is whole or absent, and a mistake is named."""
+
+import json
+import os
+import sqlite3
+
+import pytest
+
+from dph.config.schema import EvalConfig, RolloutConfig, TaskConfig
+from dph.errors import UserError
+from dph.runs.directory import RunDir, directory_written_atomically, package_versions, read_metrics, write_atomically
+from dph.runs.locks import unlock
+
+
+def start(path, resume=False, **changes):
+    return RunDir.start(str(path), "eval", EvalConfig(out=str(path), **changes), resume=resume)
+
+
+def begun(path, **changes):
+    """A run that has got somewhere."""
+    run = start(path, **changes)
+    run.log(1, {"loss": 0.5})
+    return run
+
+
+def test_a_run_is_started_finished_and_opened_again(tmp_path):
+    run = start(tmp_path / "a" / "b")
+    assert not run.complete
+    run.finish(weight_hash="abc", sizes={"ä": 1})
+    again = RunDir.open(tmp_path / "a" / "b", "eval")
+    assert again.complete and again.manifest == run.manifest
+    assert (again.manifest["stage"], again.manifest["weight_hash"], again.manifest["sizes"]) == (
+        "eval",
+        "abc",
+        {"ä": 1},
+    )
+
+
+def test_versions_of_what_results_depend_on():
+    found = package_versions()
+    assert {"python", "torch", "transformers"} <= found.keys()
+    import torch
+
+    assert found["torch"] == torch.__version__
+    assert found["sqlite"] == sqlite3.sqlite_version
+    assert {"strict@1", "bird@1", "spider@1", "paper@1", "paper_bird@1"} == set(found["sql rules"].split())
+
+
+def test_an_existing_run_needs_resume(tmp_path):
+    begun(tmp_path)
+    with pytest.raises(UserError, match="already holds a run; add --resume"):
+        start(tmp_path)
+    assert start(tmp_path, resume=True).manifest["stage"] == "eval"
+
+
+def test_resume_starts_what_is_not_there(tmp_path):
+    assert start(tmp_path / "new", resume=True).manifest["status"] == "running"
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_got_nowhere_is_started_anew_with_other_settings(tmp_path, resume):
+    (start(tmp_path, seed=1).path / "tensorboard").mkdir()
+    start(tmp_path, resume=resume, seed=2)
+    assert "seed = 2" in (tmp_path / "config.toml").read_text()
+    start(tmp_path, seed=3).finish()
+    with pytest.raises(UserError, match="already holds a run"):
+        start(tmp_path, seed=3)
+
+
+def test_resume_with_other_settings_names_the_difference(tmp_path):
+    begun(tmp_path, seed=1, task=TaskConfig(options={"path": "a"}))
+    changed = {
+        "seed": 2,
+        "rollout": RolloutConfig(temperature=0.5),
+        "task": TaskConfig(options={"path": "b", "x": "1"}),
+    }
+    with pytest.raises(UserError) as caught:
+        start(tmp_path, resume=True, **changed)
+    message = str(caught.value)
+    default = EvalConfig().rollout
+    for part in (
+        "seed: 1 → 2",
+        f"rollout.temperature: {default.temperature} → 0.5",
+        "task.options.path: 'a' → 'b'",
+        "task.options.x: None → '1'",
+    ):
+        assert part in message
+    assert "greedy" not in message
+
+
+def test_other_versions_are_named_and_the_run_goes_on(tmp_path, capsys):
+    begun(tmp_path).update(versions=package_versions() | {"torch": "1.0", "gone": "2"})
+    assert not start(tmp_path, resume=True).complete
+    said = " ".join(capsys.readouterr().err.split())
+    assert "other versions than at the start" in said and f"torch: '1.0' → '{package_versions()['torch']}'" in said
+    assert "gone: '2' → None" in said and "python" not in said
+    start(tmp_path, resume=True)
+
+
+def test_a_run_may_be_moved_before_it_is_resumed(tmp_path):
+    begun(tmp_path / "old")
+    unlock(tmp_path / "old")
+    os.rename(tmp_path / "old", tmp_path / "new")
+    assert start(tmp_path / "new", resume=True).path == tmp_path / "new"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "has no manifest.json"),
+        ("", "manifest.json is damaged"),
+        ('{"stage": "ev', "manifest.json is damaged"),
+        ('{"stage": "train"}', "holds a run of `dph train`, not of `dph eval`"),
+        ("[1]", "not of `dph eval`"),
+    ],
+)
+def test_a_directory_that_is_no_such_run(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=message):
+        RunDir.open(tmp_path, "eval")
+
+
+def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
+    with pytest.raises(UserError, match="no run directory was named; add --out"):
+        start("")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write to the run directory"):
+        start(tmp_path / "file")
+    with pytest.raises(UserError, match="cannot write to the run directory"):
+        start(tmp_path / "file" / "below")
+    begun(tmp_path / "run")
+    (tmp_path / "run" / "config.toml").unlink()
+    with pytest.raises(UserError, match=r"cannot read the settings file .*config\.toml"):
+        start(tmp_path / "run", resume=True)
+
+
+def test_metrics_are_logged_in_order_and_apart_from_timings(tmp_path):
+    run = start(tmp_path)
+    run.log(0, {"loss": 0.1})
+    run.log(1, {"loss": 1 / 3, "reward": 1.0}, {"seconds": 2.5})
+    assert read_metrics(tmp_path) == [{"step": 0, "loss": 0.1}, {"step": 1, "loss": 1 / 3, "reward": 1.0}]
+    assert read_metrics(tmp_path, "timings.jsonl") == [{"step": 1, "seconds": 2.5}]
+    assert read_metrics(tmp_path / "elsewhere") == []
+
+
+def test_rewind_drops_later_lines_and_a_line_cut_short(tmp_path):
+    run = start(tmp_path)
+    for step in range(5):
+        run.log(step, {"loss": float(step)}, {"seconds": 1.0})
+    before = (tmp_path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "lo')
+    assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
+    run.rewind(2)
+    assert (tmp_path / "metrics.jsonl").read_text() == "".join(before[:3])
+    assert [row["step"] for row in read_metrics(tmp_path, "timings.jsonl")] == [0, 1, 2]
+    run.log(3, {"loss": -1.0})
+    assert read_metrics(tmp_path)[-1] == {"step": 3, "loss": -1.0}
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    write_atomically(path, "old")
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    monkeypatch.undo()
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "step-1"
+    with pytest.raises(RuntimeError), directory_written_atomically(target) as path:
+        (path / "a").write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with directory_written_atomically(target) as path:
+        (path / "a").write_text("1")
+        assert not target.exists()
+    with pytest.raises(RuntimeError), directory_written_atomically(target) as path:
+        (path / "a").write_text("2")
+        raise RuntimeError
+    assert (target / "a").read_text() == "1"
+    with directory_written_atomically(target) as path:
+        (path / "b").write_text("3")
+    assert [entry.name for entry in target.iterdir()] == ["b"] and len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_manifest_is_plain_json(tmp_path):
+    run = start(tmp_path)
+    run.update(label="DPH-JS (def.) ü")
+    assert json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["label"] == "DPH-JS (def.) ü"

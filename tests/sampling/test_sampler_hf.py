@@ -1,0 +1,327 @@
+"""The built-in sampler: exact log-probabilities, independence of batch layout, and the right distribution."""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from test_policy import ARCHITECTURES, architecture
+
+from dph.config.schema import ModelConfig
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.models.scratch import new_policy
+from dph.rehearsal.store import reference_logprobs
+from dph.sampling import hf as module
+from dph.sampling import plain_decode, shared_decode
+from dph.sampling.hf import HFSampler, draw
+from dph.sampling.plain_decode import PlainDecoder
+from dph.sampling.seeding import derive_key
+from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.types import SamplingParams
+from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
+
+PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
+KEYS = [derive_key(0, "test", i) for i in range(len(PROMPTS))]
+EXACT = 1e-5
+"""As in test_policy: fp32 kernels differ by batch shape."""
+
+
+def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
+    return HFSampler(policy, rows).sample(prompts, params, keys)
+
+
+@pytest.fixture(params=["shared", "plain"])
+def decoder(request, monkeypatch):
+    """Both ways to decode: prompts held once a group, and copied for each response."""
+    if request.param == "plain":
+        monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
+    return SharedDecoder if request.param == "shared" else PlainDecoder
+
+
+def tokens(groups):
+    return [[tuple(completion.token_ids) for completion in group] for group in groups]
+
+
+def assert_logprobs_are_the_trainers(policy, groups, prompts, temperature):
+    for prompt, group in zip(prompts, groups, strict=True):
+        rows = [Row(prompt, completion.token_ids, completion.logprobs) for completion in group]
+        for row, values in zip(rows, reference_logprobs(policy, rows, temperature, 10_000), strict=True):
+            torch.testing.assert_close(torch.tensor(row.old_logprobs), torch.tensor(values), rtol=0, atol=EXACT)
+
+
+# Log-probabilities --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.8), (1.5, 0.5)])
+def test_logprobs_are_the_trainers_untruncated_at_the_temperature(temperature, top_p, decoder):
+    policy = tiny_policy()
+    groups = sample(policy, SamplingParams(5, temperature, top_p, 12))
+    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, temperature)
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - {"falcon_h1"}))
+def test_every_architecture_samples_what_it_trains(name):
+    """Also beyond a sliding window of 4 tokens, with left padding; prompts are cut of the vocabulary of 18."""
+    policy = architecture(name, vocab_size=18)
+    groups = sample(policy, SamplingParams(3, 1.0, 1.0, 10))
+    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
+    assert max(len(row) for group in tokens(groups) for row in group) == 10
+
+
+# Layout -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_response_does_not_depend_on_the_batch_it_shares(monkeypatch, decoder):
+    policy, params = tiny_policy(), SamplingParams(6, 1.0, 1.0, 14)
+    whole = sample(policy, params)
+    for rows in (1, 6, 13, 1000):
+        assert tokens(sample(policy, params, rows=rows)) == tokens(whole)
+    order = [3, 0, 5, 1, 4, 2]
+    shuffled = sample(policy, params, [PROMPTS[i] for i in order], [KEYS[i] for i in order])
+    assert tokens(shuffled) == [tokens(whole)[i] for i in order]
+    for i in range(len(PROMPTS)):
+        assert tokens(sample(policy, params, PROMPTS[i : i + 1], KEYS[i : i + 1])) == tokens(whole)[i : i + 1]
+    fewer = tokens(sample(policy, replace(params, n=2)))
+    assert fewer == [group[:2] for group in tokens(whole)]
+    shorter = tokens(sample(policy, replace(params, max_tokens=5)))
+    assert shorter == [[row[:5] for row in group] for group in tokens(whole)]
+    for share in (0.0, 1.1):  # never, and after every finished row
+        monkeypatch.setattr(module, "_COMPACT_BELOW", share)
+        assert tokens(sample(policy, params)) == tokens(whole)
+    for place in (plain_decode, shared_decode):
+        monkeypatch.setattr(place, "_GROW_TOKENS", 1)
+    assert tokens(sample(policy, params)) == tokens(whole)
+    monkeypatch.setattr(shared_decode, "_PREFILL_TOKENS", 8)
+    assert tokens(sample(policy, params)) == tokens(whole)
+
+
+def test_finished_rows_leave_the_batch(monkeypatch, decoder):
+    policy = tiny_policy()
+    sizes, select = [], decoder.select
+    monkeypatch.setattr(decoder, "select", lambda self, keep: sizes.append(len(keep)) or select(self, keep))
+    groups = sample(policy, SamplingParams(8, 1.0, 1.0, 30))
+    lengths = Counter(len(row) for group in tokens(groups) for row in group)
+    assert sizes == sorted(sizes, reverse=True) and len(sizes) >= 3 and len(lengths) >= 5
+    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
+
+
+def test_a_prompt_is_handed_out_as_soon_as_its_last_response_has_ended():
+    policy, params = tiny_policy(), SamplingParams(4, 1.0, 1.0, 30)
+    whole = sample(policy, params)
+    streamed = list(HFSampler(policy).stream(PROMPTS, params, KEYS))
+    assert sorted(index for index, _ in streamed) == list(range(len(PROMPTS)))
+    assert tokens(group for _, group in streamed) == [tokens(whole)[index] for index, _ in streamed]
+    lengths = [max(len(completion.token_ids) for completion in group) for _, group in streamed]
+    assert lengths == sorted(lengths) and len(set(lengths)) >= 3
+
+
+# Shared prompts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
+    """Groups that shrink unevenly, down to groups that are gone."""
+    policy, generator = tiny_policy(), torch.Generator().manual_seed(seed)
+    with torch.inference_mode():
+        pair = SharedDecoder(policy, PROMPTS, 4), PlainDecoder(policy, PROMPTS, 4)
+        for _ in range(12):
+            torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=0, atol=EXACT)
+            keep = (torch.rand(len(pair[0].logits), generator=generator) < 0.85).nonzero().squeeze(1)
+            chosen = torch.randint(3, 18, (len(keep),), generator=generator)
+            for one in pair:
+                one.select(keep)
+                one.step(chosen)
+        assert 0 < len(keep) < 12
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_models_that_cannot_share_prompts_are_told_from_those_that_can(name):
+    expected = {"falcon_h1": "without a plain cache", "gemma2": "only 4 tokens", "mistral": "only 4 tokens"}
+    reason = why_not_shared(architecture(name, vocab_size=18))
+    assert expected.get(name, "") in reason and bool(reason) == bool(expected.get(name))
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
+def test_only_within_its_window_and_without_capped_scores_a_model_shares_prompts(name, monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, name, {**ARCHITECTURES[name], "sliding_window": 10})
+    policy, made = architecture(name, vocab_size=18), []
+    monkeypatch.setattr(module, "SharedDecoder", lambda *args: made.append(args) or SharedDecoder(*args))
+    assert why_not_shared(policy) == {"mistral": "", "gemma2": "_Unsupported: softcap"}[name]
+    for max_tokens, shared in ((7, name == "mistral"), (8, False)):  # 10 tokens, as many as the window, and one more
+        groups = sample(policy, SamplingParams(6, max_tokens=max_tokens), [[4, 5, 6]], [1])
+        assert max(len(row) for row in tokens(groups)[0]) == max_tokens
+        assert_logprobs_are_the_trainers(policy, groups, [[4, 5, 6]], 1.0)
+        assert bool(made) is shared
+        made.clear()
+
+
+def test_a_model_whose_shared_logits_are_wrong_decodes_plainly(monkeypatch, capsys):
+    policy, params = tiny_policy(), SamplingParams(3, max_tokens=8)
+    expected = tokens(sample(policy, params))
+    attend = SharedDecoder.attend
+    monkeypatch.setattr(SharedDecoder, "attend", lambda *args: 1.1 * attend(*args))
+    assert "differently" in why_not_shared(policy)
+    assert tokens(sample(policy, params)) == expected
+    assert "a copy of the prompt for each response" in capsys.readouterr().err
+
+
+def test_sampling_in_bf16_is_near_what_is_trained():
+    """bfloat16 has 8 bits: a few roundings of 2⁻⁹ of logits of about 10, mean over tokens well below one of them."""
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    groups = sample(policy, SamplingParams(4, max_tokens=12))
+    rows = [
+        Row(prompt, completion.token_ids, completion.logprobs)
+        for prompt, group in zip(PROMPTS, groups, strict=True)
+        for completion in group
+    ]
+    trained = reference_logprobs(policy, rows, 1.0, 10_000)
+    sampled, trained = (list(itertools.chain(*values)) for values in ([row.old_logprobs for row in rows], trained))
+    differences = [abs(a - b) for a, b in zip(sampled, trained, strict=True)]
+    assert sum(differences) / len(differences) < 0.05
+
+
+def test_equal_prompts_with_other_keys_and_equal_keys_with_other_prompts():
+    policy, params = tiny_policy(), SamplingParams(8, 1.0, 1.0, 10)
+    a, b, again = tokens(sample(policy, params, [[5, 6]] * 3, [KEYS[0], KEYS[1], KEYS[0]]))
+    assert a == again != b and len(set(a)) > 1
+
+
+def test_sampling_leaves_the_model_as_it_was(tmp_path):
+    policy = tiny_policy()
+    policy.save(tmp_path)
+    plain = tokens(sample(policy, SamplingParams(4, max_tokens=8)))
+    recomputing = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=True))
+    assert tokens(sample(recomputing, SamplingParams(4, max_tokens=8))) == plain
+    for training in (True, False):
+        policy.model.train(training)
+        sample(policy, SamplingParams(1, max_tokens=2))
+        assert policy.model.training is training
+    assert all(p.requires_grad and p.grad is None for p in policy.model.parameters())
+
+
+# Ends ---------------------------------------------------------------------------------------------------------------
+
+
+def test_responses_end_at_the_first_end_token_or_at_the_limit():
+    policy = tiny_policy()
+    policy.eos_ids = frozenset({1, 9})
+    reasons = Counter()
+    for prompt, group in zip(PROMPTS, sample(policy, SamplingParams(16, 1.0, 1.0, 9)), strict=True):
+        for completion in group:
+            ended = [token in policy.eos_ids for token in completion.token_ids]
+            assert not any(ended[:-1]) and len(completion.token_ids) == len(completion.logprobs) <= 9, prompt
+            assert completion.finish_reason == ("stop" if ended[-1] else "length")
+            assert ended[-1] or len(completion.token_ids) == 9
+            reasons[completion.finish_reason, len(completion.token_ids) == 9] += 1
+    assert reasons["length", True] and reasons["stop", False] and reasons["stop", True]
+
+
+def test_one_token_and_no_prompt():
+    policy = tiny_policy()
+    assert {len(row) for group in tokens(sample(policy, SamplingParams(4, max_tokens=1))) for row in group} == {1}
+    assert sample(policy, SamplingParams(4), [], []) == []
+    with pytest.raises(ValueError, match="without tokens"):
+        sample(policy, SamplingParams(1), [[4], []], KEYS[:2])
+
+
+# Distribution -------------------------------------------------------------------------------------------------------
+
+
+def test_greedy_equals_transformers_own():
+    policy = tiny_policy()
+    for prompt, (completion,) in zip(PROMPTS, sample(policy, SamplingParams(1, 0.0, 1.0, 12)), strict=True):
+        ids = torch.tensor([prompt])
+        eos = sorted(policy.eos_ids)
+        options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": eos, "pad_token_id": 0}
+        out = policy.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        assert out[0, len(prompt) :].tolist() == list(completion.token_ids)
+    assert_logprobs_are_the_trainers(policy, sample(policy, SamplingParams(1, 0.0, 1.0, 12)), PROMPTS, 1.0)
+
+
+def small_policy():
+    """A model over six tokens, three of them special."""
+    policy = new_policy(TINY, ["a b c"], seed=0)
+    randomise(policy.model, seed=0, spread=0.12)
+    assert policy.model.config.vocab_size == 6
+    return policy
+
+
+def exact_distribution(policy, prompt, steps, temperature, top_p):
+    """Probability of every response of at most `steps` tokens, from transformers' logits one prefix at a time."""
+    chances, fringe = {}, {(): 1.0}
+    for _ in range(steps):
+        following = {}
+        for prefix, chance in fringe.items():
+            with torch.no_grad():
+                logits = policy.model(torch.tensor([[*prompt, *prefix]])).logits[0, -1].double()
+            probs = (logits / temperature).softmax(-1).tolist()
+            kept, mass = {}, 0.0
+            for token in sorted(range(len(probs)), key=lambda token: -probs[token]):
+                if mass < top_p:
+                    kept[token] = probs[token]
+                mass += probs[token]
+            for token, p in kept.items():
+                whole = chance * p / sum(kept.values())
+                (chances if token in policy.eos_ids else following)[(*prefix, token)] = whole
+        fringe = following
+    return {**chances, **fringe}
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.8, 1.0), (1.0, 0.75), (1.6, 0.9)])
+def test_frequencies_are_the_exact_probabilities(temperature, top_p):
+    policy, prompt, count = small_policy(), [3, 4], 6000
+    expected = exact_distribution(policy, prompt, 3, temperature, top_p)
+    assert sum(expected.values()) == pytest.approx(1, abs=1e-12)
+    (group,) = sample(policy, SamplingParams(count, temperature, top_p, 3), [prompt], [7], rows=count)
+    found = Counter(tuple(completion.token_ids) for completion in group)
+    assert found.keys() <= expected.keys()  # nothing outside the nucleus
+    # Pearson's statistic over classes of at least 5 expected: mean d, variance 2d, so d + 5·√(2d) is 5 deviations
+    large = {key: p for key, p in expected.items() if count * p >= 5}
+    rest = count - sum(found[key] for key in large), count * (1 - sum(large.values()))
+    pairs = [(found[key], count * p) for key, p in large.items()] + ([rest] if rest[1] > 1e-6 else [])
+    statistic = sum((seen - mean) ** 2 / mean for seen, mean in pairs)
+    degrees = len(pairs) - 1
+    assert degrees >= 8 and statistic < degrees + 5 * math.sqrt(2 * degrees)
+
+
+def test_draw_inverts_the_cumulative_distribution(monkeypatch):
+    probs = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2], dtype=torch.float64)
+    logits = probs.log().float()[None]
+
+    def at(number, top_p=1.0):
+        monkeypatch.setattr(module, "uniforms", lambda keys, _: torch.full((len(keys),), number, dtype=torch.float64))
+        chosen, logprob = draw(logits, SamplingParams(top_p=top_p), torch.tensor([0]), 0)
+        assert float(logprob) == pytest.approx(math.log(probs[int(chosen)]), abs=1e-6)
+        return int(chosen)
+
+    # cumulative over tokens 0, 1, 3, 4: .1 .5 .8 1
+    cases = {0.0: 0, 0.09: 0, 0.11: 1, 0.49: 1, 0.51: 3, 0.79: 3, 0.81: 4, 1 - 2**-53: 4}
+    assert {number: at(number) for number in cases} == cases
+    # by probability 1, 3, 4, 0: .4 .7 .9 1; the smallest set that reaches .75 is {1, 3, 4}, of mass .9
+    cases = {0.0: 1, 0.44: 1, 0.45: 3, 0.77: 3, 0.78: 4, 1 - 2**-53: 4}
+    assert {number: at(number, 0.75) for number in cases} == cases
+    assert {at(number, 0.3) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
+    assert {at(number, 1e-9) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
+
+
+def test_ties_of_the_nucleus_are_broken_alike_everywhere():
+    logits = torch.zeros(1, 4)
+    chosen = [
+        draw(logits.expand(rows, -1), SamplingParams(top_p=0.4), torch.arange(40, 40 + rows), 0)[0].tolist()
+        for rows in (1, 3, 64)
+    ]
+    assert all(a == b for x, y in itertools.pairwise(chosen) for a, b in zip(x, y, strict=False))
+    assert set(chosen[-1]) == {0, 1}
+
+
+def test_the_helpers_policy_is_far_from_uniform():
+    policy = tiny_policy()
+    rows = random_rows(policy, 10)
+    values = [value for row in reference_logprobs(policy, rows, 1.0, 1000) for value in row]
+    assert len(TEXTS) == 2 and max(values) - min(values) > 3

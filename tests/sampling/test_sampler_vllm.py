@@ -1,0 +1,296 @@
+"""vLLM as a sampler: against the policy's own forward pass, and through presample and eval (scripts/test-vllm)."""
+
+import importlib.util
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dph.build import make_sampler
+from dph.config.load import from_dict
+from dph.config.schema import (
+    EvalConfig,
+    LossConfig,
+    ModelConfig,
+    NewModelConfig,
+    OptimConfig,
+    PresampleConfig,
+    RolloutConfig,
+    SamplerConfig,
+    SftConfig,
+    TaskConfig,
+    TrainConfig,
+)
+from dph.errors import UserError
+from dph.models.batch import Row
+from dph.models.policy import Policy
+from dph.models.scratch import new_policy
+from dph.rehearsal.store import read_rehearsal, reference_logprobs
+from dph.sampling.hf import HFSampler
+from dph.sampling.vllm import VLLMSampler, start_engine
+from dph.training.explore import Explorer
+from dph.training.inputs import check_settings
+from dph.types import SamplingParams
+from helpers import TEXTS, interrupted_at, randomise, tiny_policy
+
+HERE = importlib.util.find_spec("vllm") is not None
+real = [
+    pytest.mark.engines,
+    pytest.mark.skipif(not HERE, reason="vLLM is not installed in this environment"),
+    pytest.mark.filterwarnings("ignore"),  # vLLM's own
+    pytest.mark.timeout(900),
+]
+VLLM = SamplerConfig(engine="vllm", rows=64)
+SIZES = NewModelConfig(
+    tokenizer="word", hidden=64, layers=2, heads=2, kv_heads=1, intermediate=96, context=64
+)  # vLLM's attention on a CPU takes heads of 32 and more
+PLAIN = SamplingParams(n=4, max_tokens=6)
+KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
+
+
+# Without vLLM -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rollout": {"top_p": 0.9}}, r"does not tell the log-probabilities .* rollout.top_p below 1"),
+        ({"rollout": {"old_logprobs": "sampler"}}, "are not exactly the trainer's"),
+        ({"model": {"lora_rank": 4}}, "takes whole models"),
+        ({"sampler": {"tensor_parallel": 2}}, "one process on one GPU; for more use `dph verl`"),
+    ],
+)
+def test_what_vllm_cannot_do_beside_training(settings: dict[str, dict[str, Any]], said: str) -> None:
+    settings = {**settings, "loss": {"eta": 0.0}, "sampler": {"engine": "vllm"} | settings.get("sampler", {})}
+    config = from_dict(TrainConfig, settings)
+    with pytest.raises(UserError, match=said):
+        check_settings(config)
+
+
+def test_several_processes_are_no_place_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="one process on one GPU"):
+        check_settings(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
+
+
+@pytest.mark.skipif(HERE, reason="vLLM is installed in this environment")
+def test_an_environment_without_vllm_says_what_to_install() -> None:
+    sampler = make_sampler(VLLM, tiny_policy(), ModelConfig(path="model"), 64)
+    with pytest.raises(UserError, match=r"pip install 'dph-rl\[vllm\]'"):
+        sampler.sample([[1, 2]], PLAIN, [1])
+
+
+# With vLLM ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that answers "easy" prompts with yes, and "hard" ones evenly with yes or no."""
+    from dph.stages.sft import sft
+
+    folder = tmp_path_factory.mktemp("base")
+    rows = [{"prompt": f"easy {i}", "response": " yes"} for i in range(10) for _ in range(2)]
+    rows += [{"prompt": f"hard {i}", "response": f" {answer}"} for i in range(10) for answer in ("yes", "no")]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    optim = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1)
+    data = str(folder / "data.jsonl")
+    return sft(SftConfig(out=str(folder / "sft"), data=data, steps=60, batch=40, new=SIZES, optim=optim)) / "model"
+
+
+@pytest.fixture(scope="module")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
+    """A model whose next-token distributions are far from uniform and from certain."""
+    policy = new_policy(SIZES, TEXTS, 0)
+    randomise(policy.model, 0)
+    path = tmp_path_factory.mktemp("random")
+    policy.save(path)
+    return ModelConfig(path=str(path))
+
+
+@pytest.fixture(scope="module")
+def policy(random_model: ModelConfig) -> Policy:
+    return Policy.load(random_model)
+
+
+@pytest.fixture(scope="module")
+def sampler(random_model: ModelConfig, policy: Policy) -> Iterator[VLLMSampler]:
+    made = VLLMSampler(policy, VLLM, random_model, 40)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def prompts(policy: Policy) -> list[list[int]]:
+    return [policy.encode_prompt(text) for text in ("easy 1", "hard 2 3", "hard 4 5 6")]
+
+
+class TestReal:
+    pytestmark = real
+
+    @pytest.mark.parametrize("temperature", [1.0, 0.6])
+    def test_logprobs_are_those_of_the_policy(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]], temperature: float
+    ) -> None:
+        groups = sampler.sample(prompts, replace(PLAIN, temperature=temperature), KEYS)
+        rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
+        expected = reference_logprobs(policy, rows, temperature, 4096)
+        for row, values in zip(rows, expected, strict=True):
+            assert list(row.old_logprobs) == pytest.approx(values, abs=1e-4)  # fp32 in both, other kernels
+
+    def test_responses_end_with_eos_or_at_the_limit(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        found = set()
+        for group in sampler.sample(prompts, replace(PLAIN, n=16, temperature=2.0), KEYS):
+            for completion in group:
+                ended = completion.token_ids[-1] in policy.eos_ids
+                assert not policy.eos_ids & set(completion.token_ids[:-1])
+                assert completion.finish_reason == ("stop" if ended else "length")
+                assert ended or len(completion.token_ids) == PLAIN.max_tokens
+                found.add(completion.finish_reason)
+        assert found == {"stop", "length"}
+
+    def test_a_key_gives_the_same_responses_again_and_another_key_others(
+        self, sampler: VLLMSampler, prompts: list[list[int]]
+    ) -> None:
+        hot = replace(PLAIN, n=8, temperature=2.0)
+
+        def draw(keys: list[int]) -> list[list[tuple[int, ...]]]:
+            return [[tuple(c.token_ids) for c in group] for group in sampler.sample(prompts, hot, keys)]
+
+        first = draw(KEYS)
+        assert draw(KEYS) == first
+        assert all(a != b for a, b in zip(draw([key ^ (1 << 60) for key in KEYS]), first, strict=True))
+        assert all(len(set(group)) > 4 for group in first)  # the responses of a group are drawn independently
+
+    def test_greedy_is_the_built_in_samplers(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        greedy = SamplingParams(n=1, temperature=0.0, max_tokens=6)
+        ours, theirs = (s.sample(prompts, greedy, KEYS) for s in (HFSampler(policy), sampler))
+        assert [list(g[0].token_ids) for g in theirs] == [list(g[0].token_ids) for g in ours]
+        for a, b in zip(ours, theirs, strict=True):
+            assert list(b[0].logprobs) == pytest.approx(list(a[0].logprobs), abs=1e-4)
+
+    def test_tokens_come_with_the_policys_probabilities(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        """First tokens of 600 responses: χ² against softmax(logits / T), and nothing beyond the nucleus with top-p."""
+        count, temperature = 600, 2.0
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([prompts[1]])).logits[0, -1]
+        expected = (logits.double() / temperature).softmax(-1)
+        params = SamplingParams(n=count, temperature=temperature, max_tokens=1)
+        seen = Counter(c.token_ids[0] for c in sampler.sample([prompts[1]], params, KEYS[:1])[0])
+        large = [token for token, p in enumerate(expected.tolist()) if p * count >= 5]
+        chi = sum((seen[t] - count * float(expected[t])) ** 2 / (count * float(expected[t])) for t in large)
+        assert len(large) > 2 and chi < 3 * len(large)  # its mean is about their number; the key is fixed
+        ordered = expected.sort(descending=True)
+        nucleus = set(ordered.indices[: int((ordered.values.cumsum(0) < 0.8).sum()) + 1].tolist())
+        cut = sampler.sample([prompts[1]], replace(params, top_p=0.8), KEYS[:1])[0]
+        assert {c.token_ids[0] for c in cut} <= nucleus < set(range(len(expected)))
+        assert all(not c.logprobs for c in cut)  # unknown: only those of the nucleus are
+
+    def test_closing_gives_back_and_sampling_starts_anew(
+        self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
+    ) -> None:
+        before = sampler.sample(prompts, PLAIN, KEYS)
+        sampler.close()
+        sampler.close()
+        after = sampler.sample(prompts, PLAIN, KEYS)
+        assert [[list(c.token_ids) for c in g] for g in after] == [[list(c.token_ids) for c in g] for g in before]
+
+    def test_a_model_that_vllm_cannot_load_is_a_sentence(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="vLLM could not start with"):
+            start_engine(ModelConfig(path=str(tmp_path)), VLLM, 32)
+
+    def test_a_temperature_that_vllm_does_not_know_is_a_sentence(
+        self, sampler: VLLMSampler, prompts: list[list[int]]
+    ) -> None:
+        with pytest.raises(UserError, match=r"vLLM refuses .* temperature"):
+            sampler.sample(prompts, replace(PLAIN, temperature=3.0), KEYS)
+        assert len(sampler.sample(prompts, PLAIN, KEYS)) == 3  # and nothing of it is left over
+
+    def test_presample_and_eval(self, base: Path, sampler: VLLMSampler, tmp_path: Path) -> None:
+        """A whole partition: easy prompts are near-perfect, stored log-probabilities the policy's; then its scores."""
+        from dph.stages.evaluate import evaluate
+        from dph.stages.presample import presample
+
+        sampler.close()  # its cache is a GB
+        drawn = RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8)
+        common: dict[str, Any] = {"model": ModelConfig(path=str(base)), "task": TaskConfig(name="toy"), "sampler": VLLM}
+        run = presample(PresampleConfig(out=str(tmp_path / "presample"), rollout=drawn, threshold=7, **common))
+        sets = {row["problem_id"]: row["set"] for row in pq.read_table(run / "partition.parquet").to_pylist()}
+        easy = {name for name in sets if int(name.split("/")[1]) % 2}
+        assert {name for name, where in sets.items() if where == "perfect"} >= easy
+        stored = read_rehearsal(run / "rehearsal.parquet")
+        assert {row.problem_id for row in stored} >= easy
+        rows = [Row(row.prompt_ids, row.response_ids, ()) for row in stored]
+        policy = Policy.load(common["model"])
+        for row, values in zip(stored, reference_logprobs(policy, rows, 1.0, 4096), strict=True):
+            assert list(row.ref_logprobs) == pytest.approx(values, abs=1e-5)
+        common["task"] = TaskConfig("toy", "dev")
+        out = evaluate(EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **common))
+        metrics = json.loads((out / "scores.json").read_text())["splits"]["dev"]["metrics"]
+        # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always hold a right one
+        assert 0.65 < metrics["mean@8"]["mean"] < 0.85 and metrics["pass@8"]["mean"] > 0.9
+
+    def test_beside_training_it_follows_the_policy(
+        self, random_model: ModelConfig, prompts: list[list[int]], sampler: VLLMSampler
+    ) -> None:
+        sampler.close()
+        policy = Policy.load(random_model)
+
+        def gap(against: Policy) -> float:
+            groups = following.sample(prompts, PLAIN, KEYS)
+            rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
+            expected = reference_logprobs(against, rows, 1.0, 4096)
+            pairs = [zip(row.old_logprobs, values, strict=True) for row, values in zip(rows, expected, strict=True)]
+            return max(abs(a - b) for pair in pairs for a, b in pair)
+
+        following = VLLMSampler(policy, VLLM, random_model, 40, training=True)
+        try:
+            assert gap(policy) < 1e-4
+            assert policy.model.device == Policy.load(random_model).model.device  # it stays where it is
+            for seed in (1, 2):
+                randomise(policy.model, seed)
+                assert gap(policy) > 0.1  # nobody has told yet
+                following.weights_changed()
+                assert gap(policy) < 1e-4
+            following.close()
+            assert gap(policy) < 1e-4  # started anew from the model's first weights
+        finally:
+            following.close()
+
+    def test_train(self, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each step samples with the weights that the step before left; a resumed run goes on with its own."""
+        from dph.stages.train import train
+
+        config = TrainConfig(
+            out=str(tmp_path / "train"),
+            steps=4,
+            checkpoint_every=2,
+            model=ModelConfig(path=str(base)),
+            task=TaskConfig(name="toy"),
+            sampler=VLLM,
+            loss=LossConfig(eta=0),
+            rollout=RolloutConfig(prompts=4, n=8, max_tokens=4, max_prompt_tokens=8),
+            optim=OptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
+        )
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Explorer, "draw", interrupted_at(Explorer.draw, 4))
+            train(config)
+        train(config, resume=True)
+        rows = [json.loads(line) for line in (tmp_path / "train" / "metrics.jsonl").read_text().splitlines()]
+        steps = [row for row in rows if row.get("step")]
+        assert [row["step"] for row in steps] == [1, 2, 3, 4]
+        for row in steps:
+            assert row["exp/sampler_gap"] < 1e-4 and row["exp/sampler_kl"] < 1e-6
+            assert row["exp/importance"] == pytest.approx(1, abs=1e-4)
+        assert steps[-1]["reward"] > steps[0]["reward"]

@@ -1,0 +1,287 @@
+"""Pre-sampling: thresholds, refinement, what is stored, and the refusal of a set that does not fit."""
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dph.build import load_problems
+from dph.config.schema import ModelConfig, TaskConfig, VerifierConfig
+from dph.errors import UserError
+from dph.models.policy import Policy
+from dph.rehearsal.check import recheck
+from dph.rehearsal.partition import read_partition, training_problems
+from dph.rehearsal.store import read_rehearsal
+from dph.runs.directory import RunDir
+from dph.stages import presample as module
+from dph.stages.presample import is_near_perfect, presample
+from dph.stages.train import train
+from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from helpers import base_run, presample_config, presampled, train_config
+
+GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
+
+
+def test_thresholds_of_the_paper():
+    assert [is_near_perfect(c, 8, 6, 8) for c in range(9)] == [False] * 6 + [True] * 3
+    assert [is_near_perfect(c, 8, 8, 8) for c in (7, 8)] == [False, True]
+
+
+@given(st.integers(1, 20), st.data())
+def test_draws_that_could_not_be_judged_shorten_the_count(n, data):
+    threshold, samples = data.draw(st.integers(1, n)), data.draw(st.integers(0, n))
+    correct = data.draw(st.integers(0, samples))
+    share = Fraction(correct, samples) if samples else Fraction(0)
+    assert is_near_perfect(correct, samples, threshold, n) == (samples > 0 and share >= Fraction(threshold, n))
+
+
+def scripted(monkeypatch, first, further):
+    """Presampling whose verdicts are given by problem: of the n first draws, and of the refinement draw."""
+
+    def sample_groups(policy, sampler, verifiers, items, params, seed, purpose):
+        outcomes = first if purpose == "presample" else further
+        eos = policy.tokenizer.eos_token_id
+        groups = []
+        for item in items:
+            given_outcomes = outcomes[item.problem.id]
+            assert len(given_outcomes) == params.n
+            rollouts = []
+            for i, outcome in enumerate(given_outcomes):
+                ids = [4 + i, eos] if purpose == "presample" else [3, eos]
+                rollouts.append(Rollout(Completion(ids, [-1.0, -1.0], "stop"), f"{purpose}{i}", Verdict(outcome, 0.0)))
+            groups.append(Group(item.problem, item.prompt_ids, rollouts))
+        return groups
+
+    monkeypatch.setattr(module, "sample_groups", sample_groups)
+
+
+FIRST = {
+    "train/0": [GOOD] * 4,
+    "train/1": [GOOD, GOOD, GOOD, BAD],
+    "train/2": [GOOD, GOOD, GOOD, LOST],  # 3 of 3
+    "train/3": [GOOD, GOOD, BAD, BAD],
+    "train/4": [BAD] * 4,
+    "train/5": [LOST] * 4,
+    "train/6": [BAD, GOOD, GOOD, GOOD],
+}
+FURTHER = {"train/0": [GOOD], "train/1": [BAD], "train/2": [GOOD], "train/6": [BAD]}
+
+
+def run_scripted(monkeypatch, out, **changes):
+    scripted(monkeypatch, FIRST, FURTHER)
+    task = TaskConfig(name="toy", options={"problems": "7"})
+    config = presample_config(out, task=task, threshold=3, **changes)
+    config = replace(config, rollout=replace(config.rollout, n=4))
+    presample(config)
+    return config, read_partition(out, task), read_rehearsal(out / "rehearsal.parquet")
+
+
+@pytest.mark.parametrize(
+    ("refine", "place", "label"),
+    [("move", "explore", "moved"), ("discard", "dropped", "discarded"), ("keep", "perfect", "")],
+)
+def test_refinement_by_hand(tmp_path, monkeypatch, refine, place, label):
+    _, partition, stored = run_scripted(monkeypatch, tmp_path, refine=refine)
+    assert partition == {
+        "train/0": "perfect",
+        "train/1": place,
+        "train/2": "perfect",
+        "train/3": "explore",
+        "train/4": "explore",
+        "train/5": "dropped",
+        "train/6": place,
+    }
+    rows = {row["problem_id"]: row for row in pq.read_table(tmp_path / "partition.parquet").to_pylist()}
+    assert [rows[f"train/{i}"]["refined"] for i in range(7)] == ["kept", label, "kept", "", "", "", label]
+    counted = [(rows[f"train/{i}"]["correct"], rows[f"train/{i}"]["samples"]) for i in range(7)]
+    assert counted == [(4, 4), (3, 4), (3, 3), (2, 4), (0, 4), (0, 0), (3, 4)]
+    expected = {"train/0": "refine0", "train/2": "refine0"}
+    if refine == "keep":  # the first correct one of the first draws
+        expected |= {"train/1": "presample0", "train/6": "presample1"}
+    assert {row.problem_id: row.text for row in stored} == expected and len(stored) == len(expected)
+
+
+def test_a_refinement_draw_that_could_not_be_judged_says_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(FURTHER, "train/1", [LOST])
+    _, partition, stored = run_scripted(monkeypatch, tmp_path, refine="discard")
+    assert (partition["train/1"], partition["train/6"]) == ("perfect", "dropped")
+    assert {row.problem_id: row.text for row in stored}["train/1"] == "presample0"
+
+
+def test_unsolved_prompts_are_dropped_on_request(tmp_path, monkeypatch):
+    _, partition, _ = run_scripted(monkeypatch, tmp_path, drop_unsolved=True)
+    assert Counter(partition.values()) == {"perfect": 2, "explore": 3, "dropped": 2}
+    assert partition["train/4"] == "dropped" and partition["train/3"] == "explore"
+    sizes = RunDir.open(tmp_path, "presample").manifest["sizes"]
+    assert sizes == {"explore": 3, "perfect": 2, "dropped": 2}
+
+
+def test_several_distinct_correct_responses_are_stored_the_refinement_draw_first(tmp_path, monkeypatch):
+    _, _, stored = run_scripted(monkeypatch, tmp_path, stored=3)
+    assert [(row.problem_id, row.text) for row in stored] == [
+        *(("train/0", text) for text in ("refine0", "presample0", "presample1")),
+        *(("train/2", text) for text in ("refine0", "presample0", "presample1")),
+    ]
+
+
+def test_a_draw_is_stored_once_and_only_if_it_is_finished_and_correct():
+    def rollout(ids, outcome=GOOD, reason="stop"):
+        return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
+
+    extra = rollout([1, 2])
+    others = [
+        rollout([1, 2]),
+        rollout([5], BAD),
+        rollout([6], GOOD, "length"),
+        rollout([7]),
+        rollout([7]),
+        rollout([8]),
+    ]
+    group = Group(Problem("p", "", "", "exact"), [1], others)
+    texts = [rollout.text for rollout in module._responses(group, extra, 9)]
+    assert texts == ["[1, 2]", "[7]", "[8]"]
+    assert [rollout.text for rollout in module._responses(group, extra, 2)] == ["[1, 2]", "[7]"]
+
+
+# A real run ---------------------------------------------------------------------------------------------------------
+
+
+def policy():
+    return Policy.load(ModelConfig(path=str(base_run() / "model"), device="cpu"))
+
+
+def test_the_base_model_masters_the_easy_half():
+    partition = read_partition(presampled(), TaskConfig(name="toy"))
+    easy = {f"train/{i}" for i in range(1, 12, 2)}
+    assert {name for name, where in partition.items() if where == "perfect"} == easy
+    assert set(partition.values()) == {"perfect", "explore"} and len(partition) == 12
+
+
+def test_stored_logprobs_are_the_models_own_by_plain_forward_passes():
+    model = policy()
+    stored = read_rehearsal(presampled() / "rehearsal.parquet")
+    assert len(stored) == 6
+    for row in stored:
+        assert row.prompt_ids == model.encode_prompt(f"easy {int(row.problem_id.split('/')[1]) % 10}")
+        assert model.decode(row.response_ids) == row.text and row.text.strip() == "yes"
+        with torch.no_grad():
+            logits = model.model(torch.tensor([[*row.prompt_ids, *row.response_ids]])).logits[0].double()
+        expected = logits[len(row.prompt_ids) - 1 : -1].log_softmax(-1)[range(len(row.response_ids)), row.response_ids]
+        # fp32 against double in the softmax, other batch shapes
+        assert row.ref_logprobs == pytest.approx(expected.tolist(), abs=1e-5)
+    assert recheck(model, stored, 1.0, 7) < 1e-5
+    shifted = [replace(stored[0], ref_logprobs=[value - 0.25 for value in stored[0].ref_logprobs]), *stored[1:]]
+    assert recheck(model, shifted, 1.0, 1000) == pytest.approx(0.25, abs=1e-5)
+
+
+def test_stored_logprobs_are_untruncated_at_the_sampling_temperature(tmp_path):
+    config = presample_config(tmp_path)
+    presample(replace(config, rollout=replace(config.rollout, temperature=0.5, top_p=0.6)))
+    stored = read_rehearsal(tmp_path / "rehearsal.parquet")
+    assert recheck(policy(), stored, 0.5, 1000) < 1e-5 < 1e-4 < recheck(policy(), stored, 1.0, 1000)
+
+
+def test_the_manifest_says_what_training_checks():
+    manifest = RunDir.open(presampled(), "presample").manifest
+    model = policy()
+    expected = {
+        "status": "complete",
+        "sizes": {"explore": 6, "perfect": 6, "dropped": 0},
+        "stored_responses": 6,
+        "weight_hash": model.weight_hash(),
+        "tokenizer_hash": model.tokenizer_hash(),
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "threshold": [7, 8],
+        "seed": 0,
+    }
+    assert {key: manifest[key] for key in expected} == expected
+    assert manifest["weight_hash"] == RunDir.open(base_run(), "sft").manifest["weight_hash"]
+
+
+def test_the_same_seed_is_the_same_run_and_rows_do_not_matter(tmp_path):
+    config = presample_config(tmp_path / "a")
+    presample(replace(config, sampler=replace(config.sampler, rows=3)))
+    tables = [pq.read_table(run / "partition.parquet") for run in (tmp_path / "a", presampled())]
+    assert tables[0].equals(tables[1])
+    texts = [[row.text for row in read_rehearsal(run / "rehearsal.parquet")] for run in (tmp_path / "a", presampled())]
+    assert texts[0] == texts[1]
+
+
+def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
+    config = presample_config(tmp_path)
+    shutil.copytree(presampled(), tmp_path, dirs_exist_ok=True)
+    before = (tmp_path / "partition.parquet").stat().st_mtime_ns
+    config = replace(config, out=str(tmp_path))
+    assert presample(config, resume=True) == tmp_path
+    assert (tmp_path / "partition.parquet").stat().st_mtime_ns == before
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
+    with pytest.raises(UserError, match="is not complete; run `dph presample --resume"):
+        read_partition(tmp_path, config.task)
+    presample(config, resume=True)
+    assert read_partition(tmp_path, config.task) == read_partition(presampled(), config.task)
+
+
+# Refusals -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threshold", [0, 9, -1])
+def test_an_impossible_threshold(tmp_path, threshold):
+    with pytest.raises(UserError, match=rf"threshold {threshold} must lie between 1 and rollout\.n = 8"):
+        presample(presample_config(tmp_path, threshold=threshold))
+
+
+def test_a_partition_of_another_task(tmp_path):
+    with pytest.raises(UserError, match="made for another task"):
+        read_partition(presampled(), TaskConfig(name="toy", limit=3))
+    with pytest.raises(UserError, match="has no manifest"):
+        read_partition(tmp_path, TaskConfig(name="toy"))
+
+
+def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
+    """Responses of another domain can be rehearsed without its prompts being trained on."""
+    made = TaskConfig(name="toy", split="train, easy")
+    presample(presample_config(tmp_path / "both", task=made))
+    trained = TaskConfig(name="toy", split="train")
+    config = train_config(tmp_path / "run", "dph_js", task=trained)
+    config = replace(config, prompts="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
+    chosen = training_problems(config.rehearsal.path, config.task, config.prompts, load_problems(trained)[1])
+    assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
+    stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
+    assert stored == {"train", "easy"}
+    with pytest.raises(UserError, match="made for another task"):
+        read_partition(tmp_path / "both", TaskConfig(name="toy", split="train,long"))
+
+
+def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
+    hard = presample_config(tmp_path / "hard", task=TaskConfig(name="toy", limit=1))
+    presample(hard)
+    config = train_config(tmp_path / "run", "dph_js", task=hard.task)
+    config = replace(config, rehearsal=replace(config.rehearsal, path=str(tmp_path / "hard")))
+    with pytest.raises(UserError, match="found no near-perfect prompt, so method 'dph_js' has nothing to rehearse"):
+        train(config)
+    mastered = presample_config(tmp_path / "easy", threshold=1, refine="keep", rollout=hard.rollout)
+    presample(replace(mastered, rollout=replace(hard.rollout, n=30, temperature=1.5)))
+    config = train_config(tmp_path / "run2", "exp_only", {"rehearsal": {"path": str(tmp_path / "easy")}})
+    with pytest.raises(UserError, match="left no prompt to explore; train on --prompts all"):
+        train(config)
+
+
+def test_problems_that_cannot_be_judged_are_left_out(capsys):
+    from dph.build import make_verifiers
+    from dph.sampling.rollouts import usable_problems
+
+    problems = [Problem(f"p{i}", "x", "" if i else "yes", "exact") for i in range(9)]
+    with make_verifiers(VerifierConfig()) as verifiers:
+        assert [problem.id for problem in usable_problems(verifiers, problems)] == ["p0"]
+        assert capsys.readouterr().err.count("is left out: the answer is empty") == 5
+        with pytest.raises(UserError, match="no problem is left: none of the 8 gold answers"):
+            usable_problems(verifiers, problems[1:])

@@ -1,0 +1,357 @@
+"""Training runs on the toy task: every method, the same run from the same seed, and resumption without a trace."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dph.config.schema import LossConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig, TrainConfig
+from dph.errors import UserError
+from dph.process.distributed import World
+from dph.runs.directory import RunDir, read_metrics
+from dph.sampling.seeding import EpochOrder
+from dph.stages import train as module
+from dph.stages.train import check_settings, recomputes_old, rollout_metrics, train
+from dph.training.explore import Drawn
+from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from helpers import METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
+
+
+def same_weights(a, b):
+    one, two = weights(a / "model"), weights(b / "model")
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(tmp_path, method):
+    run = train(train_config(tmp_path, method, steps=3))
+    lines = read_metrics(run)
+    assert [line["step"] for line in lines] == [1, 2, 3] and RunDir.open(run, "train").complete
+    assert all(math.isfinite(value) for line in lines for value in line.values())
+    assert not any(line["skipped_updates"] for line in lines) and max(line["grad_norm"] for line in lines) > 0
+    moved = weights(run / "model")
+    assert any(not torch.equal(value, moved[name]) for name, value in weights(base_run() / "model").items())
+    rehearses = method in ("alpha", "dph_f", "dph_js", "dph_js_def")
+    # six stored responses of two tokens a step, or none; they enter no metric of rollouts
+    assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
+    assert [line["exp/tokens"] for line in lines] == [line["response_length"] * 4 * line["groups"] for line in lines]
+    assert ("exp/kl_loss" in lines[0]) == (method in ("grpo_kl", "rkl", "rkl_true"))
+    assert ("exp/js_policy_term" in lines[0]) == (method == "dph_js_def")
+
+
+def test_the_first_step_starts_at_the_reference(tmp_path):
+    """Before the first optimizer step π_θ = π_ref = π_old: u = 1, no divergence, no KL, ratio 1."""
+    run = train(train_config(tmp_path, "dph_js_def", {"optim": {"minibatches": 1}, "steps": 1}))
+    (line,) = read_metrics(run)
+    for name, value in {
+        "exp/ratio": 1,
+        "exp/old_kl": 0,
+        "pef/divergence": 0,
+        "pef/log_ratio": 0,
+        "pef/forgotten": 0,
+    }.items():
+        assert line[name] == pytest.approx(value, abs=1e-5), name  # the sampler's numbers against the trainer's
+    # with u = 1: g = ½·log(π_θ/m) = 0, so that the term is its baseline's ρ·(0 − b) + b = 0
+    assert line["exp/js_policy_term"] == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js"])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, method):
+    settings = {
+        "steps": 4,
+        "optim": {"schedule": "cosine", "warmup_steps": 2},
+        "monitor": {"every": 2, "limit": 3, "n": 2},
+    }
+    whole = train(train_config(tmp_path / "whole", method, settings))
+    config = train_config(tmp_path / "parts", method, settings)
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    # three steps were logged, the last checkpoint is that of the second: the third is taken again
+    assert [line["step"] for line in read_metrics(tmp_path / "parts")] == [0, 1, 2, 3]
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="already holds a run; add --resume"):
+        train(config)
+    parts = train(config, resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts) and len(read_metrics(parts)) == 5
+    before = (parts / "model" / "model.safetensors").stat().st_mtime_ns
+    train(config, resume=True)  # complete: nothing happens
+    assert (parts / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):
+    settings = {"steps": 2, "monitor": {"every": 1, "limit": 2, "n": 2}}
+    whole = train(train_config(tmp_path / "whole", "dph_js", settings))
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+    with pytest.raises(KeyboardInterrupt):
+        train(train_config(tmp_path / "parts", "dph_js", settings))
+    monkeypatch.undo()
+    parts = train(train_config(tmp_path / "parts", "dph_js", settings), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+
+
+@pytest.mark.parametrize("method", ["grpo_kl", "dph_js"])
+def test_adapters_resume_too_and_are_their_own_reference(tmp_path, monkeypatch, method):
+    lora = {"model": {"lora_rank": 2}, "steps": 3, "checkpoint_every": 1}
+    whole = train(train_config(tmp_path / "whole", method, lora))
+    assert not same_weights(whole, base_run())
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
+    with pytest.raises(KeyboardInterrupt):
+        train(train_config(tmp_path / "parts", method, lora))
+    monkeypatch.undo()
+    parts = train(train_config(tmp_path / "parts", method, lora), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes() and same_weights(
+        whole, parts
+    )
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not(tmp_path):
+    runs = [train(train_config(tmp_path / name, "dph_js", seed=seed)) for name, seed in (("a", 3), ("b", 3), ("c", 4))]
+    metrics = [(run / "metrics.jsonl").read_bytes() for run in runs]
+    assert metrics[0] == metrics[1] != metrics[2]
+    assert same_weights(runs[0], runs[1]) and not same_weights(runs[0], runs[2])
+
+
+def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path):
+    runs = [
+        train(
+            train_config(
+                tmp_path / str(rows), "dph_js", {"sampler": {"rows": rows}, "optim": {"tokens_per_microbatch": budget}}
+            )
+        )
+        for rows, budget in ((256, 16384), (3, 20))
+    ]
+    for one, two in zip(*map(read_metrics, runs), strict=True):
+        # the same responses; sums in another order, and Adam's steps on gradients near zero
+        assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
+
+
+def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
+    seen = []
+    mix = module.mix
+    monkeypatch.setattr(module, "mix", lambda drawn, stored, *more: seen.append(stored) or mix(drawn, stored, *more))
+    train(train_config(tmp_path, "dph_js", {"rehearsal": {"rows": 4}, "steps": 3}))
+    from dph.rehearsal.store import read_rehearsal
+
+    stored = read_rehearsal(presampled() / "rehearsal.parquet")
+    expected = [stored[i].prompt_ids for i in EpochOrder(6, 0, "rehearsal").take(0, 12)]
+    assert [row.prompt_ids for rows in seen for row in rows] == expected
+
+
+def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
+    chosen = {}
+    explorer = module.Explorer
+
+    def remember(policy, sampler, verifiers, items, config, world):
+        chosen[config.method] = {item.problem.id for item in items}
+        return explorer(policy, sampler, verifiers, items, config, world)
+
+    monkeypatch.setattr(module, "Explorer", remember)
+    for method in ("grpo", "exp_only", "dph_js"):
+        train(train_config(tmp_path / method, method, steps=0))
+    hard = {f"train/{i}" for i in range(0, 12, 2)}
+    assert chosen["exp_only"] == chosen["dph_js"] == hard
+    assert chosen["grpo"] == {f"train/{i}" for i in range(12)}
+
+
+def test_dapo_refills_constant_groups(tmp_path):
+    lines = read_metrics(train(train_config(tmp_path, "dapo", steps=3)))
+    assert all(line["informative"] == 1 for line in lines)
+    assert any(line["prompts_drawn"] > 4 for line in lines) and all(line["prompts_drawn"] <= 16 for line in lines)
+
+
+def test_training_raises_the_reward_of_the_hard_half(tmp_path):
+    """The gold answers of "hard i" depend on i, which 30 steps at this rate learn from rewards alone. Two of the six
+    share a prompt and differ in their answers, so the best reward is 5/6."""
+    settings = {"steps": 30, "rollout": {"prompts": 6, "n": 8}, "optim": {"lr": 5e-3}, "checkpoint_every": 30}
+    lines = read_metrics(train(train_config(tmp_path, "exp_only", settings)))
+    rewards = [line["reward"] for line in lines]
+    assert sum(rewards[:5]) / 5 < 0.7 < 0.8 < sum(rewards[-5:]) / 5
+
+
+def test_the_monitor_measures_before_the_first_step_and_then_as_asked(tmp_path):
+    monitor = MonitorConfig(every=2, split="dev", limit=4, n=4)
+    lines = read_metrics(train(train_config(tmp_path, "grpo", {"steps": 3}, monitor=monitor)))
+    assert [line["step"] for line in lines if "eval/pass@4" in line] == [0, 2]
+    assert {"eval/greedy", "eval/mean@4", "eval/pass@1", "eval/styles"} <= lines[0].keys()
+    assert "loss" not in lines[0]
+
+
+def test_metrics_of_rollouts_by_hand():
+    def group(*rollouts):
+        made = [
+            Rollout(Completion([1] * n, [0.0] * n, reason), "", Verdict(outcome, reward))
+            for outcome, reward, n, reason in rollouts
+        ]
+        return Group(Problem("p", "", "", "exact"), [1], made)
+
+    good, bad, lost = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
+    groups = [
+        group((good, 1.0, 3, "stop"), (bad, 0.1, 5, "length"), (lost, 0.0, 4, "stop")),
+        group((bad, 0.0, 2, "stop"), (bad, 0.1, 2, "stop"), (bad, 0.0, 2, "stop")),
+    ]
+    found = rollout_metrics(Drawn(groups, [0, 1], 2, 7, 7), World())
+    assert found == pytest.approx(
+        {
+            "reward": 1.2 / 5,  # five judged
+            "pass_rate": 1 / 5,
+            "solved": 1 / 2,
+            "informative": 1 / 2,
+            "response_length": 18 / 6,
+            "truncated": 1 / 6,
+            "unscored": 1 / 6,
+            "groups": 2,
+            "prompts_drawn": 7,
+        }
+    )
+
+
+CONTRADICTIONS = {
+    "eta without rows": (
+        {"loss": LossConfig(eta=0.2)},
+        r"loss\.eta is 0\.2 but rehearsal\.rows is 0: set both above 0",
+    ),
+    "rows without eta": (
+        {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
+        r"loss\.eta is 0\.0 but rehearsal\.rows is 4: set both",
+    ),
+    "no partition": (
+        {"prompts": "explore"},
+        r"needs a presampled partition; run `dph presample` and add --rehearsal\.path",
+    ),
+    "one response": ({"rollout": {"n": 1}}, r"rollout\.n is 1; advantages are relative"),
+    "greedy": ({"rollout": {"temperature": 0.0}}, r"rollout\.temperature must be above 0"),
+    "too few prompts": ({"rollout": {"prompts": 1}}, r"rollout\.prompts 1 cannot be split into 2 mini-batches"),
+    "kl without estimator": (
+        {"loss": LossConfig(eta=0.0, kl_coef=0.1)},
+        r"loss\.kl_coef is 0\.1 but loss\.kl is 'none'",
+    ),
+    "divergence": ({"loss": LossConfig(eta=0.0, divergence="jss")}, "jss"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
+    changes, message = CONTRADICTIONS[name]
+    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
+    if "rollout" in changes:
+        changes = {"rollout": replace(base.rollout, **changes["rollout"])}
+    with pytest.raises(UserError, match=message):
+        train(replace(base, **changes))
+    assert not (tmp_path / "run").exists()
+    check_settings(base)
+
+
+def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
+    config = TrainConfig()
+    assert not recomputes_old(config)
+    assert recomputes_old(replace(config, model=ModelConfig(precision="bf16")))
+    assert recomputes_old(replace(config, sampler=replace(config.sampler, engine="vllm")))
+    for choice, expected in (("sampler", False), ("recompute", True)):
+        for precision in ("fp32", "bf16"):
+            rollout = replace(config.rollout, old_logprobs=choice)
+            assert recomputes_old(replace(config, rollout=rollout, model=ModelConfig(precision=precision))) is expected
+
+
+def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
+    settings = {"model": {"precision": "bf16"}, "optim": {"minibatches": 1}}
+    for line in read_metrics(train(train_config(tmp_path, "exp_only", settings))):
+        assert line["exp/ratio"] == pytest.approx(1, abs=1e-6) and math.isfinite(line["loss"])
+
+
+def test_an_unknown_tracker_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
+    with pytest.raises(UserError, match="tracker 'trackio' is not installed; pip install trackio"):
+        train(train_config(tmp_path, "grpo", tracker="trackio"))
+
+
+def test_no_round_of_drawing_finds_a_useful_group(tmp_path):
+    """All prompts are mastered: steps go by without rows, and no weight moves, weight decay included."""
+    config = train_config(tmp_path, "dapo", {"rollout": {"temperature": 0.1}, "optim": {"weight_decay": 0.5}})
+    config = replace(config, task=TaskConfig(name="toy", split="easy"), rehearsal=RehearsalConfig())
+    lines = read_metrics(train(config))
+    assert [line["groups"] for line in lines] == [0, 0] and [line["prompts_drawn"] for line in lines] == [16, 16]
+    assert same_weights(tmp_path, base_run()) and all(math.isfinite(value) for line in lines for value in line.values())
+
+
+# Supervised training ------------------------------------------------------------------------------------------------
+
+
+def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch):
+    from dph.config.schema import OptimConfig, SftConfig
+    from dph.stages import sft as stage
+
+    (tmp_path / "data.jsonl").write_text(
+        "".join(f'{{"prompt": "easy {i}", "response": " yes {i}"}}\n' for i in range(10)), encoding="utf-8"
+    )
+    config = SftConfig(
+        data=str(tmp_path / "data.jsonl"),
+        steps=6,
+        batch=7,
+        checkpoint_every=2,
+        seed=3,
+        new=TINY,
+        model=ModelConfig(device="cpu"),
+        optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
+    )
+    whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
+    step, calls = stage._step, []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(stage, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stage.sft(replace(config, out=str(tmp_path / "parts")))
+    monkeypatch.undo()
+    parts = stage.sft(replace(config, out=str(tmp_path / "parts")), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+
+
+def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
+    """The first loss equals transformers' own, whose labels leave the prompt out."""
+    from dph.config.schema import OptimConfig, SftConfig
+    from dph.models.policy import Policy
+    from dph.stages.sft import sft
+
+    path = base_run() / "model"
+    pairs = [("easy 1", " no"), ("hard 2 3", " yes yes no"), ("easy", "")]
+    (tmp_path / "data.jsonl").write_text(
+        "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
+    )
+    model = ModelConfig(path=str(path), device="cpu")
+    optim = OptimConfig(tokens_per_microbatch=8)
+    run = sft(
+        SftConfig(
+            out=str(tmp_path / "run"), data=str(tmp_path / "data.jsonl"), steps=1, batch=3, model=model, optim=optim
+        )
+    )
+    policy, total, count = Policy.load(model), 0.0, 0
+    for prompt, response in pairs:
+        context, answer = policy.encode_prompt(prompt), policy.encode_response(response)
+        labels = torch.tensor([[-100] * len(context) + answer])
+        with torch.no_grad():
+            total += float(policy.model(torch.tensor([context + answer]), labels=labels).loss) * len(answer)
+        count += len(answer)
+    assert read_metrics(run)[0]["loss"] == pytest.approx(total / count, rel=1e-5)  # fp32
+
+
+def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
+    from dph.config.schema import SftConfig
+    from dph.stages.sft import _policy
+
+    config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
+    assert _policy(config, [("easy", " yes")], None).precision == "bf16"
+    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+        _policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)

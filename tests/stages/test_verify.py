@@ -1,0 +1,370 @@
+"""`dph verify`: files in the official formats, known verdicts, and what is said of files that do not fit."""
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dph.cli.main import main
+from dph.errors import UserError
+from dph.metrics.passk import pass_at_k
+from dph.tasks.predictions import pair, read_predictions
+from dph.types import Problem
+
+GOLDS = [
+    ("SELECT count(*) FROM club", "easy"),
+    ("SELECT town FROM club WHERE id = 1", "easy"),
+    ("SELECT town, id FROM club ORDER BY id DESC LIMIT 1", "medium"),
+    ("SELECT town FROM club WHERE id IN (SELECT club FROM member)", "hard"),
+]
+PREDICTED = [
+    "SELECT count(id) FROM club",
+    "SELECT id FROM club",
+    "SELECT town, id FROM club WHERE id = 3",
+    "SELECT nope",
+]
+CORRECT = [True, False, True, False]
+
+
+def make_db(path: Path, clubs: int = 3) -> None:
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE club (id INTEGER PRIMARY KEY, town TEXT)")
+        connection.execute("CREATE TABLE member (id INTEGER PRIMARY KEY, club INT)")
+        connection.executemany("INSERT INTO club VALUES (?, ?)", [(i, f"town {i}") for i in range(1, clubs + 1)])
+        connection.execute("INSERT INTO member VALUES (1, 2)")
+    connection.close()
+
+
+@pytest.fixture
+def spider(tmp_path: Path) -> Path:
+    """Four questions of Spider's layout."""
+    root = tmp_path / "spider"
+    make_db(root / "database/clubs/clubs.sqlite")
+    rows = [{"db_id": "clubs", "question": f"Question {i}?", "query": gold} for i, (gold, _) in enumerate(GOLDS)]
+    (root / "dev.json").write_text(json.dumps(rows))
+    return root
+
+
+@pytest.fixture
+def bird(spider: Path) -> Path:
+    """The same questions in BIRD's layout; their ids do not start at 0."""
+    root = spider.parent / "bird"
+    root.mkdir()
+    shutil.copytree(spider / "database", root / "dev_databases")
+    rows = [
+        {"question_id": 10 + i, "db_id": "clubs", "question": "?", "evidence": "", "SQL": gold, "difficulty": "simple"}
+        for i, (gold, _) in enumerate(GOLDS)
+    ]
+    (root / "dev.json").write_text(json.dumps(rows))
+    return root
+
+
+def lines(path: Path, rows: list) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def verify(*words: object) -> None:
+    main(["verify", *map(str, words)])
+
+
+def failed(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    with pytest.raises(SystemExit) as end:
+        verify(*words)
+    assert end.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def verdicts(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "verdicts.jsonl").read_text().splitlines()]
+
+
+def scores(out: Path) -> dict:
+    return json.loads((out / "scores.json").read_text())
+
+
+# Formats ------------------------------------------------------------------------------------------------------------
+
+
+def written(name: str, folder: Path) -> Path:
+    """The same predictions in each of the formats."""
+    path = folder / name
+    fenced = [f"Let me see. ```sql\n{sql}\n```" for sql in PREDICTED]
+    if name == "lines.sql":
+        return lines(path, PREDICTED)
+    if name == "tabbed.txt":
+        return lines(path, [f"{sql}\tclubs" for sql in PREDICTED])
+    if name == "bird.json":
+        path.write_text(json.dumps({str(i): f"{sql}\t----- bird -----\tclubs" for i, sql in enumerate(PREDICTED)}))
+    elif name == "list.json":
+        path.write_text(json.dumps([{"pred": sql} for sql in PREDICTED]))
+    elif name == "positions.jsonl":
+        return lines(path, [{"i": i, "pred": sql} for i, sql in reversed(list(enumerate(PREDICTED)))])
+    elif name == "rows.parquet":
+        pq.write_table(pa.table({"index": range(4), "response": fenced}), path)
+    return path
+
+
+FORMATS = ("lines.sql", "tabbed.txt", "bird.json", "list.json", "positions.jsonl", "rows.parquet")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("task", ["spider", "bird"])
+def test_every_format_gives_the_same_verdicts(request: pytest.FixtureRequest, tmp_path: Path, task: str, name: str):
+    root, out = request.getfixturevalue(task), tmp_path / "out"
+    verify("--task", task, "--data", root, "--subset", "--predictions", written(name, tmp_path), "--out", out)
+    rows = verdicts(out)
+    assert [row["correct"] for row in rows] == CORRECT
+    assert [row["outcome"] for row in rows] == ["correct", "wrong", "correct", "error"]
+    first = "spider/dev/0000" if task == "spider" else "bird/dev/0010"
+    assert (rows[0]["id"], rows[0]["db_id"], rows[0]["gold"]) == (first, "clubs", GOLDS[0][0])
+
+
+@pytest.mark.parametrize("name", ["lines.sql", "bird.json", "list.json", "positions.jsonl"])
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path, name: str):
+    path = written(name, tmp_path)
+    plain = read_predictions(path, len(PREDICTED))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_predictions(path, len(PREDICTED)) == plain
+
+
+@pytest.mark.parametrize("key", ["id", "question_id"])
+def test_rows_by_id(bird: Path, tmp_path: Path, key: str):
+    name = "bird/dev/{:04d}" if key == "id" else "{}"
+    rows = [{key: name.format(10 + i), "sql": sql} for i, sql in reversed(list(enumerate(PREDICTED)))]
+    verify("--task", "bird", "--data", bird, "--subset", "--predictions", lines(tmp_path / "p.jsonl", rows),
+           "--out", tmp_path / "out")  # fmt: skip
+    assert [row["correct"] for row in verdicts(tmp_path / "out")] == CORRECT
+
+
+def test_empty_lines_are_dialogue_breaks_or_missing_predictions(tmp_path: Path):
+    path = tmp_path / "p.txt"
+    path.write_text("SELECT 1\n\nSELECT 2\n")
+    assert [p.text for p in read_predictions(path, 2).predictions] == ["SELECT 1", "SELECT 2"]
+    assert [p.text for p in read_predictions(path, 3).predictions] == ["SELECT 1", "", "SELECT 2"]
+
+
+def test_birds_file_is_paired_by_order_or_by_its_keys(tmp_path: Path):
+    path = tmp_path / "p.json"
+    path.write_text(json.dumps({"7": "SELECT 1\t----- bird -----\tclubs", "5": 0}))
+    full, part = read_predictions(path, 2).predictions, read_predictions(path, 9).predictions
+    assert [(p.key, p.text, p.db_id) for p in full] == [("0", "SELECT 1", "clubs"), ("1", " ", "")]
+    assert [p.key for p in part] == ["7", "5"]
+
+
+def test_predictions_find_their_problems():
+    problems = [Problem(f"a/dev/{number:04d}", "", "", "sql", {"index": i}) for i, number in ((0, 3), (4, 8))]
+    rows = [("id", "a/dev/0008"), ("id", "8"), ("number", "3"), ("position", "4"), ("position", "1"), ("number", "4")]
+    from dph.tasks.predictions import Prediction
+
+    found = pair(problems, [Prediction(by, key, f"{by} {key}", True) for by, key in rows])  # type: ignore[arg-type]
+    assert [(problem.id, [p.text for p in own]) for problem, own in found.pairs] == [
+        ("a/dev/0003", ["number 3"]),
+        ("a/dev/0008", ["id a/dev/0008", "id 8", "position 4"]),
+    ]
+    assert [p.text for p in found.unknown] == ["position 1", "number 4"] and not found.without
+
+
+# Scores -------------------------------------------------------------------------------------------------------------
+
+
+def test_totals_difficulties_outcomes_and_the_printed_table(spider: Path, tmp_path: Path, capsys):
+    out = tmp_path / "out"
+    verify("--task", "spider", "--data", spider, "--subset", "--predictions", written("lines.sql", tmp_path),
+           "--out", out)  # fmt: skip
+    found = scores(out)
+    # Wilson's interval of 2 of 4: (p + z²/2n ± z·√(p(1−p)/n + z²/4n²)) / (1 + z²/n) with z = 1.96
+    assert found["metrics"]["accuracy"] == pytest.approx({"mean": 0.5, "low": 0.1500, "high": 0.8500}, abs=1e-4)
+    by_level = found["by_difficulty"].items()
+    levels = [(name, row["problems"], row["metrics"]["accuracy"]["mean"]) for name, row in by_level]
+    assert levels == [("easy", 2, 0.5), ("medium", 1, 1.0), ("hard", 1, 0.0)]
+    assert found["outcomes"] == {"correct": 2, "wrong": 1, "error": 1} and found["rules"] == {"sql": "spider@1"}
+    said = capsys.readouterr().out
+    assert "spider dev: 4 problems; sql by spider@1" in said and "50.0 (15.0–85.0)" in said
+    assert "correct 2 (50.0 %), wrong 1 (25.0 %), error 1 (25.0 %)" in said
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert (manifest["stage"], manifest["status"]) == ("verify", "complete")
+
+
+def test_several_samples_give_pass_at_k(spider: Path, tmp_path: Path):
+    right, wrong = "```sql\nSELECT count(*) FROM club\n```", "no idea"
+    samples = [[right, right, wrong, wrong], [wrong] * 4, [wrong] * 2]
+    rows = [{"id": f"spider/dev/{i:04d}", "responses": texts} for i, texts in enumerate(samples)]
+    out = tmp_path / "out"
+    verify("--task", "spider", "--data", spider, "--subset", "--partial", "--out", out,
+           "--predictions", lines(tmp_path / "p.jsonl", rows))  # fmt: skip
+    means = {name: value["mean"] for name, value in scores(out)["metrics"].items()}
+    expected = {f"pass@{k}": pass_at_k([4, 4, 2], [2, 0, 0], k).mean() for k in (1, 2)}
+    expected["pass@4"] = pass_at_k([4, 4], [2, 0], 4).mean()  # the third has too few
+    assert means == pytest.approx({"mean@4": 1 / 6, **expected})
+    assert [row["sample"] for row in verdicts(out)] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
+    flat = [{"id": row["id"], "response": text} for row in rows for text in row["responses"]]  # one sample a row
+    verify("--task", "spider", "--data", spider, "--subset", "--partial", "--out", tmp_path / "flat",
+           "--predictions", lines(tmp_path / "flat.jsonl", flat))  # fmt: skip
+    assert scores(tmp_path / "flat")["metrics"] == scores(out)["metrics"]
+
+
+def test_a_problem_without_prediction_is_wrong_unless_a_part_is_meant(spider: Path, tmp_path: Path, capsys):
+    path = lines(tmp_path / "p.jsonl", [{"i": 0, "pred": GOLDS[0][0]}, {"i": 9, "pred": "SELECT 1"}])
+    common = ("--task", "spider", "--data", spider, "--subset", "--predictions", path)
+    verify(*common, "--out", tmp_path / "all")
+    said = capsys.readouterr().err
+    assert "3 problems have no prediction and count as wrong (--partial leaves them out)" in said
+    assert "1 of 2 predictions belong to none of the 4 problems" in said
+    assert scores(tmp_path / "all")["metrics"]["accuracy"]["mean"] == 1 / 4
+    assert [row["detail"] for row in verdicts(tmp_path / "all")[1:]] == ["no prediction"] * 3
+    verify(*common, "--partial", "--out", tmp_path / "part")
+    assert scores(tmp_path / "part")["metrics"]["accuracy"]["mean"] == 1
+
+
+def test_rules_change_verdicts(spider: Path, tmp_path: Path):
+    gold = lines(tmp_path / "gold.sql", ["SELECT DISTINCT town FROM club UNION ALL SELECT 'town 1'\tclubs"])
+    path = lines(
+        tmp_path / "p.sql", ["SELECT town FROM club"]
+    )  # equal as sets; spider drops DISTINCT, strict counts rows
+    common = ("--gold", gold, "--databases", spider / "database", "--predictions", path)
+    found = {}
+    for rule in ("strict", "bird", "spider"):
+        verify(*common, "--rule", rule, "--out", tmp_path / rule)
+        found[rule] = verdicts(tmp_path / rule)[0]["correct"]
+    assert found == {"strict": False, "bird": True, "spider": False}
+
+
+def test_golds_that_fail_are_left_out_and_doubtful_ones_flagged(spider: Path, tmp_path: Path, capsys):
+    golds = ["SELECT nope FROM club", "SELECT town FROM club WHERE id = 9", "SELECT id FROM club LIMIT 1",
+             "SELECT id FROM club"]  # fmt: skip
+    gold = lines(tmp_path / "gold.sql", [f"{sql}\tclubs" for sql in golds])
+    out = tmp_path / "out"
+    verify("--gold", gold, "--databases", spider / "database", "--predictions", lines(tmp_path / "p.sql", golds),
+           "--out", out)  # fmt: skip
+    assert [row["id"] for row in verdicts(out)] == ["gold/00001", "gold/00002", "gold/00003"]
+    assert [row["gold_flags"] for row in verdicts(out)] == [["empty"], ["limit_ties"], []]
+    assert {row["difficulty"] for row in verdicts(out)} == {"easy"}
+    found, said = scores(out), capsys.readouterr()
+    assert list(found["excluded"]) == ["gold/00000"] and found["gold_flags"] == {"empty": 1, "limit_ties": 1}
+    assert "1 with an empty result, 1 whose LIMIT cuts through a tie" in said.out
+    assert "1 problems are left out because their gold answer fails" in said.out
+    assert said.err.count("problem gold/00000 is left out, its gold answer fails: ") == 1
+
+
+def test_a_test_suite_finds_what_one_database_does_not(spider: Path, tmp_path: Path):
+    for name, clubs in (("clubs.sqlite", 3), ("clubs_2.sqlite", 5), ("clubs_3.sqlite", 0)):
+        make_db(tmp_path / "made" / name.split(".")[0] / name, clubs)
+        (tmp_path / "suite/clubs").mkdir(parents=True, exist_ok=True)
+        shutil.move(tmp_path / "made" / name.split(".")[0] / name, tmp_path / "suite/clubs" / name)
+    common = ("--task", "spider", "--data", spider, "--subset", "--predictions", written("lines.sql", tmp_path))
+    verify(*common, "--suite", tmp_path / "suite", "--out", tmp_path / "out")
+    # "the last club" is number 3 only where there are three
+    assert [row["correct"] for row in verdicts(tmp_path / "out")] == [True, False, False, False]
+    assert scores(tmp_path / "out")["rules"] == {"sql": "spider@1, on every test-suite database"}
+    assert scores(tmp_path / "out")["gold_flags"] == {}  # results are empty in the third only
+
+
+def test_mathematics_in_responses_and_bare(tmp_path: Path):
+    (tmp_path / "math500").mkdir()
+    answers = (r"\frac{1}{2}", "2", "7")
+    rows = [{"problem": "?", "answer": answer, "level": 1 + i // 2} for i, answer in enumerate(answers)]
+    lines(tmp_path / "math500/test.jsonl", rows)
+    common = ("--task", "math-500", "--data", tmp_path, "--subset")
+    texts = [r"so \boxed{0.5}", r"\boxed{3}", "So the answer is 7."]  # the last one only for the rules of qwen
+    responses = lines(tmp_path / "p.jsonl", [{"idx": i, "response": text} for i, text in enumerate(texts)])
+    bare = lines(tmp_path / "bare.txt", ["0.5", "3", "7"])
+    cases = {"qwen": (responses, True), "math_verify": (responses, False), "paper": (bare, True)}
+    for policy, (path, last) in cases.items():
+        out = tmp_path / policy
+        words = [] if policy == "qwen" else ["--policy", policy]  # the benchmark brings qwen
+        verify(*common, "--predictions", path, "--out", out, *words)
+        assert [row["correct"] for row in verdicts(out)] == [True, False, last]
+        assert scores(out)["rules"] == {"math": policy}
+        assert list(scores(out)["by_difficulty"]) == ["level 1", "level 2"]
+
+
+def test_the_completions_of_an_evaluation_are_predictions(spider: Path, tmp_path: Path):
+    fenced = [f"```sql\n{sql}\n```" for sql in PREDICTED]
+    rows = [{"split": "dev", "id": f"spider/dev/{i:04d}", "sample": s, "text": text} for i, text in enumerate(fenced)
+            for s in (-1, 0, 1)]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "completions.parquet")
+    verify("--task", "spider", "--data", spider, "--subset", "--predictions", tmp_path / "completions.parquet",
+           "--out", tmp_path / "out")  # fmt: skip
+    assert scores(tmp_path / "out")["samples"] == 2 and len(verdicts(tmp_path / "out")) == 8  # without the greedy one
+
+
+# Mistakes -----------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_do_not_fit(spider: Path, tmp_path: Path, capsys):
+    common = ("--task", "spider", "--data", spider, "--subset")
+    few = lines(tmp_path / "few.sql", PREDICTED[:3])
+    assert "few.sql has 3 predictions, but there are 4 problems" in failed(capsys, *common, "--predictions", few)
+    verify(*common, "--predictions", few, "--partial")
+    many = lines(tmp_path / "many.sql", [*PREDICTED, "SELECT 1"])
+    assert "has 5 predictions, but there are 4" in failed(capsys, *common, "--partial", "--predictions", many)
+    other = lines(tmp_path / "other.sql", [f"{sql}\tother" for sql in PREDICTED])
+    assert "is for the database 'other', but problem spider/dev/0000 has 'clubs'" in failed(
+        capsys, *common, "--predictions", other
+    )
+    nobodys = lines(tmp_path / "n.jsonl", [{"id": "x", "sql": "SELECT 1"}])
+    assert "none of its 1 predictions belongs to a problem; the first is for 'x'" in failed(
+        capsys, *common, "--predictions", nobodys
+    )
+    mixed = lines(tmp_path / "m.jsonl", [{"sql": "SELECT 1"}, {"response": "```sql\nSELECT 1\n```"}])
+    assert "some rows hold responses and some bare answers" in failed(capsys, *common, "--predictions", mixed)
+    nothing = lines(tmp_path / "nothing.jsonl", [{"id": "spider/dev/0000", "answer": "SELECT 1"}])
+    assert "row 1: no column of response, " in failed(capsys, *common, "--predictions", nothing)
+    empty = lines(tmp_path / "empty.sql", [])
+    assert "empty.sql holds no prediction" in failed(capsys, *common, "--predictions", empty)
+    assert "no file of predictions was named" in failed(capsys, *common)
+    assert "cannot be read" in failed(capsys, *common, "--predictions", tmp_path / "gone.sql")
+    assert "no problems were named; add --task" in failed(capsys, "--predictions", few)
+    untabbed = lines(tmp_path / "gold.sql", ["SELECT 1"])
+    words = ("--gold", untabbed, "--databases", spider / "database", "--predictions", few)
+    assert "query 1: no database; a line must be SQL<TAB>database" in failed(capsys, *words)
+
+
+def test_bare_sql_in_a_column_of_responses_is_pointed_out(spider: Path, tmp_path: Path, capsys):
+    path = lines(tmp_path / "p.jsonl", [{"i": i, "response": sql} for i, sql in enumerate(PREDICTED)])
+    common = ("--task", "spider", "--data", spider, "--subset", "--predictions", path)
+    verify(*common)
+    assert "if they are bare SQL or answers, say so with --bare" in capsys.readouterr().err
+    verify(*common, "--bare", "--out", tmp_path / "out")
+    assert [row["correct"] for row in verdicts(tmp_path / "out")] == CORRECT
+
+
+def test_a_column_can_be_chosen(spider: Path, tmp_path: Path):
+    rows = [{"i": i, "response": "?", "second": sql} for i, sql in enumerate(PREDICTED)]
+    path = lines(tmp_path / "p.jsonl", rows)
+    verify("--task", "spider", "--data", spider, "--subset", "--predictions", path, "--column", "second",
+           "--out", tmp_path / "out")  # fmt: skip
+    assert [row["correct"] for row in verdicts(tmp_path / "out")] == CORRECT
+    with pytest.raises(UserError, match=r"row 1: no column 'third'; it has: i, response, second"):
+        read_predictions(path, None, "third")
+
+
+# Published predictions ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["c3_chatgpt", "codex_few_shot"])
+def test_spiders_official_verdicts(shared_data: Path, tmp_path: Path, name: str):
+    root = shared_data / "spider"
+    path = root / "predictions" / f"{name}.jsonl"
+    verify("--task", "spider", "--data", root, "--skip-missing", "--predictions", path, "--out", tmp_path / "out")
+    labels = {row["i"]: row["ex"] for row in map(json.loads, path.read_text().splitlines()) if row["ex"] is not None}
+    found = {int(row["id"][-4:]): int(row["correct"]) for row in verdicts(tmp_path / "out")}
+    assert len(found) == 972 and found == labels
+
+
+@pytest.mark.parametrize(("gold", "label"), [(None, "ex"), ("dev_gold_2023.sql", "ex_gold2023")])
+def test_birds_official_verdicts_by_both_golds(shared_data: Path, tmp_path: Path, gold: str | None, label: str):
+    root = shared_data / "bird"
+    path = root / "predictions/dev/codes_15b.json"
+    words = ["--gold", root / gold] if gold else []
+    verify("--task", "bird", "--data", root, "--skip-missing", "--predictions", path, "--out", tmp_path / "out", *words)
+    rows = map(json.loads, path.with_suffix(".superhero_labels.jsonl").read_text().splitlines())
+    labels = {row["question_id"]: row[label] for row in rows}
+    found = {int(row["id"][-4:]): int(row["correct"]) for row in verdicts(tmp_path / "out")}
+    assert len(found) == 129 and found == labels

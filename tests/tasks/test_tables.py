@@ -1,0 +1,82 @@
+"""Reading users' tables: every kind gives the same rows, and whatever is wrong is said in one sentence."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dph.errors import UserError
+from dph.tasks.tables import read_rows
+
+ROWS = [{"prompt": "über\u2028all", "answer": "1"}, {"prompt": "b\n", "answer": "2"}]
+
+
+def write(path, rows):
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if path.name.endswith(".jsonl"):
+        path.write_text(lines, encoding="utf-8")
+    elif path.name.endswith(".gz"):
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.name.endswith(".json"):
+        path.write_text(json.dumps(rows), encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.parquet"])
+def test_every_kind_of_file_gives_the_rows(tmp_path, name):
+    assert read_rows(write(tmp_path / name, ROWS), required=("prompt", "answer")) == ROWS
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@settings(max_examples=30)
+@given(rows=st.lists(st.dictionaries(text, text, min_size=1, max_size=3), min_size=1, max_size=4))
+def test_jsonl_round_trip(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("rows") / "a.jsonl"
+    assert read_rows(write(path, rows)) == rows
+
+
+def test_blank_lines_and_a_missing_last_newline_do_not_count(tmp_path):
+    (tmp_path / "a.jsonl").write_text('\n{"a": 1}\r\n   \n{"a": 2}', encoding="utf-8")
+    assert read_rows(tmp_path / "a.jsonl") == [{"a": 1}, {"a": 2}]
+
+
+WRONG = {
+    "absent.jsonl": (None, "there is no file"),
+    "a.csv": (b"a,b\n", "unknown kind; use .jsonl"),
+    "empty.jsonl": (b"\n\n", "holds no rows"),
+    "list.json": (b'{"a": 1}', "holds no list of rows"),
+    "broken.json": (b'[{"a": 1}', "is not valid JSON"),
+    "broken.jsonl": (b'{"a": 1}\n{"a": \n', "line 2 is not valid JSON"),
+    "deep.jsonl": (b"[" * 100_000, "line 1 is not valid JSON"),
+    "latin.jsonl": ('{"a": "ü"}'.encode("latin-1"), "cannot be read"),
+    "text.jsonl": (b'{"a": 1}\n"text"\n', "row 2: expected an object with named fields, found str"),
+    "cut.jsonl.gz": (gzip.compress(b'{"a": 1}\n' * 99)[:-12], "cannot be read"),
+    "none.jsonl.gz": (b"plain", "cannot be read"),
+    "noise.jsonl.gz": (gzip.compress(b'{"a": 1}\n' * 99)[:10] + b"\xff" * 40, "cannot be read"),
+    "noise.parquet": (b"PAR1 but no table", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_file_is_said_in_one_sentence(tmp_path, name):
+    content, message = WRONG[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_rows(tmp_path / name)
+    assert name in str(caught.value) and "\n" not in str(caught.value).strip()
+
+
+@pytest.mark.parametrize("row", [{"prompt": "x"}, {"prompt": "x", "answer": None}])
+def test_a_missing_column_is_named_with_those_there_are(tmp_path, row):
+    path = write(tmp_path / "a.jsonl", [ROWS[0], row])
+    with pytest.raises(UserError, match="row 2: no 'answer'; it has: prompt"):
+        read_rows(path, required=("prompt", "answer"))

@@ -1,0 +1,233 @@
+"""Tasks over files: users' records, Spider, BIRD and the mathematical sets."""
+
+import gzip
+import json
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dph.build import select
+from dph.errors import UserError
+from dph.tasks import load_task
+from dph.types import Problem
+from dph.verifiers import Verifiers
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+needs_data = pytest.mark.skipif(not (DATA / "spider").exists(), reason="the public data sets are not on this machine")
+
+
+def write_lines(path: Path, rows: list) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def make_db(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """CREATE TABLE Club (Club_ID INTEGER PRIMARY KEY, "Home Town" TEXT, Year INT);
+        CREATE TABLE member (id INT, club_id INT REFERENCES Club (Club_ID), note TEXT, PRIMARY KEY (id, club_id));
+        INSERT INTO Club VALUES (1, 'Bern', 1900), (2, 'Bern', 1901), (3, 'Oslo', NULL);
+        INSERT INTO member VALUES (7, 1, ''), (8, 3, 'a rather long note of more than forty characters');"""
+    )
+    connection.close()
+    return path
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def test_records_of_every_kind_hold_the_same_problems(tmp_path: Path):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
+    rows = [
+        {"id": "a", "prompt": "1 + 1?", "answer": "2", "task": "math", "level": 3},
+        {"id": "b", "messages": messages, "answer": "4", "task": "math"},
+    ]
+    write_lines(tmp_path / "lines.jsonl", rows)
+    with gzip.open(tmp_path / "zipped.jsonl.gz", "wt") as file:
+        file.write((tmp_path / "lines.jsonl").read_text())
+    pq.write_table(pa.Table.from_pylist(rows, pa.schema({
+        "id": pa.string(), "prompt": pa.string(), "answer": pa.string(), "task": pa.string(), "level": pa.int64(),
+        "messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
+    })), tmp_path / "columns.parquet")  # fmt: skip
+    expected = [
+        Problem("a", "1 + 1?", "2", "math", {"level": 3}),
+        Problem("b", tuple(messages), "4", "math"),  # type: ignore[arg-type]
+    ]
+    task = load_task("records", path=str(tmp_path))
+    for split in ("lines", "zipped", "columns"):
+        assert task.problems(split) == expected
+    assert load_task("records", path=str(tmp_path / "lines.jsonl")).problems("any") == expected
+
+
+def test_rows_of_the_papers_authors_are_read_as_they_are(tmp_path: Path):
+    db = make_db(tmp_path / "databases" / "clubs" / "clubs.sqlite")
+    truth = {"db_id": "clubs/clubs.sqlite", "gold_sql": "SELECT 1", "cmp_method": "spider"}
+    row = {
+        "data_source": "sql",
+        "prompt": [{"role": "user", "content": "?"}],
+        "reward_model": {"style": "rule", "ground_truth": truth},
+        "id": 12,
+    }
+    path = write_lines(tmp_path / "dev.jsonl", [row])
+    [problem] = load_task("records", path=str(path), db_root=str(tmp_path / "databases")).problems("dev")
+    assert (problem.id, problem.task, problem.answer) == ("12", "sql", "SELECT 1")
+    assert problem.prompt == ({"role": "user", "content": "?"},)
+    assert problem.meta == {
+        "data_source": "sql", "db_id": "clubs/clubs.sqlite", "cmp_method": "spider", "db": str(db)
+    }  # fmt: skip
+    row["reward_model"] = {"ground_truth": "34"}
+    [problem] = load_task("records", path=str(write_lines(path, [row])), task="math").problems("dev")
+    assert (problem.answer, problem.task) == ("34", "math")
+
+
+def test_records_without_ids_are_named_by_file_and_row(tmp_path: Path):
+    path = write_lines(tmp_path / "mine.jsonl", [{"prompt": "?", "answer": "1"}, {"prompt": "!", "answer": "2"}])
+    problems = load_task("records", path=str(path), task="exact").problems("train")
+    assert [p.id for p in problems] == ["mine-1", "mine-2"]
+
+
+@pytest.mark.parametrize("name", ["clubs", "clubs/clubs.sqlite"])
+def test_databases_are_found_by_id_and_by_path_beside_the_file(tmp_path: Path, name: str):
+    db = make_db(tmp_path / "clubs" / "clubs.sqlite")
+    rows = [{"prompt": "?", "answer": "SELECT count(*) FROM Club", "task": "sql", "db": name}]
+    path = write_lines(tmp_path / "x.jsonl", rows)
+    [problem] = load_task("records", path=str(path)).problems("x")
+    assert problem.meta["db"] == str(db)
+    with Verifiers() as verifiers:
+        assert verifiers.verify([(problem, "```sql\nSELECT 3\n```")])[0].correct
+
+
+GOOD = {"id": "a", "prompt": "?", "answer": "1", "task": "math"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "holds no rows"),
+        ([GOOD, {"id": "b", "answer": "1"}], r"x\.jsonl, row 2: no column 'prompt' or 'messages'; it has: id, answer"),
+        ([{"id": "b", "prompt": "?", "task": "math"}], r"row 1: no column 'answer' .*; it has: id, prompt, task"),
+        ([{"prompt": "?", "answer": "1"}], "no column 'task'; add it or set the option task"),
+        ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
+        ([{**GOOD, "prompt": [{"content": "?"}]}], "text or a list of messages"),
+        ([{**GOOD, "task": "sql"}], "needs a column 'db' or 'db_id'"),
+        ([{**GOOD, "task": "sql", "db": "gone"}], r"no database 'gone'; looked for .*gone, .*gone/gone\.sqlite"),
+        ([{"prompt": "?", "reward_model": {"ground_truth": {"sql": "x"}}}], "has no 'gold_sql'; it has: sql"),
+    ],
+)
+def test_mistakes_in_records_are_one_clear_sentence(tmp_path: Path, rows: list, message: str):
+    path = write_lines(tmp_path / "x.jsonl", rows)
+    with pytest.raises(UserError, match=message):
+        load_task("records", path=str(path)).problems("x")
+
+
+def test_mistakes_about_record_files(tmp_path: Path):
+    with pytest.raises(UserError, match="no file or folder"):
+        load_task("records", path=str(tmp_path / "gone"))
+    (tmp_path / "bad.jsonl").write_text(json.dumps(GOOD) + '\n{"id": \n')
+    task = load_task("records", path=str(tmp_path))
+    with pytest.raises(UserError, match=r"bad\.jsonl, line 2 is not valid JSON"):
+        task.problems("bad")
+    with pytest.raises(UserError, match="no file for the split 'dev'; it has: bad"):
+        task.problems("dev")
+    with pytest.raises(UserError, match="does not take these options"):
+        load_task("records", file="x")
+
+
+# --- Spider and BIRD -------------------------------------------------------------------------------------------------
+
+
+def test_spiders_official_layout(tmp_path: Path):
+    db = make_db(tmp_path / "database" / "clubs" / "clubs.sqlite")
+    row = {"db_id": "clubs", "question": "How many clubs? ", "query": "SELECT count(*) FROM Club"}
+    (tmp_path / "train_spider.json").write_text(json.dumps([row, row]))
+    (tmp_path / "train_others.json").write_text(json.dumps([{**row, "question": "Count."}]))
+    task = load_task("spider", root=str(tmp_path), prompt_style="compact")
+    problems = task.problems("train")
+    assert [p.id for p in problems] == ["spider/train/0000", "spider/train/0001", "spider/train/0002"]
+    assert (
+        problems[0].prompt == "club ( club_id , home town , year ) ; member ( id , club_id , note ) | How many clubs? |"
+    )
+    assert problems[2].meta == {"db": str(db), "db_id": "clubs", "question": "Count.", "index": 2}
+    with pytest.raises(UserError, match=r"'dev' found; looked for .*dev\.json; or .*dev\.jsonl"):
+        task.problems("dev")
+    with pytest.raises(UserError, match="no split 'validation'; it has train, dev, test, syn"):
+        task.problems("validation")
+    with pytest.raises(UserError, match="'short'; known are: omnisql, compact"):
+        load_task("spider", root=str(tmp_path), prompt_style="short")
+
+
+def test_a_missing_database_is_an_error_unless_it_may_be_skipped(tmp_path: Path):
+    (tmp_path / "database").mkdir()
+    write_lines(tmp_path / "dev.jsonl", [{"db_id": "gone", "question": "?", "query": "SELECT 1"}])
+    with pytest.raises(UserError, match=r"'spider/dev/0000' needs the database .*gone\.sqlite, which is missing"):
+        load_task("spider", root=str(tmp_path)).problems("dev")
+    assert load_task("spider", root=str(tmp_path), skip_missing=True).problems("dev") == []
+
+
+def test_bird_puts_its_evidence_before_the_question(tmp_path: Path):
+    make_db(tmp_path / "dev_databases" / "clubs" / "clubs.sqlite")
+    row = {"question_id": 7, "db_id": "clubs", "question": "How many clubs?", "evidence": "club refers to Club",
+           "SQL": "SELECT count(*) FROM Club", "difficulty": "simple"}  # fmt: skip
+    (tmp_path / "dev.json").write_text(json.dumps([row]))
+    [hinted] = load_task("bird", root=str(tmp_path), prompt_style="compact").problems("dev")
+    [plain] = load_task("bird", root=str(tmp_path), prompt_style="compact", evidence=False).problems("dev")
+    assert hinted.prompt.endswith("| club refers to Club How many clubs? |")
+    assert plain.prompt.endswith("| How many clubs? |")
+    assert (hinted.id, hinted.meta["difficulty"], hinted.answer) == ("bird/dev/0007", "simple", row["SQL"])
+    with pytest.raises(UserError, match="no questions of BIRD's split 'train' found"):
+        load_task("bird", root=str(tmp_path)).problems("train")
+
+
+# --- mathematics -----------------------------------------------------------------------------------------------------
+
+
+def test_answers_of_mathematical_sets(tmp_path: Path):
+    rows = [
+        {"question": "q", "answer": "It is <<1200+1=1201>>1201.\n#### 1,201"},
+        {"problem": "q", "solution": r"so \boxed{1} or \boxed{\frac{1}{2}}"},
+        {"question": "q", "final_answer": ["2", "3"]},
+        {"Body": "There are 3 cats", "Question": "How many?", "Answer": 3.0},
+        {"question": "Which?", "options": "A) 1 B) 2", "Answer": "B"},
+        {"problem": "q", "answer": ""},
+    ]
+    (tmp_path / "aime24").mkdir()
+    write_lines(tmp_path / "aime24" / "test.jsonl", rows)
+    problems = load_task("aime24", root=str(tmp_path), system="").problems("test")
+    assert [p.answer for p in problems] == ["1201", r"\frac{1}{2}", ["2", "3"], "3.0", "B", ""]
+    assert problems[3].prompt == ({"role": "user", "content": "There are 3 cats. How many?"},)
+    assert problems[4].prompt[0]["content"] == "Which?\nAnswer Choices: (A) 1 (B) 2"  # type: ignore[index]
+    with Verifiers() as verifiers:
+        assert verifiers.check(problems) == {"aime24/test/00005": "the answer is empty"}
+    assert load_task("math_sets", root=str(tmp_path), system="").problems("aime24") == problems
+    assert load_task("aime24", root=str(tmp_path)).problems("test")[0].prompt[0] == {
+        "role": "system", "content": r"Please reason step by step, and put your final answer within \boxed{}."
+    }  # fmt: skip
+    write_lines(tmp_path / "aime24" / "test.jsonl", [{"question": "q"}])
+    with pytest.raises(UserError, match="row 1: no answer; it has: question"):
+        load_task("aime24", root=str(tmp_path)).problems("test")
+
+
+@needs_data
+def test_published_sets_have_their_published_sizes():
+    sizes = {"aime24": 30, "aime25": 30, "amc23": 40, "math500": 500, "olympiadbench": 675, "minerva_math": 272,
+             "college_math": 2818, "gsm8k": 1319, "dapo_math_17k/train": 17917}  # fmt: skip
+    task = load_task("math_sets", root=str(DATA / "math"))
+    assert {name: len(task.problems(name)) for name in sizes} == sizes
+    with pytest.raises(UserError, match="no math set is named 'aime23'"):
+        task.problems("aime23")
+    with pytest.raises(UserError, match="aime24 has no split 'train'; it has test"):
+        load_task("aime24", root=str(DATA / "math")).problems("train")
+
+
+def test_an_id_that_stands_twice_is_refused_wherever_it_stands():
+    class Twice:
+        def problems(self, split: str) -> list[Problem]:
+            return [Problem(name, "?", "1", "exact", {}) for name in ("a", "b", "a")]
+
+    with pytest.raises(UserError, match=r"the split 'train' holds the id 'a' twice; ids must be unique"):
+        select(Twice(), "train", limit=1)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""The alarms about a run's verdicts."""
+
+from dataclasses import replace
+
+import pytest
+
+from dph.stages.train import train
+from dph.training import explore
+from dph.training.alarms import Judged, alarm
+from dph.types import Outcome, Verdict
+from helpers import train_config
+
+GOOD = Judged({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
+PARTIAL = Judged({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
+NOTHING = Judged({Outcome.WRONG: 6, Outcome.NO_ANSWER: 2, Outcome.CORRECT: 0}, rewarded=0)
+BROKEN = Judged({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([], None),
+        ([GOOD], None),
+        ([PARTIAL], None),
+        ([NOTHING, GOOD], None),
+        ([Judged({}, rewarded=0)], None),
+        ([GOOD, NOTHING], "every reward is 0 in this step (8 responses: 6 wrong, 2 no_answer); see whether the gold"),
+        (
+            [BROKEN],
+            "every verdict is an error in this step (8 responses: 5 error, 3 timeout); see whether",
+        ),
+        ([NOTHING, NOTHING], "every reward is 0 in 2 steps in a row"),
+        ([NOTHING, BROKEN], "every verdict is an error in this step"),
+        ([BROKEN, NOTHING], "every reward is 0 in 2 steps in a row"),  # no reward in either
+    ],
+)
+def test_what_the_newest_step_gives_alarm_for(steps: list[Judged], expected: str | None):
+    message = alarm(steps)
+    assert message is None if expected is None else message is not None and message.startswith(expected)
+
+
+def test_a_lasting_state_is_told_of_ever_more_rarely():
+    for state in (NOTHING, BROKEN):
+        told = [count for count in range(1, 20) if alarm([GOOD, *[state] * count])]
+        assert told == [1, 2, 4, 8, 16]
+
+
+def test_one_verdict_that_is_no_error_calls_off_that_alarm():
+    mixed = Judged({Outcome.ERROR: 7, Outcome.WRONG: 1}, rewarded=0)
+    assert str(alarm([mixed])).startswith("every reward is 0")
+    assert alarm([Judged({Outcome.ERROR: 7, Outcome.CORRECT: 1}, rewarded=1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (Outcome.NO_ANSWER, "form of answer"),
+        (Outcome.TIMEOUT, "verifier.timeout"),
+        (Outcome.INFRA_ERROR, "databases"),
+        (Outcome.WRONG, "gold answers"),
+    ],
+)
+def test_the_commonest_outcome_decides_the_advice(kind: Outcome, advice: str):
+    rest = Outcome.WRONG if kind is not Outcome.WRONG else Outcome.NO_ANSWER
+    assert advice in str(alarm([Judged({rest: 1, kind: 5}, rewarded=0)]))
+
+
+def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch, capsys):
+    original = explore.sample_groups
+    failed = Verdict(Outcome.NO_ANSWER, 0.0)
+
+    def sample_and_reject(*arguments):
+        return [
+            replace(group, rollouts=[replace(rollout, verdict=failed) for rollout in group.rollouts])
+            for group in original(*arguments)
+        ]
+
+    monkeypatch.setattr(explore, "sample_groups", sample_and_reject)
+    config = train_config(tmp_path, "grpo", steps=3)
+    train(config)
+    told = " ".join("".join(capsys.readouterr()).split())  # the console breaks lines
+    count = config.rollout.prompts * config.rollout.n
+    assert f"step 1: every reward is 0 in this step ({count} responses: {count} no_answer);" in told
+    assert f"step 2: every reward is 0 in 2 steps in a row ({count} responses" in told
+    assert "step 3: every" not in told

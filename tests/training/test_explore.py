@@ -1,0 +1,275 @@
+"""The exploration side of a step, with scripted verdicts in place of a model."""
+
+import itertools
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dph.config.schema import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
+from dph.process.distributed import World
+from dph.sampling.rollouts import Prompted, sample_groups
+from dph.sampling.seeding import EpochOrder, derive_key
+from dph.stages.train import mix
+from dph.training.explore import Explorer, group_rows, is_informative, overlong_penalty
+from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+
+GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
+SCRIPT = {
+    "p0": (GOOD, BAD, BAD),
+    "p1": (GOOD, GOOD, GOOD),
+    "p2": (BAD, BAD, BAD),
+    "p3": (BAD, GOOD, LOST),
+    "p4": (GOOD, LOST, GOOD),
+    "p5": (BAD, BAD, GOOD),
+    "p6": (LOST, LOST, LOST),
+}
+USEFUL = {"p0", "p3", "p5"}
+
+
+class Script:
+    """Policy, sampler and verifier in one: the i-th response to a problem gets the i-th outcome of its script."""
+
+    def __init__(self, script=SCRIPT):
+        self.script, self.drawn = script, []
+
+    def sample(self, prompts, params, keys):
+        self.drawn += keys
+        return [[Completion([i], [-1.0], "stop") for i in range(params.n)] for _ in prompts]
+
+    def decode(self, token_ids):
+        return str(token_ids[0])
+
+    def verify(self, items):
+        outcomes = [self.script[problem.id][int(text)] for problem, text in items]
+        return [Verdict(outcome, float(outcome is GOOD)) for outcome in outcomes]
+
+
+def explorer(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
+    config = TrainConfig(
+        seed=seed,
+        rollout=RolloutConfig(prompts=prompts, n=3),
+        dynamic_sampling=DynamicSamplingConfig(attempts > 0, max(1, attempts)),
+    )
+    fake = Script(script)
+    items = [Prompted(Problem(name, "", "", "exact"), [1]) for name in script]
+    return Explorer(fake, fake, fake, items, config, world or World()), fake
+
+
+def names(drawn):
+    return [group.problem.id for group in drawn.groups]
+
+
+def order(seed, start, count, script=SCRIPT):
+    return [list(script)[i] for i in EpochOrder(len(script), seed, "explore").take(start, count)]
+
+
+@pytest.mark.parametrize("cursor", [0, 3, 5, 20])
+def test_without_refilling_the_next_prompts_are_drawn_whatever_comes(cursor):
+    drawn = explorer(5)[0].draw(cursor)
+    assert names(drawn) == order(0, cursor, 5)
+    assert (drawn.total, drawn.attempted, drawn.cursor, drawn.ranks) == (5, 5, cursor + 5, [0, 1, 2, 3, 4])
+
+
+def by_hand(seed, cursor, wanted, attempts, script=SCRIPT, useful=USEFUL):
+    """DAPO's refill: each round draws as many as are missing; how many prompts that takes is counted here."""
+    kept, position = [], cursor
+    for _ in range(attempts):
+        drawn = order(seed, position, wanted - len(kept), script)
+        position += len(drawn)
+        kept += [name for name in drawn if name in useful]
+        if len(kept) == wanted:
+            break
+    return kept, position
+
+
+@given(st.integers(0, 30), st.integers(0, 40), st.integers(1, 9), st.integers(1, 6))
+def test_refilling_replaces_constant_groups_and_counts_what_it_drew(seed, cursor, wanted, attempts):
+    source, _ = explorer(wanted, attempts=attempts, seed=seed)
+    drawn = source.draw(cursor)
+    kept, position = by_hand(seed, cursor, wanted, attempts)
+    assert names(drawn) == kept and drawn.cursor == position
+    assert (drawn.total, drawn.attempted, drawn.ranks) == (len(kept), position - cursor, list(range(len(kept))))
+
+
+def test_attempts_are_bounded_where_nothing_is_useful():
+    drawn = explorer(2, {"p1": SCRIPT["p1"], "p2": SCRIPT["p2"]}, attempts=3)[0].draw(0)
+    assert (drawn.groups, drawn.total, drawn.attempted, drawn.cursor) == ([], 0, 6, 6)
+
+
+def test_the_key_of_a_prompt_holds_its_position_so_no_two_draws_are_alike():
+    source, fake = explorer(7, seed=4)
+    source.draw(0)
+    source.draw(7)
+    assert fake.drawn == [derive_key(4, "train", p, name) for p, name in enumerate(order(4, 0, 14))]
+    assert len(set(fake.drawn)) == 14
+
+
+class Together:
+    """World of several threads: gather waits for all of them."""
+
+    def __init__(self, rank, size, shared):
+        self.rank, self.size, self.shared = rank, size, shared
+
+    def share(self, count):
+        return range(self.rank, count, self.size)
+
+    def together(self, action):
+        return action()
+
+    def gather(self, value):
+        self.shared["values"][self.rank] = value
+        self.shared["barrier"].wait(10)
+        values = [self.shared["values"][rank] for rank in range(self.size)]
+        self.shared["barrier"].wait(10)
+        return values
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("attempts", [0, 4])
+def test_processes_together_draw_what_one_draws(size, attempts):
+    shared = {"values": {}, "barrier": threading.Barrier(size)}
+    alone = explorer(4, attempts=attempts, seed=1)[0].draw(2)
+    found = {}
+
+    def work(rank):
+        found[rank] = explorer(4, attempts=attempts, seed=1, world=Together(rank, size, shared))[0].draw(2)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for drawn in found.values():
+        assert (drawn.total, drawn.attempted, drawn.cursor) == (alone.total, alone.attempted, alone.cursor)
+    placed = {place: name for drawn in found.values() for place, name in zip(drawn.ranks, names(drawn), strict=True)}
+    assert [placed[place] for place in sorted(placed)] == names(alone) and sorted(placed) == alone.ranks
+
+
+# Groups -------------------------------------------------------------------------------------------------------------
+
+
+def group(outcomes, rewards=None, lengths=None, reasons=None):
+    count = len(outcomes)
+    rewards = rewards or [float(outcome is GOOD) for outcome in outcomes]
+    lengths, reasons = lengths or [1] * count, reasons or ["stop"] * count
+    rollouts = [
+        Rollout(Completion(list(range(n)), [-0.5] * n, why), "", Verdict(outcome, reward))
+        for outcome, reward, n, why in zip(outcomes, rewards, lengths, reasons, strict=True)
+    ]
+    return Group(Problem("p", "", "", "exact"), [7, 8], rollouts)
+
+
+def test_a_group_is_informative_by_correctness_alone():
+    assert is_informative(group([GOOD, BAD]))
+    assert not is_informative(group([GOOD, GOOD], rewards=[1.0, 0.2]))  # rewards differ, by shaping
+    assert not is_informative(group([BAD, Outcome.NO_ANSWER, Outcome.ERROR, Outcome.TIMEOUT], rewards=[0.1, 0, 0, 0]))
+    assert is_informative(group([GOOD, BAD], rewards=[0.5, 0.5]))
+    assert not is_informative(group([GOOD, LOST, Outcome.GOLD_ERROR]))
+    assert not is_informative(group([LOST, LOST]))
+
+
+def test_overlong_penalty_by_hand():
+    config = OverlongConfig(buffer=4, penalty=0.5)
+    # max 10, zone 7 … 10: the excess over 6 in quarters, times 0.5
+    expected = {1: 0, 6: 0, 7: -0.125, 8: -0.25, 9: -0.375, 10: -0.5, 11: -0.5, 99: -0.5}
+    assert {length: overlong_penalty(length, 10, config) for length in expected} == expected
+    assert overlong_penalty(10, 10, OverlongConfig()) == 0
+
+
+def test_advantages_of_a_group_by_hand():
+    config = TrainConfig(rollout=RolloutConfig(max_tokens=4), overlong=OverlongConfig(buffer=2, penalty=1.0))
+    rows = group_rows(group([GOOD, BAD, GOOD], lengths=[2, 2, 3]), config)
+    # rewards 1, 0, 1 − ½: mean ½, unbiased variance (¼ + 0 + ¼·… ) = ((½)² + (½)² + 0²)/2 = ¼, std ½
+    assert [row.advantage for row in rows] == pytest.approx([1.0, -1.0, 0.0], abs=1e-5)  # eps 1e-6 in the divisor
+    assert [(row.prompt_ids, len(row.response_ids), len(row.old_logprobs)) for row in rows] == [
+        ([7, 8], n, n) for n in (2, 2, 3)
+    ]
+    assert not any(row.is_rehearsal or row.ref_logprobs for row in rows) and all(row.weight == 1 for row in rows)
+
+
+def test_rows_whose_judging_failed_leave_the_group():
+    with_lost = group_rows(group([GOOD, LOST, BAD, Outcome.GOLD_ERROR], rewards=[1, 0, 0, 0]), TrainConfig())
+    without = group_rows(group([GOOD, BAD]), TrainConfig())
+    assert (
+        [row.advantage for row in with_lost]
+        == [row.advantage for row in without]
+        == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-5)
+    )
+    assert group_rows(group([LOST, LOST]), TrainConfig()) == []
+    assert [row.advantage for row in group_rows(group([LOST, GOOD]), TrainConfig())] == [0.0]
+
+
+def test_masking_truncated_responses_leaves_the_advantages_of_others():
+    outcomes, reasons = [GOOD, BAD, BAD], ["stop", "length", "stop"]
+    every = group_rows(group(outcomes, reasons=reasons), TrainConfig())
+    masked = group_rows(group(outcomes, reasons=reasons), TrainConfig(rollout=RolloutConfig(mask_truncated=True)))
+    assert [row.advantage for row in masked] == [every[0].advantage, every[2].advantage]
+
+
+@given(groups=st.integers(0, 9), stored=st.integers(0, 9), parts=st.integers(1, 4), size=st.integers(1, 3))
+def test_mixing_loses_nothing_and_spreads_both_sets_evenly(groups, stored, parts, size):
+    from dph.models.batch import Row
+    from dph.training.explore import Drawn
+
+    config = replace(TrainConfig(), optim=replace(TrainConfig().optim, minibatches=parts))
+    rows = [Row([1], [2], [0.0], is_rehearsal=True) for _ in range(stored)]
+    found = [[] for _ in range(parts)]
+    for rank in range(size):
+        places = list(range(rank, groups, size))
+        drawn = Drawn([group([GOOD, BAD]) for _ in places], places, groups, groups, groups)
+        for whole, own in zip(found, mix(drawn, rows, config, World(rank, size)), strict=True):
+            whole += own
+    exp = [sum(not row.is_rehearsal for row in part) for part in found]
+    pef = [sum(row.is_rehearsal for row in part) for part in found]
+    assert sum(exp) == 2 * groups and max(exp) - min(exp) <= 2
+    assert sum(pef) == stored and max(pef) - min(pef) <= 1
+    assert sorted(id(row) for part in found for row in part if row.is_rehearsal) == sorted(map(id, rows))
+
+
+# Judging while sampling ---------------------------------------------------------------------------------------------
+
+
+class Streaming(Script):
+    """Hands out the prompts backwards, and after the first one waits until that one has been judged."""
+
+    def __init__(self):
+        super().__init__()
+        self.judged, self.batches = threading.Event(), []
+
+    def stream(self, prompts, params, keys):
+        groups = self.sample(prompts, params, keys)
+        yield len(prompts) - 1, groups[-1]
+        assert self.judged.wait(20), "nothing was judged while others were being sampled"
+        yield from reversed(list(enumerate(groups[:-1])))
+
+    def verify(self, items):
+        self.batches.append([problem.id for problem, _ in items])
+        verdicts = super().verify(items)
+        self.judged.set()
+        return verdicts
+
+
+def groups_of(fake):
+    items = [Prompted(Problem(name, "", "", "exact"), [1], draw) for draw, name in enumerate(SCRIPT)]
+    return sample_groups(fake, fake, fake, items, SamplingParams(3), 5, "test")
+
+
+def test_responses_are_judged_while_others_are_sampled_and_come_back_in_order():
+    fake = Streaming()
+    assert groups_of(fake) == groups_of(Script())
+    assert fake.batches[0] == ["p6"] * 3 and sorted(itertools.chain(*fake.batches)) == sorted([*SCRIPT] * 3)
+
+
+@pytest.mark.parametrize("broken", ["verify", "sample"])
+def test_what_fails_in_judging_or_sampling_fails_in_the_caller(broken, monkeypatch):
+    def fail(*_):
+        raise OSError("no disk")
+
+    fake = Script()
+    monkeypatch.setattr(fake, broken, fail)
+    with pytest.raises(OSError, match="no disk"):
+        groups_of(fake)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dph-judging")]

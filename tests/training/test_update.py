@@ -1,0 +1,402 @@
+"""Optimizer steps on mixed mini-batches against a loss written out in plain torch over transformers' own logits."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dph.config.schema import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig
+from dph.process.distributed import World
+from dph.rehearsal.store import reference_logprobs
+from dph.training.optim import Optimizer, learning_rate
+from dph.training.update import Updater, split_by_gradient
+from helpers import gradient, random_rows, tiny_policy
+
+CASES = {
+    "grpo": LossConfig(eta=0.0, clip_high=0.2),
+    "grpo_kl": LossConfig(eta=0.0, kl="k3", kl_coef=0.3),
+    "dph_f": LossConfig(eta=0.4, divergence="forward_kl"),
+    "dph_js": LossConfig(eta=0.4, divergence="js", reduction="per_set"),
+    "dph_js_def": LossConfig(eta=0.4, estimator="definition"),
+    "entropy": LossConfig(eta=0.0, entropy_coef=0.1),
+    "sequence": LossConfig(eta=0.4, divergence="reverse_kl", aggregation="sequence", reduction="per_set"),
+}
+TEMPERATURE = 0.8
+
+
+class Recorder:
+    """In place of an optimizer: keeps each step's gradient instead of stepping."""
+
+    def __init__(self, policy):
+        self.policy, self.gradients = policy, []
+        self.parameters = [parameter for _, parameter in policy.trainable()]
+
+    def step(self):
+        self.gradients.append(gradient(self.policy))
+        self.policy.model.zero_grad(set_to_none=True)
+        return float(self.gradients[-1].norm())
+
+
+def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
+    return TrainConfig(
+        loss=loss,
+        rollout=RolloutConfig(temperature=TEMPERATURE, importance_cap=cap),
+        optim=OptimConfig(tokens_per_microbatch=budget, **optim),
+        rehearsal=RehearsalConfig(rows=rows if loss.eta else 0),
+    )
+
+
+def update(policy, minibatches, config, reference=None, optimizer=None, recompute_old=False):
+    optimizer = optimizer or Recorder(policy)
+    updater = Updater(policy, reference, optimizer, config, World())
+    metrics = updater.update(minibatches, recompute_old=recompute_old)
+    return metrics, optimizer
+
+
+def mixed_rows(policy, config=None, count=14):
+    rows = random_rows(policy, count, seed=3, rehearsal_every=3)
+    return rows if config is None or config.eta else [row for row in rows if not row.is_rehearsal]
+
+
+def written_out(policy, reference, rows, config, cap=None):
+    """The mini-batch's loss with gradient: full padded batch, transformers' logits, no function of the package.
+
+    cap: log π_old is the policy's own, the rows' is the sampler's, and tokens are weighed by the truncated ratio.
+    """
+    width = max(row.length for row in rows)
+    ids = torch.zeros(len(rows), width, dtype=torch.long)
+    for index, row in enumerate(rows):
+        ids[index, : row.length] = torch.tensor([*row.prompt_ids, *row.response_ids])
+    mask = torch.tensor([[int(j < row.length) for j in range(width)] for row in rows])
+
+    def token_logits(model):
+        logits = model(ids, attention_mask=mask).logits / TEMPERATURE
+        return [
+            logits[index, len(row.prompt_ids) - 1 : row.length - 1].log_softmax(-1) for index, row in enumerate(rows)
+        ]
+
+    def of_tokens(every):
+        return [e[range(len(row.response_ids)), list(row.response_ids)] for e, row in zip(every, rows, strict=True)]
+
+    distributions = token_logits(policy.model)
+    new = of_tokens(distributions)
+    with torch.no_grad():
+        ref = of_tokens(token_logits(reference.model)) if reference else [None] * len(rows)
+    by_sequence = config.aggregation == "sequence"
+    sizes = {
+        kind: sum(1 if by_sequence else len(row.response_ids) for row in rows if row.is_rehearsal is kind)
+        for kind in (False, True)
+    }
+    if config.reduction == "pooled":
+        weight = {False: 1 / sum(sizes.values()), True: config.eta / sum(sizes.values())}
+        js_lambda = config.eta * sizes[True] / sizes[False]
+    else:
+        weight = {False: 1 / max(1, sizes[False]), True: config.eta / max(1, sizes[True])}
+        js_lambda = config.eta
+    loss = torch.zeros(())
+    for row, logprobs, ref_logprobs, distribution in zip(rows, new, ref, distributions, strict=True):
+        share = 1 / len(row.response_ids) if by_sequence else 1.0
+        if row.is_rehearsal:
+            log_u = logprobs - torch.tensor(row.ref_logprobs)
+            u = log_u.exp()
+            if config.estimator == "definition":
+                f = -0.5 * torch.log((1 + u) / 2)  # ½·log(π_ref/m); centring adds what has no mean under π_ref
+                f = f + 0.25 * (u - 1)
+            else:
+                f = {
+                    "forward_kl": u - 1 - log_u,
+                    "reverse_kl": u * log_u - u + 1,
+                    "js": u * log_u - (u + 1) * torch.log((u + 1) / 2),
+                }[config.divergence]
+            loss = loss + weight[True] * share * f.sum()
+            continue
+        old, advantage = torch.tensor(row.old_logprobs), torch.tensor(row.advantage)
+        if cap is not None:
+            old, sampled = logprobs.detach(), old
+            advantage = advantage * (old - sampled).exp().clamp(max=cap)
+        rho = (logprobs - old).exp()
+        clipped = rho.clamp(1 - config.clip_low, 1 + config.clip_high)
+        term = -torch.minimum(rho * advantage, clipped * advantage)
+        if config.kl == "k3":
+            term = term + config.kl_coef * ((ref_logprobs - logprobs).exp() - 1 + logprobs - ref_logprobs)
+        if config.estimator == "definition":
+            g = 0.5 * torch.log(2 / (1 + (ref_logprobs - logprobs).exp()))
+            term = term + js_lambda * (rho * (g - 0.25) + 0.25)
+        if config.entropy_coef:
+            term = term + config.entropy_coef * (distribution.exp() * distribution).sum(-1)
+        loss = loss + weight[False] * share * term.sum()
+    return loss
+
+
+def same(a, b, relative):
+    assert float((a - b).abs().max()) <= relative * float(b.abs().max())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradient_equal_those_written_out(case):
+    config = CASES[case]
+    policy, reference = (
+        tiny_policy(0),
+        tiny_policy(1) if config.kl != "none" or config.estimator == "definition" else None,
+    )
+    rows = mixed_rows(policy, config)
+    metrics, recorder = update(policy, [rows], settings(config), reference)
+    loss = written_out(policy, reference, rows, config)
+    loss.backward()
+    # fp32, summed over some 50 tokens in another order and with an attention mask: 1e-5 of the largest entry
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), rel=1e-5, abs=1e-6)
+    same(recorder.gradients[0], gradient(policy), 1e-5)
+    assert metrics["grad_norm"] == pytest.approx(float(gradient(policy).norm()), rel=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cut_into_microbatches_changes_nothing(case):
+    config = CASES[case]
+    policy, reference = tiny_policy(0), tiny_policy(1)
+    rows = mixed_rows(policy, config)
+    whole, reference_run = update(policy, [rows], settings(config), reference)
+    for budget in (1, 30, 80):
+        metrics, recorder = update(policy, [rows[::-1]], settings(config, budget), reference)
+        same(recorder.gradients[0], reference_run.gradients[0], 2e-6)  # fp32 sums in another order
+        assert metrics.keys() == whole.keys()
+        for name, value in whole.items():
+            assert metrics[name] == pytest.approx(value, rel=2e-5, abs=2e-6), name
+
+
+def test_rehearsal_rows_never_change_the_gradient_of_exploration():
+    """With the reduction per_set; a row's loss is that of its own set, whatever else is in its micro-batch."""
+    policy = tiny_policy()
+    config = CASES["dph_js"]
+    rows = mixed_rows(policy)
+    parts = [[row for row in rows if row.is_rehearsal is kind] for kind in (False, True)]
+    gradients = []
+    for chosen in (rows, *parts):
+        _, recorder = update(policy, [chosen], settings(config))
+        gradients += recorder.gradients
+    same(gradients[0], gradients[1] + gradients[2], 2e-6)  # fp32 sums in another order
+    assert float(gradients[2].norm()) > 0.01 * float(gradients[1].norm()) > 0
+    changed = [replace(row, advantage=9.0, old_logprobs=[-9.0] * len(row.response_ids)) for row in parts[1]]
+    _, recorder = update(policy, [parts[0] + changed], settings(config))
+    same(recorder.gradients[0], gradients[0], 2e-6)
+
+
+def test_rows_without_weight_do_not_count():
+    policy, config = tiny_policy(), settings(CASES["dph_js"])
+    rows = mixed_rows(policy)
+    _, without = update(policy, [rows[2:]], config)
+    _, weightless = update(policy, [[replace(row, weight=0.0) for row in rows[:2]] + rows[2:]], config)
+    same(weightless.gradients[0], without.gradients[0], 2e-6)
+
+
+def without_advantage(rows, above=-math.inf):
+    """The rows, without advantage where it is above a number."""
+    return [replace(row, advantage=0.0) if row.advantage > above else row for row in rows]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("above", [0.0, -math.inf])
+def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypatch, case, above):
+    config = CASES[case]
+    policy, reference = tiny_policy(0), tiny_policy(1)
+    rows = without_advantage(mixed_rows(policy, config), above)
+    found, recorder = update(policy, [rows], settings(config), reference)
+    moving, still = split_by_gradient(rows, config)
+    everything = config.kl != "none" or config.estimator == "definition" or config.entropy_coef > 0
+    assert (not still) is everything and len(moving) + len(still) == len(rows)
+    assert all(row.advantage == 0 and not row.is_rehearsal for row in still)
+    monkeypatch.setattr("dph.training.update.split_by_gradient", lambda rows, _: (rows, []))
+    expected, whole = update(policy, [rows], settings(config), reference)
+    # the same rows in other micro-batches: fp32 sums in another order
+    assert float((recorder.gradients[0] - whole.gradients[0]).abs().max()) <= 2e-6 * float(
+        whole.gradients[0].abs().max()
+    )
+    assert found == {name: pytest.approx(value, rel=2e-5, abs=2e-6) for name, value in expected.items()}
+
+
+def test_moments_go_on_where_no_row_has_an_advantage():
+    """As they do with a gradient of zeros: the weights move, by the moments of the steps before."""
+    policies = [tiny_policy(), tiny_policy()]
+    config = settings(CASES["grpo"], lr=1e-2)
+    rows = mixed_rows(policies[0], config.loss)
+    optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
+    for policy, optimizer in zip(policies, optimizers, strict=True):
+        update(policy, [rows], config, optimizer=optimizer)
+    before = policies[0].weight_hash()
+    metrics, _ = update(policies[0], [without_advantage(rows)], config, optimizer=optimizers[0])
+    for parameter in optimizers[1].parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizers[1].step()
+    assert metrics["grad_norm"] == 0
+    assert policies[0].weight_hash() == policies[1].weight_hash() != before
+
+
+def test_the_first_minibatch_has_old_logprobs_from_its_own_forward_pass(monkeypatch):
+    policy, config = tiny_policy(), settings(CASES["dph_f"])
+    rows = mixed_rows(policy)
+    calls = []
+    monkeypatch.setattr("dph.training.update.reference_logprobs", lambda *_: calls.append(1))
+    metrics, _ = update(policy, [rows], config, recompute_old=True)
+    assert not calls and metrics["exp/ratio"] == 1 and metrics["exp/old_kl"] == 0
+
+
+def test_old_logprobs_recomputed_are_those_of_the_policy_before_the_first_step():
+    policies = [tiny_policy(), tiny_policy()]
+    rows = mixed_rows(policies[0], count=12)
+    minibatches = [rows[:6], rows[6:]]
+    config = settings(CASES["dph_f"], lr=1e-2)
+    exact = [
+        [
+            row
+            if row.is_rehearsal
+            else replace(row, old_logprobs=reference_logprobs(policies[1], [row], TEMPERATURE, 1)[0])
+            for row in part
+        ]
+        for part in minibatches
+    ]
+    optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
+    found = [
+        update(policies[0], minibatches, config, optimizer=optimizers[0], recompute_old=True)[0],
+        update(policies[1], exact, config, optimizer=optimizers[1])[0],
+    ]
+    for name, value in found[1].items():
+        assert found[0][name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    first = update(tiny_policy(), minibatches[:1], config, recompute_old=True)[0]
+    assert first["exp/ratio"] == pytest.approx(1, abs=1e-6) and first["exp/old_kl"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("cap", [1.1, 100.0])
+def test_tokens_of_another_sampler_are_weighed(cap):
+    policy, config = tiny_policy(), settings(CASES["dph_f"], budget=60, cap=cap)
+    rows = mixed_rows(policy)
+    metrics, recorder = update(policy, [rows], config, recompute_old=True)
+    loss = written_out(policy, None, rows, config.loss, cap=cap)
+    loss.backward()
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
+    same(recorder.gradients[0], gradient(policy), 1e-5)
+    policy.model.zero_grad()
+    rollouts = [row for row in rows if not row.is_rehearsal]
+    exact = reference_logprobs(policy, rollouts, TEMPERATURE, 10_000)
+    gaps = torch.tensor(
+        [a - b for own, row in zip(exact, rollouts, strict=True) for a, b in zip(own, row.old_logprobs, strict=True)]
+    )
+    assert metrics["exp/sampler_gap"] == pytest.approx(float(gaps.abs().mean()), rel=1e-5)
+    assert metrics["exp/importance"] == pytest.approx(float(gaps.exp().clamp(max=cap).mean()), rel=1e-5)
+    assert float(gaps.exp().max()) > 1.1 and metrics["exp/sampler_kl"] > 0
+
+
+def test_a_second_minibatch_is_weighed_by_the_policy_before_the_first_step():
+    """With the sampler's numbers off by log 2 on every rollout, weights are 1/2 throughout: half the advantage."""
+    policies = [tiny_policy(), tiny_policy()]
+    config = settings(CASES["grpo"], cap=2.0, lr=1e-2)
+    rows = mixed_rows(policies[0], CASES["grpo"], count=12)
+    exact = reference_logprobs(policies[0], rows, TEMPERATURE, 10_000)
+    off = [replace(row, old_logprobs=[v + math.log(2) for v in own]) for row, own in zip(rows, exact, strict=True)]
+    half = [replace(row, old_logprobs=own, advantage=row.advantage / 2) for row, own in zip(rows, exact, strict=True)]
+    optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
+    weighed, _ = update(policies[0], [off[:4], off[4:]], config, optimizer=optimizers[0], recompute_old=True)
+    plain, _ = update(policies[1], [half[:4], half[4:]], config, optimizer=optimizers[1])
+    assert weighed["exp/importance"] == pytest.approx(0.5, rel=1e-5)
+    for name in ("loss", "grad_norm", "exp/policy_loss", "exp/ratio"):
+        assert weighed[name] == pytest.approx(plain[name], rel=1e-4, abs=1e-6)
+
+
+def test_a_reference_is_asked_only_where_the_objective_needs_it():
+    policy = tiny_policy()
+
+    class Untouchable:
+        def microbatches(self, *_args):
+            raise AssertionError("the reference was asked")
+
+    for name, config in CASES.items():
+        rows = mixed_rows(policy, config)
+        if name in ("grpo_kl", "dph_js_def"):
+            with pytest.raises(AssertionError, match="was asked"):
+                update(policy, [rows], settings(config), Untouchable())
+            with pytest.raises(RuntimeError, match="holds its own reference"):
+                update(policy, [rows], settings(config))
+        else:
+            update(policy, [rows], settings(config), Untouchable())
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_changes_no_weight(bad):
+    policy, config = tiny_policy(), settings(CASES["grpo"])
+    optimizer = Optimizer(policy.trainable(), config.optim, 10)
+    rows = mixed_rows(policy, config.loss)
+    before = policy.weight_hash()
+    metrics, _ = update(policy, [[replace(rows[0], advantage=bad), *rows[1:]]], config, optimizer=optimizer)
+    assert policy.weight_hash() == before and metrics["skipped_updates"] == 1 and optimizer.state() == {}
+    metrics, _ = update(policy, [rows], config, optimizer=optimizer)
+    assert policy.weight_hash() != before and metrics["skipped_updates"] == 0 and optimizer.steps_taken == 2
+
+
+def test_an_empty_minibatch_changes_no_weight():
+    policy, config = tiny_policy(), settings(CASES["grpo"], weight_decay=0.5)
+    optimizer = Optimizer(policy.trainable(), config.optim, 10)
+    before = policy.weight_hash()
+    metrics, _ = update(policy, [[], []], config, optimizer=optimizer)
+    assert policy.weight_hash() == before and (metrics["loss"], metrics["grad_norm"]) == (0, 0)
+
+
+def test_quantiles_on_the_rehearsal_set_cover_all_minibatches():
+    policy, config = tiny_policy(), settings(CASES["dph_js"], budget=30)
+    rows = mixed_rows(policy)
+    metrics, _ = update(policy, [rows[:7], rows[7:]], config)
+    stored = [row for row in rows if row.is_rehearsal]
+    new = reference_logprobs(policy, stored, TEMPERATURE, 1)
+    log_u = torch.tensor(
+        [a - b for row, line in zip(stored, new, strict=True) for a, b in zip(line, row.ref_logprobs, strict=True)]
+    )
+    for name, level in (("q01", 0.01), ("q50", 0.5), ("q99", 0.99)):
+        assert metrics[f"pef/log_ratio_{name}"] == pytest.approx(float(log_u.quantile(level)), abs=1e-5)
+    assert metrics["pef/forgotten"] == pytest.approx(float((log_u < math.log(0.1)).float().mean()), abs=1e-6)
+    assert metrics["pef/tokens"] == len(log_u)
+
+
+# The optimizer ------------------------------------------------------------------------------------------------------
+
+
+def test_learning_rates_by_hand():
+    config = OptimConfig(lr=1.0, warmup_steps=4)
+    assert [learning_rate(config, step, 12) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    linear = replace(config, schedule="linear")
+    assert [learning_rate(linear, step, 12) for step in (3, 4, 8, 12)] == [1.0, 1.0, 0.5, 0.0]
+    cosine = replace(config, schedule="cosine")  # .05 + .95·½(1 + cos πx): 1 at 0, .525 half way, .05 at the end
+    assert [learning_rate(cosine, step, 12) for step in (4, 8, 12)] == pytest.approx([1.0, 0.525, 0.05])
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5, 100.0])
+def test_steps_are_those_of_adamw_with_clipping(clip):
+    config = OptimConfig(lr=0.1, warmup_steps=3, beta1=0.8, beta2=0.9, weight_decay=0.2, grad_clip=clip)
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+    optimizer = Optimizer([("w", weight)], config, 10)
+    w, m, v = torch.tensor([1.0, -2.0, 3.0]), torch.zeros(3), torch.zeros(3)
+    for step, grad in enumerate(torch.tensor([[3.0, 4.0, 0.0], [0.1, 0.0, -0.2], [-1.0, 2.0, 2.0]]), 1):
+        weight.grad = grad.clone()
+        assert optimizer.step() == pytest.approx(float(grad.norm()))
+        grad = grad * min(1.0, clip / (float(grad.norm()) + 1e-6)) if clip else grad  # torch's own ε in clipping
+        lr = 0.1 * min(1.0, step / 3)
+        w = w * (1 - lr * 0.2)
+        m, v = 0.8 * m + 0.2 * grad, 0.9 * v + 0.1 * grad**2
+        w = w - lr * (m / (1 - 0.8**step)) / ((v / (1 - 0.9**step)).sqrt() + 1e-8)
+        torch.testing.assert_close(weight.detach(), w, rtol=1e-6, atol=1e-6)  # fp32
+        assert weight.grad is None
+
+
+def test_optimizer_state_goes_on_with_the_same_trajectory():
+    def run(first, second):
+        torch.manual_seed(0)
+        policy = tiny_policy()
+        config = OptimConfig(lr=1e-2, warmup_steps=5)
+        optimizer = Optimizer(policy.trainable(), config, 10)
+        rows = mixed_rows(policy)
+        update(policy, [rows[:7]] * first, settings(CASES["dph_f"]), optimizer=optimizer)
+        if second:
+            state, steps = optimizer.state(), optimizer.steps_taken
+            optimizer = Optimizer(policy.trainable(), config, 10)
+            optimizer.load_state(state, steps)
+            update(policy, [rows[:7]] * second, settings(CASES["dph_f"]), optimizer=optimizer)
+        return policy.weight_hash()
+
+    assert run(2, 2) == run(4, 0) != run(3, 0)

@@ -1,0 +1,344 @@
+"""What can happen to the processes and descriptors of the SQL verifier, by accident or by ill will."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dph.types import Outcome, Problem
+from dph.verifiers.sql.verifier import SqlVerifier
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
+
+FOREVER = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x"
+
+
+def database(path: Path, value: int = 1) -> Path:
+    connection = sqlite3.connect(path)
+    connection.executescript(f"CREATE TABLE t AS SELECT {value} AS a")
+    connection.close()
+    return path
+
+
+def problem(path: Path | str, gold: str = "SELECT a FROM t") -> Problem:
+    return Problem("p", "?", gold, "sql", {"db": str(path)})
+
+
+def outcomes(verifier: SqlVerifier, path: Path | str, *queries: str) -> list[Outcome]:
+    return [v.outcome for v in verifier.verify([(problem(path), f"```sql\n{sql}\n```") for sql in queries])]
+
+
+def descriptors(pid: int | str = "self") -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    """Whether something becomes true within 20 seconds, which is an age even for a busy machine."""
+    end = time.monotonic() + 20
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return database(tmp_path / "data.sqlite")
+
+
+@pytest.fixture
+def verifier() -> Iterator[SqlVerifier]:
+    with SqlVerifier(timeout=0.5, cache_size=0) as made:
+        yield made
+
+
+def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Path):
+    """A stopped process answers nothing and ends by nothing but a kill."""
+    outcomes(verifier, db, "SELECT 1")
+    os.kill(verifier._pool.pids()[0], signal.SIGSTOP)
+    started = time.monotonic()
+    assert outcomes(verifier, db, "SELECT 2", "SELECT 1") == [Outcome.TIMEOUT, Outcome.CORRECT]
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS"])
+def test_a_query_that_crashes_two_workers_is_an_error(verifier: SqlVerifier, db: Path, name: str, monkeypatch):
+    from dph.verifiers.sandbox.process import Worker
+
+    send = Worker._write
+
+    def fatal(self, data: bytes) -> None:
+        if b"SELECT 666" in data:
+            os.kill(self.pid, getattr(signal, name))
+        send(self, data)
+
+    monkeypatch.setattr(Worker, "_write", fatal)
+    with SqlVerifier(timeout=5, cache_size=0) as slow:
+        verdicts = slow.verify([(problem(db), f"```sql SELECT {n} ```") for n in (1, 666, 1)])
+    assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.ERROR, Outcome.CORRECT]
+    assert "crashed twice" in verdicts[1].detail
+
+
+def test_workers_that_are_killed_from_outside_are_an_infrastructure_error(db: Path, monkeypatch):
+    """Never a wrong answer."""
+    from dph.verifiers.sandbox.process import Worker
+
+    send = Worker._write
+
+    def fatal(self, data: bytes) -> None:
+        send(self, data)
+        if b"SELECT 666" in data:
+            os.kill(self.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(Worker, "_write", fatal)
+    with SqlVerifier(timeout=5, cache_size=0) as verifier:
+        sql = f"SELECT 666 FROM ({FOREVER})"
+        assert outcomes(verifier, db, sql, "SELECT 1") == [Outcome.INFRA_ERROR, Outcome.CORRECT]
+
+
+def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: Path):
+    """Long queries, several for one gold, more than a pipe holds; a worker is stopped in the midst of them."""
+    queries = [f"SELECT {'1' if n % 3 else '-1'} /* {n} {'x' * 50_000} */" for n in range(20)]
+    queries[3] = FOREVER
+    expected = [Outcome.CORRECT if n % 3 else Outcome.WRONG for n in range(20)]
+    expected[3] = Outcome.TIMEOUT
+    outcomes(verifier, db, "SELECT 1")
+    os.kill(verifier._pool.pids()[0], signal.SIGSTOP)
+    expected[0] = Outcome.TIMEOUT
+    assert outcomes(verifier, db, *queries) == expected
+
+
+def test_an_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch):
+    """Without waiting for all that was sent ahead."""
+    from dph.verifiers.sandbox.process import Worker
+
+    send = Worker._write
+
+    def failing(self, data: bytes) -> None:
+        if b"SELECT 666" in data:
+            time.sleep(0.2)
+            raise KeyboardInterrupt
+        send(self, data)
+
+    one, two = database(tmp_path / "one.sqlite"), database(tmp_path / "two.sqlite")
+    with SqlVerifier(timeout=2, workers=2) as verifier:
+        outcomes(verifier, one, "SELECT 1")
+        monkeypatch.setattr(Worker, "_write", failing)
+        slow = [(problem(one), f"```sql\n{FOREVER} WHERE n > {n}\n```") for n in range(8)]
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            verifier.verify([*slow, (problem(two), "```sql\nSELECT 666\n```")])
+        assert time.monotonic() - started < 10  # all eight would take 16 s
+        assert outcomes(verifier, two, "SELECT 1") == [Outcome.CORRECT]
+
+
+def test_many_kills_leave_neither_zombies_nor_descriptors(verifier: SqlVerifier, db: Path):
+    outcomes(verifier, db, "SELECT 1")
+    before = descriptors()
+    pids = set()
+    for _ in range(10):
+        pids.update(verifier._pool.pids())
+        os.kill(verifier._pool.pids()[0], signal.SIGKILL)
+        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    assert len(pids) == 10 and descriptors() == before
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # a zombie would still be listed
+
+
+def test_more_databases_than_a_worker_keeps_open(verifier: SqlVerifier, tmp_path: Path):
+    paths = [database(tmp_path / f"{number}.sqlite", number) for number in range(200)]
+    items = [(problem(path), f"```sql SELECT {number} ```") for number, path in enumerate(paths)]
+    assert all(verdict.correct for verdict in verifier.verify(items + items))
+    assert descriptors(verifier._pool.pids()[0]) < 150
+
+
+def test_a_worker_with_few_descriptors_reads_every_database(tmp_path: Path):
+    import resource
+
+    paths = [database(tmp_path / f"{number}.sqlite", number) for number in range(40)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with SqlVerifier(timeout=5) as verifier:
+        outcomes(verifier, paths[0], "SELECT 1")
+        resource.prlimit(verifier._pool.pids()[0], resource.RLIMIT_NOFILE, (16, hard))
+        items = [(problem(path), f"```sql SELECT {number} ```") for number, path in enumerate(paths)]
+        assert all(verdict.correct for verdict in verifier.verify(items))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == soft
+
+
+def test_what_is_no_file_is_not_read(verifier: SqlVerifier, db: Path, tmp_path: Path):
+    """Reading a pipe or a device could last for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, "/dev/zero", "/dev/full", "/proc/self/mem", tmp_path / "gone"):
+        assert outcomes(verifier, path, "SELECT 1") == [Outcome.GOLD_ERROR]
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+
+
+def test_a_name_that_looks_like_options_opens_that_file_and_makes_no_other(verifier: SqlVerifier, tmp_path: Path):
+    path = database(tmp_path / "a?mode=rwc&immutable=0#b%41.sqlite")
+    assert outcomes(verifier, path, "SELECT 1", "DELETE FROM t") == [Outcome.CORRECT, Outcome.ERROR]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_database_that_is_cut_short_or_deleted_while_it_is_open(verifier: SqlVerifier, db: Path, tmp_path: Path):
+    other = database(tmp_path / "other.sqlite", 2)
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    with db.open("r+b") as file:
+        file.truncate(100)
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.GOLD_ERROR]
+    db.unlink()
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.GOLD_ERROR]
+    assert outcomes(verifier, other, "SELECT 2") == [Outcome.CORRECT]
+
+
+def test_a_gold_that_writes_is_a_gold_error(verifier: SqlVerifier, db: Path):
+    before = db.read_bytes()
+    bad = problem(db, "DELETE FROM t")
+    assert verifier.verify([(bad, "```sql SELECT 1 ```")])[0].outcome is Outcome.GOLD_ERROR
+    assert list(verifier.check([bad])) == ["p"]
+    assert db.read_bytes() == before
+
+
+def test_sixty_four_callers_of_which_one_is_hostile_lose_nothing(tmp_path: Path):
+    paths = [database(tmp_path / f"{number}.sqlite", number) for number in range(64)]
+
+    def call(number: int) -> list[Outcome]:
+        sql = [FOREVER, FOREVER + " WHERE n > 0"] if number == 7 else [f"SELECT {number}", "SELECT -1"]
+        return outcomes(verifier, paths[number], *sql)
+
+    with SqlVerifier(workers=2, timeout=0.5) as verifier, ThreadPoolExecutor(64) as threads:
+        found = list(threads.map(call, range(64)))
+        assert len(verifier._pool.pids()) == 2
+    assert found.pop(7) == [Outcome.TIMEOUT] * 2
+    assert found == [[Outcome.CORRECT, Outcome.WRONG]] * 63
+
+
+def test_closing_waits_for_what_is_running(db: Path):
+    verifier = SqlVerifier(timeout=30)
+    slow = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 300000) SELECT min(n) FROM x"
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(outcomes, verifier, db, slow)
+        assert soon(lambda: bool(verifier._pool.pids()))
+        verifier.close()
+        assert running.result() == [Outcome.CORRECT]
+    verifier.close()
+    assert verifier._pool.pids() == []
+
+
+def _in_a_fork(action: Callable[[], bool]) -> bool:
+    """Whether an action succeeds in a forked process."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if action() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_forked_process_gets_workers_of_its_own(verifier: SqlVerifier, db: Path):
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    pids = verifier._pool.pids()
+
+    def child() -> bool:
+        right = outcomes(verifier, db, "SELECT 1", "SELECT 2") == [Outcome.CORRECT, Outcome.WRONG]
+        mine = verifier._pool.pids()
+        verifier.close()
+        return right and mine != pids and len(mine) == 1
+
+    assert _in_a_fork(child)
+    assert verifier._pool.pids() == pids
+    assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    assert verifier._pool.pids() == pids  # the child's end left the parent's worker alone
+
+
+def test_a_fork_while_another_thread_judges(db: Path):
+    """The thread holds a worker and is not there in the child, which must not wait for it."""
+    with SqlVerifier(timeout=1.5) as verifier:
+        busy = threading.Thread(target=outcomes, args=(verifier, db, FOREVER))
+        busy.start()
+        assert soon(lambda: bool(verifier._pool.pids()))
+        assert _in_a_fork(lambda: outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT])
+        busy.join()
+        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+
+
+_IN_A_PROCESS = """
+import multiprocessing, sys
+from dph.types import Problem
+from dph.verifiers.sql.verifier import SqlVerifier
+
+def judge(queue):
+    with SqlVerifier() as verifier:
+        queue.put(verifier.verify([(Problem("p", "?", "SELECT 1", "sql", {"db": sys.argv[1]}), "```sql SELECT 1 ```")]))
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[2])
+    queue = context.Queue()
+    process = context.Process(target=judge, args=(queue,), daemon=True)
+    process.start()
+    print(queue.get(timeout=60)[0].outcome)
+    process.join()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_daemonic_process_can_judge(db: Path, tmp_path: Path, method: str):
+    """Such as those of data loaders and actors, which may have no children by multiprocessing."""
+    script = tmp_path / "script.py"
+    script.write_text(_IN_A_PROCESS)
+    command = [sys.executable, str(script), str(db), method]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.returncode) == ("correct\n", 0), done.stderr
+
+
+_KILLED = """
+import sys, threading, time
+from dph.types import Problem
+from dph.verifiers.sql.verifier import SqlVerifier
+verifier = SqlVerifier(timeout=600, gold_timeout=600)
+item = (Problem("p", "?", "SELECT 1", "sql", {"db": sys.argv[1]}), "```sql " + sys.argv[2] + " ```")
+threading.Thread(target=verifier.verify, args=([item],), daemon=True).start()
+while not verifier._pool.pids():
+    time.sleep(0.01)
+print(verifier._pool.pids()[0], flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_busy_worker_ends_when_its_parent_is_killed(db: Path):
+    with subprocess.Popen([sys.executable, "-c", _KILLED, str(db), FOREVER], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        worker = int(parent.stdout.readline())
+        assert Path(f"/proc/{worker}").exists()
+        parent.kill()
+    assert soon(lambda: not Path(f"/proc/{worker}").exists() or _state(worker) == "Z")
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_what_the_system_does_not_limit_is_said_once(db: Path, monkeypatch):
+    from dph.verifiers.sandbox import process as worker_process
+
+    ensure = worker_process.Worker._exchange
+
+    def exchange(self, payload, limit):
+        answer = ensure(self, payload, limit)
+        return {"unlimited": ["memory"]} if payload == [] else answer  # as on macOS
+
+    monkeypatch.setattr(worker_process.Worker, "_exchange", exchange)
+    worker_process._warned.cache_clear()
+    with SqlVerifier() as verifier, pytest.warns(RuntimeWarning, match="may take more memory than memory_mb"):
+        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    with SqlVerifier() as verifier:  # a second warning would be an error here
+        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
+    worker_process._warned.cache_clear()

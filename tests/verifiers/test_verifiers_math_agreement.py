@@ -1,0 +1,58 @@
+"""Agreement of the math verifier with published gradings, on a fixed sample of rows.
+
+`python benchmarks/agreement_math.py DATA` judges them all.
+
+The rows known to differ are named here, with the reason in docs/concepts/verifiers.md: no other may.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = ROOT.parent / "shared" / "data"
+
+KNOWN = {
+    ("llama31_8b_instruct_math500_qwen_boxed", "qwen"): set(),
+    ("qwen25math_example_math_cot_100", "qwen"): set(),
+    # MathCoder's own grading allows 0.01 in absolute terms and compares lists and products by text
+    ("mathcoder_l_7b_deepmind_mathematics", "qwen"): {102, 223, 433, 461, 666, 671, 683, 744, 822, 891},
+    ("mathcoder_l_7b_deepmind_mathematics", "math_verify"): {102, 223, 433, 461, 744},
+    ("mathcoder_l_7b_deepmind_mathematics", "paper"): {102, 223, 433, 461, 744, 928, 929, 947},
+    # cases whose verdict rests on an argument of the library's own test
+    ("answer_equivalence_cases", "math_verify library"): {6, 31, 32, 133, 139, 186, 250},
+}
+
+
+@pytest.fixture(scope="module")
+def agreement_math():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import agreement_math
+    finally:
+        sys.path.pop(0)
+    return agreement_math
+
+
+def test_no_row_differs_but_the_known_ones(agreement_math):
+    if not (DATA / "math" / "graded_outputs").exists():
+        pytest.skip("the graded outputs are not on this machine")
+    judged = 0
+    for agreement in agreement_math.agreements(DATA, every=6):
+        different = {int(case.name.split()[0].split(".")[0]) for case, _ in agreement.different}
+        assert different <= KNOWN[agreement.file, agreement.policy], agreement.line
+        judged += len(agreement.cases)
+    assert judged > 700
+
+
+def test_a_disagreement_is_told(agreement_math, tmp_path, capsys):
+    folder = tmp_path / "math" / "graded_outputs"
+    folder.mkdir(parents=True)
+    rows = [r'{"gt": "1", "pred": "1.0", "correct": true}', r'{"gt": "2", "pred": "3", "correct": true}']
+    (folder / "mathcoder_l_7b_deepmind_mathematics.jsonl").write_text("\n".join(rows))
+    agreement_math.main([str(tmp_path)])
+    told = capsys.readouterr().out
+    assert told.count("1 of     2   50.00 %") == 3 and "1: labelled correct, wrong: '2'" in told
+    with pytest.raises(SystemExit, match="no graded outputs"):
+        agreement_math.main([str(tmp_path / "math")])
