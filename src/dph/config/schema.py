@@ -133,8 +133,28 @@ class DynamicSamplingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LossConfig:
-    """The objective (METHOD: eqs. 5–7, App. D and E)."""
+class RehearsalTerm:
+    """The rehearsal term of the objective, on D_pef (eq. 6, App. E). One declaration for every engine."""
+
+    divergence: str = "js"
+    """Rehearsal divergence: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that a plug-in registered."""
+    alpha: float = 0.5
+    """α of the alpha divergence, 0 < α < 1."""
+    eta: float = 0.2
+    """η, weight of the rehearsal term."""
+    reduction: Literal["pooled", "per_set"] = "pooled"
+    """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
+    estimator: Literal["generator", "definition"] = "generator"
+    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
+    official: bool = False
+    """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
+    js_scale: float = 1.0
+    """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossConfig(RehearsalTerm):
+    """The objective (eqs. 5–7, App. D and E)."""
 
     clip_low: float = 0.2
     """ε_low of PPO-clip."""
@@ -146,20 +166,6 @@ class LossConfig:
     """How tokens are averaged: over all; per sequence, then over sequences; or over a constant length."""
     dr_grpo_length: int = 1024
     """The constant length of dr_grpo aggregation, in tokens."""
-    divergence: str = "js"
-    """Rehearsal divergence: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that a plug-in registered."""
-    alpha: float = 0.5
-    """α of the alpha divergence, 0 < α < 1."""
-    eta: float = 0.2
-    """η, weight of the rehearsal term; 0 switches it off."""
-    reduction: Literal["pooled", "per_set"] = "pooled"
-    """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
-    estimator: Literal["generator", "definition"] = "generator"
-    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
-    official: bool = False
-    """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
-    js_scale: float = 1.0
-    """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
     kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"
     """KL penalty on rollouts (baselines); needs a reference model."""
     kl_coef: float = 0.0
