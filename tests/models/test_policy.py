@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from architectures import ARCHITECTURES, architecture
 from dph.config.schema import ModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
@@ -14,30 +15,13 @@ from dph.models.batch import collate, microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.rehearsal.store import reference_logprobs
-from helpers import TEXTS, TINY, base_run, gradient, random_policy, random_rows, tiny_policy, weights
+from helpers import TEXTS, TINY, base_run, gradient, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
 )
 EXACT = 1e-5
 """fp32 kernels differ by batch shape: a few roundings of 1e-7 relative on logits of about 10, in each of 2 layers."""
-
-ARCHITECTURES = {
-    "llama": {},
-    "qwen2": {},
-    "qwen3": {},
-    "mistral": {"sliding_window": 4},
-    "gemma2": {"sliding_window": 4, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 8},
-    "granite": {"logits_scaling": 4.0},
-    "cohere": {"logit_scale": 0.25},
-    "falcon_h1": {"lm_head_multiplier": 0.25, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
-    "phi3": {},
-    "gpt_neox": {},
-}
-
-
-def architecture(name, vocab_size):
-    return random_policy(name, vocab_size=vocab_size, **ARCHITECTURES[name])
 
 
 def plain_logprobs(policy, row, temperature=1.0):

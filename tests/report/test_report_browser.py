@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_report import ATTACK, write_eval, write_train
 
 from dph.report.data import read_runs
 from dph.report.write import Extra, write_report
+from report_support import ATTACK, write_eval, write_train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")

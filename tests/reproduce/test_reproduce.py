@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_report import write_eval, write_train
 
 from dph.cli.main import parse
 from dph.config.load import STAGES, flatten, from_dict
@@ -29,6 +28,7 @@ from dph.reproduce.tables import (
     settings_table,
     variants_table,
 )
+from report_support import write_eval, write_train
 
 SAMPLES = 32
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_policy import ARCHITECTURES, architecture
 
+from architectures import ARCHITECTURES, architecture
 from dph.config.schema import ModelConfig
 from dph.models.batch import Row
 from dph.models.policy import Policy

@@ -1,0 +1,79 @@
+"""What the tests of reports share: small synthetic run directories whose every number is known."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+SAMPLES = 4
+
+
+def interval(mean: float) -> dict[str, float]:
+    return {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+
+
+def write_eval(
+    path: Path,
+    label: str,
+    correct: Sequence[int],
+    *,
+    samples: int = SAMPLES,
+    splits: Sequence[str] = ("test", "ood"),
+    model: Path | str = "model",
+    text: str = "select 1",
+    prefix: str = "",
+    metrics: dict[str, Any] | None = None,
+) -> Path:
+    """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any."""
+    path.mkdir(parents=True)
+    share = sum(correct) / samples / len(correct)
+    found = {"greedy": interval(0.5), "pass@1": interval(share), "styles": interval(3.25)} | (metrics or {})
+    split = {
+        "problems": len(correct),
+        "samples": samples,
+        "metrics": found,
+        "pass_curve": {"1": interval(share), "2": interval(0.6), "4": interval(0.75)},
+        "style_shares": {"direct": 0.75, "other": 0.25},
+        "by_kind": {
+            "join": {"problems": 1, "greedy": 1.0, "pass@1": 0.5},
+            "list": {"problems": 1, "greedy": 0, "pass@1": 0},
+        },
+    }
+    (path / "scores.json").write_text(
+        json.dumps({"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)})
+    )
+    problems, completions = [], []
+    for name in splits:
+        for i, count in enumerate(correct):
+            row = {"split": name, "id": f"{prefix}p{i}", "kind": "join", "samples": samples, "correct": count}
+            problems.append(
+                row | {"greedy": count > 0, "styles": 2, "styles_correct": 1, "prompt": f"question {i} & more"}
+            )
+            for sample in range(-1, samples):
+                good = sample < count
+                completions.append(
+                    {
+                        "split": name,
+                        "id": f"{prefix}p{i}",
+                        "sample": sample,
+                        "text": text if good else f"wrong {sample % 2}",
+                    }
+                    | {"outcome": "correct" if good else "wrong", "reward": float(good), "style": "direct"}
+                    | {"tokens": 3, "finish_reason": "stop"}
+                )
+    pq.write_table(pa.Table.from_pylist(problems), path / "problems.parquet")
+    pq.write_table(pa.Table.from_pylist(completions), path / "completions.parquet")
+    return path
+
+
+def write_train(path: Path, method: str, values: Sequence[float]) -> Path:
+    path.mkdir(parents=True)
+    (path / "manifest.json").write_text(json.dumps({"stage": "train", "status": "complete"}))
+    (path / "config.toml").write_text(f'method = "{method}"\n')
+    lines = [json.dumps({"step": i, "reward": v, "eval/pass@8": v}) for i, v in enumerate(values)]
+    (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return path
