@@ -29,7 +29,7 @@ class Problem:
     """Plain text, or a chat that goes through the tokenizer's chat template."""
     answer: Any
     """What the verifier compares with (gold SQL, a number, a list of accepted answers); JSON-able."""
-    task: str
+    verifier: str
     """Name of the verifier that judges responses: "sql", "math", "exact", or one that a plug-in registered."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     """What the verifier or a report needs besides: database path, question kind, difficulty; JSON-able."""

@@ -267,7 +267,7 @@ class Careless:
         return [self._judge(*item) for item in items]
 
     def _judge(self, problem, response):
-        if problem.task == "math":
+        if problem.verifier == "math":
             return Verdict(Outcome.WRONG, 0.0)
         connection = sqlite3.connect(problem.meta["db"], isolation_level=None)
         sql = response.removeprefix("```sql\n").removesuffix("\n```")

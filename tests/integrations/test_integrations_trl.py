@@ -326,7 +326,7 @@ def test_prompts_are_those_of_the_native_engine(tmp_path):
 
 
 def test_the_judge_gives_rewards_and_none_where_judging_failed():
-    problems = [json.dumps({"id": "1", "answer": "yes", "task": "exact", "meta": {}})] * 3
+    problems = [json.dumps({"id": "1", "answer": "yes", "verifier": "exact", "meta": {}})] * 3
     judged = Judged()
     assert judged(["yes", "no", [{"role": "assistant", "content": "yes"}]], problem=problems) == [1.0, 0.0, 1.0]
     from dph.types import Outcome, Verdict

@@ -149,7 +149,7 @@ def judge(response: str, **options: Any) -> dict[str, Any]:
 
 def test_a_problem_survives_the_way_through_verl() -> None:
     back = read_problem(stored_problem(PROBLEM))
-    assert (back.id, back.answer, back.task, back.meta) == ("p/1", ["four", "4"], "exact", {"kind": "sum"})
+    assert (back.id, back.answer, back.verifier, back.meta) == ("p/1", ["four", "4"], "exact", {"kind": "sum"})
 
 
 def test_responses_are_judged_by_the_problems_verifier() -> None:

@@ -14,7 +14,7 @@ from complaints import complaint, run
 from helpers import base_run
 
 SMALL = ["--rollout.max-tokens", "4", "--rollout.n", "2"]
-GOOD = {"prompt": "easy 1", "answer": "yes", "task": "exact"}
+GOOD = {"prompt": "easy 1", "answer": "yes", "verifier": "exact"}
 
 
 def rows(*changes):
@@ -47,15 +47,18 @@ ROWS = {
     "answer.jsonl": (rows({"answer": {"a": 1}}), "the answer must be text, a number, or a list of these, not {'a': 1}"),
     "empty_answer.jsonl": (rows({"answer": ""}), "none of the 1 gold answers can be judged against"),
     "empty_answers.jsonl": (rows({"answer": []}), "none of the 1 gold answers can be judged against"),
-    "no_task.jsonl": ('{"prompt": "easy 1", "answer": "yes"}', "row 1: no column 'task'; add it or set the option"),
-    "task.jsonl": (rows({"task": ["math"]}), "row 1: 'task' must be a verifier's name, not ['math']"),
-    "unknown_task.jsonl": (rows({"task": "maths"}), "no verifier is named 'maths'; known are: "),
+    "no_verifier.jsonl": (
+        '{"prompt": "easy 1", "answer": "yes"}',
+        "row 1: no column 'verifier'; add it or set the option",
+    ),
+    "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
+    "unknown_verifier.jsonl": (rows({"verifier": "maths"}), "no verifier is named 'maths'; known are: "),
     "ids.jsonl": (rows({"id": "a"}, {"id": "a"}), "row 2: the id 'a' was taken by row 1; ids must be unique"),
     "verl.jsonl": ('{"prompt": "easy 1", "reward_model": {"ground_truth": {"sql": 1}}}', "has no 'gold_sql'; it has: "),
-    "no_db.jsonl": (rows({"task": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
-    "lost_db.jsonl": (rows({"task": "sql", "db": "lost.sqlite"}), "row 1: no database 'lost.sqlite'; looked for"),
-    "long_db.jsonl": (rows({"task": "sql", "db": "x" * 300}), "row 1: no database 'xxx"),
-    "nul_db.jsonl": (rows({"task": "sql", "db": "a\0b"}), "row 1: no database 'a\\x00b'"),
+    "no_db.jsonl": (rows({"verifier": "sql"}), "row 1: a problem for the SQL verifier needs a column 'db' or 'db_id'"),
+    "lost_db.jsonl": (rows({"verifier": "sql", "db": "lost.sqlite"}), "row 1: no database 'lost.sqlite'; looked for"),
+    "long_db.jsonl": (rows({"verifier": "sql", "db": "x" * 300}), "row 1: no database 'xxx"),
+    "nul_db.jsonl": (rows({"verifier": "sql", "db": "a\0b"}), "row 1: no database 'a\\x00b'"),
     "list.json": ("{}", "holds no list of rows"),
     "noise.jsonl.gz": ("plain", "cannot be read"),
     "noise.parquet": ("PAR1 but no table", "cannot be read"),
@@ -79,8 +82,11 @@ def test_rows_with_a_byte_order_mark_are_rows(tmp_path, capsys):
 PARQUET = {
     "other columns": (pa.table({"x": [1]}), "row 1: no column 'prompt' or 'messages'; it has: x"),
     "no rows": (pa.table({"prompt": pa.array([], pa.string())}), "holds no rows"),
-    "bytes": (pa.table({"prompt": [b"\xff"], "answer": ["1"], "task": ["exact"]}), "the prompt must be text"),
-    "bytes as answer": (pa.table({"prompt": ["x"], "answer": [b"1"], "task": ["exact"]}), "the answer must be text"),
+    "bytes": (pa.table({"prompt": [b"\xff"], "answer": ["1"], "verifier": ["exact"]}), "the prompt must be text"),
+    "bytes as answer": (
+        pa.table({"prompt": ["x"], "answer": [b"1"], "verifier": ["exact"]}),
+        "the answer must be text",
+    ),
     "dates beyond Python's": (pa.table({"t": pa.array([1 << 62], pa.timestamp("ns"))}), "cannot be read: Nanosecond"),
 }
 
@@ -113,7 +119,7 @@ DATABASES = {
 def test_databases_and_gold_queries(tmp_path, capsys, name):
     damage, gold, expected = DATABASES[name]
     (tmp_path / "d.sqlite").write_bytes(damage(database(tmp_path / "whole.sqlite")))
-    (tmp_path / "a.jsonl").write_text(rows({"task": "sql", "answer": gold, "db": "d.sqlite"}))
+    (tmp_path / "a.jsonl").write_text(rows({"verifier": "sql", "answer": gold, "db": "d.sqlite"}))
     assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / "a.jsonl"))
 
 
@@ -127,7 +133,7 @@ def test_databases_and_gold_queries(tmp_path, capsys, name):
 )
 def test_rules_that_are_not_known(tmp_path, capsys, words, expected):
     database(tmp_path / "d.sqlite")
-    (tmp_path / "a.jsonl").write_text(rows({"task": "sql", "answer": "SELECT a FROM t", "db": "d.sqlite"}))
+    (tmp_path / "a.jsonl").write_text(rows({"verifier": "sql", "answer": "SELECT a FROM t", "db": "d.sqlite"}))
     assert expected in complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / "a.jsonl"), *words)
 
 

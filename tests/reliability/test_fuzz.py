@@ -169,10 +169,12 @@ def test_parquet_with_flipped_bytes(tmp_path, data):
 
 
 @MANY
-@given(rows=st.lists(objects("id", "prompt", "messages", "answer", "task", "db", "db_id", "reward_model"), max_size=3))
+@given(
+    rows=st.lists(objects("id", "prompt", "messages", "answer", "verifier", "db", "db_id", "reward_model"), max_size=3)
+)
 def test_records_of_any_shape(tmp_path, rows):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    problems = value_or_complaint(Records(path=str(tmp_path / "a.jsonl"), task="exact").problems, "test")
+    problems = value_or_complaint(Records(path=str(tmp_path / "a.jsonl"), verifier="exact").problems, "test")
     if problems is not None:
         assert len(problems) == len(rows)
         for problem in problems:

@@ -65,8 +65,8 @@ def watched(tmp_path_factory):
     connection.executescript("CREATE TABLE t (a); INSERT INTO t VALUES (1);")
     connection.close()
     rows = [
-        {"prompt": "easy 1", "answer": "SELECT a FROM t", "task": "sql", "db": "d.sqlite"},
-        {"prompt": "easy 2", "answer": "yes", "task": "exact"},
+        {"prompt": "easy 1", "answer": "SELECT a FROM t", "verifier": "sql", "db": "d.sqlite"},
+        {"prompt": "easy 2", "answer": "yes", "verifier": "exact"},
     ]
     (here / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     script = WATCHED.replace("NETWORK", repr(tuple(f"socket.{name}" for name in _NETWORK)))

@@ -35,7 +35,7 @@ def digest(task):
     for split in SPLITS:
         for problem in task.problems(split):
             meta = {key: value for key, value in problem.meta.items() if key != "db"}
-            parts.append([problem.id, problem.prompt, problem.answer, problem.task, meta])
+            parts.append([problem.id, problem.prompt, problem.answer, problem.verifier, meta])
             parts.append(contents(problem.meta["db"]) if "db" in problem.meta else {})
     parts.append(task.demonstrations(50, seed=3))
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -72,7 +72,7 @@ def test_sums_are_right_and_those_of_the_ood_split_are_never_shown(rows):
     for problem in held_out.values():
         left, right = re.fullmatch(r"math \| (\d\d) \+ (\d) =", problem.prompt).groups()
         assert int(problem.answer) == int(left) + int(right)
-        assert (problem.task, problem.answer[0]) == ("math", left[0])  # no carry: the tens stay
+        assert (problem.verifier, problem.answer[0]) == ("math", left[0])  # no carry: the tens stay
     shown = [row for row in rows if row["prompt"].startswith("math")]
     rehearsed = {problem.prompt: problem for problem in task.problems("sums")}
     assert len(rehearsed) == 165 and not held_out.keys() & rehearsed.keys()

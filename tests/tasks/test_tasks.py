@@ -44,14 +44,14 @@ def make_db(path: Path) -> Path:
 def test_records_of_every_kind_hold_the_same_problems(tmp_path: Path):
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}]
     rows = [
-        {"id": "a", "prompt": "1 + 1?", "answer": "2", "task": "math", "level": 3},
-        {"id": "b", "messages": messages, "answer": "4", "task": "math"},
+        {"id": "a", "prompt": "1 + 1?", "answer": "2", "verifier": "math", "level": 3},
+        {"id": "b", "messages": messages, "answer": "4", "verifier": "math"},
     ]
     write_lines(tmp_path / "lines.jsonl", rows)
     with gzip.open(tmp_path / "zipped.jsonl.gz", "wt") as file:
         file.write((tmp_path / "lines.jsonl").read_text())
     pq.write_table(pa.Table.from_pylist(rows, pa.schema({
-        "id": pa.string(), "prompt": pa.string(), "answer": pa.string(), "task": pa.string(), "level": pa.int64(),
+        "id": pa.string(), "prompt": pa.string(), "answer": pa.string(), "verifier": pa.string(), "level": pa.int64(),
         "messages": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
     })), tmp_path / "columns.parquet")  # fmt: skip
     expected = [
@@ -75,26 +75,26 @@ def test_rows_of_the_papers_authors_are_read_as_they_are(tmp_path: Path):
     }
     path = write_lines(tmp_path / "dev.jsonl", [row])
     [problem] = load_task("records", path=str(path), db_root=str(tmp_path / "databases")).problems("dev")
-    assert (problem.id, problem.task, problem.answer) == ("12", "sql", "SELECT 1")
+    assert (problem.id, problem.verifier, problem.answer) == ("12", "sql", "SELECT 1")
     assert problem.prompt == ({"role": "user", "content": "?"},)
     assert problem.meta == {
         "data_source": "sql", "db_id": "clubs/clubs.sqlite", "cmp_method": "spider", "db": str(db)
     }  # fmt: skip
     row["reward_model"] = {"ground_truth": "34"}
-    [problem] = load_task("records", path=str(write_lines(path, [row])), task="math").problems("dev")
-    assert (problem.answer, problem.task) == ("34", "math")
+    [problem] = load_task("records", path=str(write_lines(path, [row])), verifier="math").problems("dev")
+    assert (problem.answer, problem.verifier) == ("34", "math")
 
 
 def test_records_without_ids_are_named_by_file_and_row(tmp_path: Path):
     path = write_lines(tmp_path / "mine.jsonl", [{"prompt": "?", "answer": "1"}, {"prompt": "!", "answer": "2"}])
-    problems = load_task("records", path=str(path), task="exact").problems("train")
+    problems = load_task("records", path=str(path), verifier="exact").problems("train")
     assert [p.id for p in problems] == ["mine-1", "mine-2"]
 
 
 @pytest.mark.parametrize("name", ["clubs", "clubs/clubs.sqlite"])
 def test_databases_are_found_by_id_and_by_path_beside_the_file(tmp_path: Path, name: str):
     db = make_db(tmp_path / "clubs" / "clubs.sqlite")
-    rows = [{"prompt": "?", "answer": "SELECT count(*) FROM Club", "task": "sql", "db": name}]
+    rows = [{"prompt": "?", "answer": "SELECT count(*) FROM Club", "verifier": "sql", "db": name}]
     path = write_lines(tmp_path / "x.jsonl", rows)
     [problem] = load_task("records", path=str(path)).problems("x")
     assert problem.meta["db"] == str(db)
@@ -102,7 +102,7 @@ def test_databases_are_found_by_id_and_by_path_beside_the_file(tmp_path: Path, n
         assert verifiers.verify([(problem, "```sql\nSELECT 3\n```")])[0].correct
 
 
-GOOD = {"id": "a", "prompt": "?", "answer": "1", "task": "math"}
+GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
 
 
 @pytest.mark.parametrize(
@@ -110,12 +110,16 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "task": "math"}
     [
         ([], "holds no rows"),
         ([GOOD, {"id": "b", "answer": "1"}], r"x\.jsonl, row 2: no column 'prompt' or 'messages'; it has: id, answer"),
-        ([{"id": "b", "prompt": "?", "task": "math"}], r"row 1: no column 'answer' .*; it has: id, prompt, task"),
-        ([{"prompt": "?", "answer": "1"}], "no column 'task'; add it or set the option task"),
+        (
+            [{"id": "b", "prompt": "?", "verifier": "math"}],
+            r"row 1: no column 'answer' .*; it has: id, prompt, verifier",
+        ),
+        ([{"prompt": "?", "answer": "1"}], "no column 'verifier'; add it or set the option verifier"),
+        ([{"prompt": "?", "answer": "1", "task": "math"}], "name belongs in a column 'verifier', not 'task'"),
         ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
         ([{**GOOD, "prompt": [{"content": "?"}]}], "text or a list of messages"),
-        ([{**GOOD, "task": "sql"}], "needs a column 'db' or 'db_id'"),
-        ([{**GOOD, "task": "sql", "db": "gone"}], r"no database 'gone'; looked for .*gone, .*gone/gone\.sqlite"),
+        ([{**GOOD, "verifier": "sql"}], "needs a column 'db' or 'db_id'"),
+        ([{**GOOD, "verifier": "sql", "db": "gone"}], r"no database 'gone'; looked for .*gone, .*gone/gone\.sqlite"),
         ([{"prompt": "?", "reward_model": {"ground_truth": {"sql": "x"}}}], "has no 'gold_sql'; it has: sql"),
     ],
 )

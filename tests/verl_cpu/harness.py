@@ -86,7 +86,7 @@ def make_launch(folder: Path) -> tuple[Path, Path, Path]:
     """Model, presample run and verl's Parquet in a folder; returns their paths."""
     model = make_model(folder / "model")
     prompts = [f"ask about {i // 10} {i % 10}" for i in range(48)]
-    rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "task": "parity"} for i, text in enumerate(prompts)]
+    rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "verifier": "parity"} for i, text in enumerate(prompts)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = TaskConfig(name="records", options={"path": str(folder / "train.jsonl")})
     rollout = RolloutConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)

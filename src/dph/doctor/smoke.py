@@ -96,7 +96,7 @@ def _write_rows(folder: Path) -> None:
     problems = [(prompt, "yes") for prompt in easy] + [(p, "no" if i % 2 else "maybe") for i, p in enumerate(hard)]
     lines = [json.dumps({"prompt": prompt, "response": response}) for prompt, response in rows]
     (folder / "rows.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    lines = [json.dumps({"id": p, "prompt": p, "answer": answer, "task": "exact"}) for p, answer in problems]
+    lines = [json.dumps({"id": p, "prompt": p, "answer": answer, "verifier": "exact"}) for p, answer in problems]
     (folder / "problems.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -56,7 +56,7 @@ def diversity_of(group: Group, params: SamplingParams, plans: PlanReader) -> dic
 
 def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
     """What each sample is, by every notion of sameness that its problem has; None for a sample without an answer."""
-    if problem.task == "sql":
+    if problem.verifier == "sql":
         queries = [extract_sql(rollout.text) for rollout in rollouts]
         distinct = [sql for sql in dict.fromkeys(queries) if sql is not None]
         plan_of = dict(zip(distinct, plans.plans(Path(problem.meta["db"]), distinct), strict=True))
@@ -65,8 +65,8 @@ def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> 
             "sql": [None if sql is None else text_of[sql] for sql in queries],
             "plans": [None if sql is None else plan_of[sql] for sql in queries],
         }
-    if problem.task in _ANSWERS:
-        return {"answers": [_ANSWERS[problem.task](rollout.text) for rollout in rollouts]}
+    if problem.verifier in _ANSWERS:
+        return {"answers": [_ANSWERS[problem.verifier](rollout.text) for rollout in rollouts]}
     return {}
 
 

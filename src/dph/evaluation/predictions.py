@@ -90,8 +90,8 @@ def _rules(config: VerifyConfig, judged: Sequence[Judged]) -> dict[str, str]:
     sql = f"{rule.name}@{rule.version}" + (" keep_distinct" if config.verifier.keep_distinct else "")
     suite = ", on every test-suite database" if any("suite" in item.problem.meta for item in judged) else ""
     named = {"sql": sql + suite, "math": config.verifier.policy}
-    tasks = sorted({item.problem.task for item in judged})
-    return {task: named.get(task, task) for task in tasks}
+    names = sorted({item.problem.verifier for item in judged})
+    return {name: named.get(name, name) for name in names}
 
 
 def _metrics(items: Sequence[Judged], samples: int) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _compare(run: Path, before: Mapping[str, str], now: Mapping[str, str]) -> No
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
     """A short hash of what each problem asks and how it is judged, by id, in the problems' order."""
     return {
-        p.id: hashlib.blake2b(json.dumps([p.prompt, p.answer, p.task]).encode(), digest_size=6).hexdigest()
+        p.id: hashlib.blake2b(json.dumps([p.prompt, p.answer, p.verifier]).encode(), digest_size=6).hexdigest()
         for p in problems
     }
 

@@ -137,7 +137,7 @@ def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: b
     """What the verifiers are to judge: a bare mathematical answer is put into a box, bare SQL is left as it is."""
     for problem, predictions in pairs:
         for prediction in predictions:
-            boxed = bare and problem.task == "math" and prediction.text.strip()
+            boxed = bare and problem.verifier == "math" and prediction.text.strip()
             yield problem, rf"\boxed{{{prediction.text.strip()}}}" if boxed else prediction.text
 
 

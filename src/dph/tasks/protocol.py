@@ -9,7 +9,7 @@ from dph.types import Problem
 
 
 class Task(Protocol):
-    """A source of problems: a data set with its prompts. The verifier is named by each problem's `task` field."""
+    """A source of problems: a data set with its prompts. The verifier is named by each problem's `verifier` field."""
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split, in a fixed order, with unique ids. Raises UserError for an unknown split."""

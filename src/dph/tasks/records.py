@@ -11,7 +11,7 @@ from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
-_TAKEN = {"id", "prompt", "messages", "answer", "task", "reward_model", "db"}
+_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", "db"}
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 
@@ -25,7 +25,7 @@ class Records:
     | `id`      | unique, stable; optional: else the file's name and the row's number                               |
     | `prompt`  | text, or a list of messages {role, content}; `messages` may stand in for it                       |
     | `answer`  | what the verifier compares with: gold SQL, a number, a list of accepted answers                   |
-    | `task`    | the verifier's name; optional where the option `task` gives it                                    |
+    | `verifier`| name of the verifier; optional where the option `verifier` gives it                               |
     | `db`      | for SQL: path of the SQLite file, absolute, or relative to `db_root` or to the data file; or      |
     |           | `db_id`, for db_root/<db_id>/<db_id>.sqlite                                                       |
 
@@ -33,14 +33,14 @@ class Records:
     to the problem's meta.
     """
 
-    def __init__(self, *, path: str, db_root: str = "", task: str = "") -> None:
+    def __init__(self, *, path: str, db_root: str = "", verifier: str = "") -> None:
         """path: a file, which serves every split, or a folder with one file a split; db_root: folder of the SQLite
-        databases; task: the verifier of rows that name none. Raises UserError when there is nothing at the path."""
+        databases; verifier: judges the rows that name none. Raises UserError when there is nothing at the path."""
         self._path = Path(path)
         if not self._path.exists():
             raise UserError(f"records: there is no file or folder {path}")
         self._db_root = Path(db_root) if db_root else None
-        self._task = task
+        self._verifier = verifier
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for whatever is wrong with them."""
@@ -73,21 +73,25 @@ class Records:
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:
         prompt = read_prompt(row, where)
         answer, extra = _answer(row, where)
-        task = row.get("task") or self._task or ("sql" if "gold_sql" in extra else "")
-        if not isinstance(task, str):
-            raise UserError(f"{where}: 'task' must be a verifier's name, not {task!r}")
-        if task in _BUILT_IN and not _is_answer(answer):
+        verifier = row.get("verifier") or self._verifier or ("sql" if "gold_sql" in extra else "")
+        if not isinstance(verifier, str):
+            raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+        if verifier in _BUILT_IN and not _is_answer(answer):
             raise UserError(f"{where}: the answer must be text, a number, or a list of these, not {answer!r:.200}")
-        if not task:
+        if not verifier and "task" in row:
             raise UserError(
-                f"{where}: no column 'task'; add it or set the option task to the verifier's name (sql, math, exact); "
-                f"the row has: {', '.join(row)}"
+                f"{where}: the verifier's name belongs in a column 'verifier', not 'task'; rename the column"
+            )
+        if not verifier:
+            raise UserError(
+                f"{where}: no column 'verifier'; add it or set the option verifier to the verifier's name "
+                f"(sql, math, exact); the row has: {', '.join(row)}"
             )
         meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
-        if task == "sql":
+        if verifier == "sql":
             meta["db"] = self._database(row.get("db") or meta.get("db_id"), where, folder)
         id = row.get("id")
-        return Problem(default_id if id is None else str(id), prompt, answer, task, meta)
+        return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
     def _database(self, name: Any, where: str, folder: Path) -> str:
         if not isinstance(name, str):

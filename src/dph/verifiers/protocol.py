@@ -31,7 +31,7 @@ _FACTORIES: dict[str, Callable[..., Verifier]] = {}
 
 
 def register_verifier(name: str) -> Callable[[Callable[..., Verifier]], Callable[..., Verifier]]:
-    """Decorator: make a verifier class (or factory) available to problems whose `task` is `name`."""
+    """Decorator: make a verifier class (or factory) available to problems whose field `verifier` is `name`."""
 
     def add(factory: Callable[..., Verifier]) -> Callable[..., Verifier]:
         _FACTORIES[name] = factory
@@ -41,7 +41,7 @@ def register_verifier(name: str) -> Callable[[Callable[..., Verifier]], Callable
 
 
 class Verifiers:
-    """Sends each problem to the verifier named by its `task`; verifiers are made when first needed."""
+    """Sends each problem to the verifier named by its field `verifier`; verifiers are made when first needed."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """options: keyword arguments for each verifier's factory, by verifier name."""
@@ -57,22 +57,22 @@ class Verifiers:
         return self._made[name]
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        by_task: dict[str, list[int]] = {}
+        indices_of: dict[str, list[int]] = {}
         for index, (problem, _) in enumerate(items):
-            by_task.setdefault(problem.task, []).append(index)
+            indices_of.setdefault(problem.verifier, []).append(index)
         verdicts: dict[int, Verdict] = {}
-        for task, indices in by_task.items():
-            judged = self._get(task).verify([items[i] for i in indices])
+        for name, indices in indices_of.items():
+            judged = self._get(name).verify([items[i] for i in indices])
             verdicts.update(zip(indices, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        by_task: dict[str, list[Problem]] = {}
+        problems_of: dict[str, list[Problem]] = {}
         for problem in problems:
-            by_task.setdefault(problem.task, []).append(problem)
+            problems_of.setdefault(problem.verifier, []).append(problem)
         broken: dict[str, str] = {}
-        for task, members in by_task.items():
-            broken.update(self._get(task).check(members))
+        for name, members in problems_of.items():
+            broken.update(self._get(name).check(members))
         return broken
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
@@ -81,10 +81,10 @@ class Verifiers:
         Only verifiers that have a method of this name flag anything (SQL: see sql_gold.GoldFlag).
         """
         flags: dict[str, list[str]] = {}
-        for task in {problem.task for problem in problems}:
-            find = getattr(self._get(task), "flags", None)
+        for name in {problem.verifier for problem in problems}:
+            find = getattr(self._get(name), "flags", None)
             if find is not None:
-                flags.update(find([problem for problem in problems if problem.task == task]))
+                flags.update(find([problem for problem in problems if problem.verifier == name]))
         return flags
 
     def close(self) -> None:

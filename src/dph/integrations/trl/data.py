@@ -46,7 +46,7 @@ def _prompt(prompt: str | Sequence[Message], chat: bool) -> Any:
 
 
 def _as_json(problem: Problem) -> str:
-    facts = {"id": problem.id, "answer": problem.answer, "task": problem.task, "meta": dict(problem.meta)}
+    facts = {"id": problem.id, "answer": problem.answer, "verifier": problem.verifier, "meta": dict(problem.meta)}
     return json.dumps(facts, ensure_ascii=False)
 
 
@@ -65,7 +65,7 @@ class Judged:
         """
         texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
         parts = map(json.loads, problem)
-        problems = [Problem(part["id"], "", part["answer"], part["task"], part["meta"]) for part in parts]
+        problems = [Problem(part["id"], "", part["answer"], part["verifier"], part["meta"]) for part in parts]
         verdicts = self._verifiers.verify(list(zip(problems, texts, strict=True)))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]
 

@@ -41,7 +41,7 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
     return {
         "data_source": source,
         "prompt": [{"role": message["role"], "content": message["content"]} for message in messages],
-        "ability": problem.task,
+        "ability": problem.verifier,
         "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
         "extra_info": {"index": index, "split": split, "problem": stored_problem(problem)},
     }

@@ -82,7 +82,7 @@ def score(verdict: Verdict) -> dict[str, Any]:
 def stored_problem(problem: Problem) -> str:
     """What the reward function needs of a problem, as JSON; its prompt is not among it."""
     return json.dumps(
-        {"id": problem.id, "answer": problem.answer, "task": problem.task, "meta": dict(problem.meta)},
+        {"id": problem.id, "answer": problem.answer, "verifier": problem.verifier, "meta": dict(problem.meta)},
         ensure_ascii=False,
     )
 
@@ -90,7 +90,7 @@ def stored_problem(problem: Problem) -> str:
 def read_problem(text: str) -> Problem:
     """The problem that `stored_problem` wrote, without its prompt."""
     fields = json.loads(text)
-    return Problem(fields["id"], "", fields["answer"], fields["task"], fields["meta"])
+    return Problem(fields["id"], "", fields["answer"], fields["verifier"], fields["meta"])
 
 
 async def compute_score(

@@ -83,7 +83,7 @@ def _load(folder: Path) -> list[Problem] | None:
             id=entry["id"],
             prompt=entry["prompt"],
             answer=entry["answer"],
-            task="sql",
+            verifier="sql",
             meta={**entry["meta"], "db": str(folder / entry["meta"]["db"])},
         )
         for entry in entries

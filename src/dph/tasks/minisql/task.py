@@ -99,7 +99,7 @@ class MiniSql:
                 )
             chosen = {"ood": held_out[:ood], "sums": shown, "spare": held_out[ood:]}[split]
             return [
-                Problem(id=f"minisql/{split}/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, task="math")
+                Problem(id=f"minisql/{split}/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, verifier="math")
                 for i, drawn in enumerate(chosen)
             ]
         size = self._sizes[split]
@@ -115,7 +115,7 @@ class MiniSql:
 
     def style(self, problem: Problem, response: str) -> str | None:
         """One of the five styles, or "other"; None for sums, which have no style."""
-        return style_of(response) if problem.task == "sql" else None
+        return style_of(response) if problem.verifier == "sql" else None
 
     def _sums(self) -> tuple[list[arithmetic.Sum], list[arithmetic.Sum]]:
         return arithmetic.divide(self._seed, _MOST_OOD)
