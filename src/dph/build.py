@@ -131,14 +131,10 @@ def make_sampler(
     Args:
         model: where a model of the policy's shape and, unless it is trained, of its weights can be loaded from.
         longest: tokens of the longest prompt and response together.
-        training: the policy's weights change between calls, which `samplers.protocol.weights_changed` tells.
+        training: the policy's weights change between calls; `dph.sampling.protocol.weights_changed` announces it.
     """
-    if config.engine == "hf":
-        from dph.sampling.hf import HFSampler
+    import dph.sampling.hf
+    import dph.sampling.vllm  # noqa: F401 (importing samplers registers them)
+    from dph.sampling.protocol import SAMPLERS
 
-        return HFSampler(policy, config.rows)
-    if config.engine == "vllm":
-        from dph.sampling.vllm import VLLMSampler
-
-        return VLLMSampler(policy, config, model, longest, training=training)
-    raise UserError(f"no sampler engine is named {config.engine!r}; known are: hf, vllm")
+    return SAMPLERS[config.engine](policy, config, model=model, longest=longest, training=training)

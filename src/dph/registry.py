@@ -6,6 +6,7 @@ Each kind has its registry beside its protocol, and a decorator that plug-ins us
     divergence      dph.objective.divergences           @register_divergence
     verifier        dph.verifiers.protocol              @register_verifier
     task            dph.tasks.protocol                  @register_task
+    sampler         dph.sampling.protocol               @register_sampler
 """
 
 from collections.abc import Callable, Iterator

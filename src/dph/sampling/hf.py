@@ -6,10 +6,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dph.config.schema import SamplerConfig
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.plain_decode import PlainDecoder
-from dph.sampling.protocol import StreamingSampler
+from dph.sampling.protocol import StreamingSampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
 from dph.types import Completion, SamplingParams
@@ -155,3 +156,8 @@ def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
     before = ordered.cumsum(-1) - ordered
     kept = torch.where(before < top_p, ordered, torch.zeros_like(ordered))
     return tokens.gather(1, _invert(kept, numbers)[:, None]).squeeze(1)
+
+
+@register_sampler("hf")
+def _make(policy: Policy, config: SamplerConfig, **_: object) -> HFSampler:
+    return HFSampler(policy, config.rows)

@@ -1,8 +1,9 @@
-"""What a sampler is."""
+"""What a sampler is, and the table of samplers by name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from dph.registry import Registry
 from dph.types import Completion, SamplingParams
 
 
@@ -23,6 +24,12 @@ class Sampler(Protocol):
             For each prompt its responses, in the order of the prompts.
         """
         ...
+
+
+SAMPLERS: Registry[Callable[..., Sampler]] = Registry("sampler engine")
+register_sampler = SAMPLERS.register
+"""Decorator: make a sampler available as `sampler.engine`. The factory is called as `make_sampler` describes:
+factory(policy, config, model=…, longest=…, training=…)."""
 
 
 @runtime_checkable

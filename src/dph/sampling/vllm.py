@@ -25,13 +25,14 @@ from dph.config.schema import ModelConfig, SamplerConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.sampling.protocol import StreamingSampler
+from dph.sampling.protocol import StreamingSampler, register_sampler
 from dph.types import Completion, SamplingParams
 
 _SEED_BITS = 31
 """Of a key. vLLM adds a response's number to the seed, and its generators take 64 bits: this leaves room."""
 
 
+@register_sampler("vllm")
 class VLLMSampler(StreamingSampler):
     """Samples from the model that a policy was loaded from, or from the policy as it is trained."""
 

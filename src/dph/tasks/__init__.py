@@ -7,6 +7,6 @@ import dph.tasks.minisql.task
 import dph.tasks.records
 import dph.tasks.spider.small
 import dph.tasks.spider.task  # noqa: F401 (importing tasks registers them)
-from dph.tasks.protocol import Demonstrates, Task, known_tasks, load_task, register_task
+from dph.tasks.protocol import TASKS, Demonstrates, Task, load_task, register_task
 
-__all__ = ["Demonstrates", "Task", "known_tasks", "load_task", "register_task"]
+__all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]

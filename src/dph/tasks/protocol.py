@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from dph.errors import UserError
+from dph.registry import Registry
 from dph.types import Problem
 
 
@@ -30,24 +31,15 @@ class Demonstrates(Protocol):
         ...
 
 
-_FACTORIES: dict[str, Callable[..., Task]] = {}
-
-
-def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
-    """Decorator: make a task class (or factory) available under a name."""
-
-    def add(factory: Callable[..., Task]) -> Callable[..., Task]:
-        _FACTORIES[name] = factory
-        return factory
-
-    return add
+TASKS: Registry[Callable[..., Task]] = Registry("task")
+register_task = TASKS.register
+"""Decorator: make a task's class (or factory) available under a name. Its keyword arguments are the task's options."""
 
 
 def load_task(name: str, **options: Any) -> Task:
     """Make the task `name`; options go to its factory. Raises UserError for an unknown name or option."""
-    if name not in _FACTORIES:
-        raise UserError(f"no task is named {name!r}; known are: {', '.join(sorted(_FACTORIES))}")
-    parameters = inspect.signature(_FACTORIES[name]).parameters.values()
+    factory = TASKS[name]
+    parameters = inspect.signature(factory).parameters.values()
     takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
     unknown = [key for key in options if key not in takes]
     if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
@@ -56,7 +48,7 @@ def load_task(name: str, **options: Any) -> Task:
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:
         raise UserError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
-    return _FACTORIES[name](**options)
+    return factory(**options)
 
 
 _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -64,9 +56,5 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 def option_types(name: str) -> dict[str, Any]:
     """The declared type of each option of a task; none of a task that is not known."""
-    parameters = inspect.signature(_FACTORIES[name]).parameters if name in _FACTORIES else {}
+    parameters = inspect.signature(TASKS[name]).parameters if name in TASKS else {}
     return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}
-
-
-def known_tasks() -> list[str]:
-    return sorted(_FACTORIES)

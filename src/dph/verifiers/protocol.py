@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from dph.errors import UserError
+from dph.registry import Registry
 from dph.types import Problem, Verdict
 
 
@@ -27,17 +27,9 @@ class Verifier(Protocol):
         ...
 
 
-_FACTORIES: dict[str, Callable[..., Verifier]] = {}
-
-
-def register_verifier(name: str) -> Callable[[Callable[..., Verifier]], Callable[..., Verifier]]:
-    """Decorator: make a verifier class (or factory) available to problems whose field `verifier` is `name`."""
-
-    def add(factory: Callable[..., Verifier]) -> Callable[..., Verifier]:
-        _FACTORIES[name] = factory
-        return factory
-
-    return add
+VERIFIERS: Registry[Callable[..., Verifier]] = Registry("verifier")
+register_verifier = VERIFIERS.register
+"""Decorator: make a verifier's class (or factory) available to problems whose field `verifier` has this name."""
 
 
 class Verifiers:
@@ -50,10 +42,7 @@ class Verifiers:
 
     def _get(self, name: str) -> Verifier:
         if name not in self._made:
-            if name not in _FACTORIES:
-                known = ", ".join(sorted(_FACTORIES))
-                raise UserError(f"no verifier is named {name!r}; known are: {known}")
-            self._made[name] = _FACTORIES[name](**self._options.get(name, {}))
+            self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
         return self._made[name]
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:

@@ -1,0 +1,35 @@
+"""Samplers by name: the built-in ones, a plug-in's, and the sentence for a name that nobody registered."""
+
+import pytest
+
+from dph.build import make_sampler
+from dph.config.schema import ModelConfig, SamplerConfig
+from dph.errors import UserError
+from dph.sampling.hf import HFSampler
+from dph.sampling.protocol import register_sampler
+from dph.types import Completion, SamplingParams
+from helpers import tiny_policy
+
+
+@register_sampler("always_seven")
+class AlwaysSeven:
+    def __init__(self, policy, config, *, model, longest, training):
+        self.made_with = (config.rows, model.path, longest, training)
+
+    def sample(self, prompts, params, keys):
+        return [[Completion([7], [0.0], "stop")] * params.n for _ in prompts]
+
+
+def test_a_sampler_of_ones_own_is_made_from_the_settings():
+    config = SamplerConfig(engine="always_seven", rows=3)
+    sampler = make_sampler(config, tiny_policy(), ModelConfig(path="m"), 12, training=True)
+    assert isinstance(sampler, AlwaysSeven)
+    assert sampler.made_with == (3, "m", 12, True)
+    [[only]] = sampler.sample([[1, 2]], SamplingParams(), [0])
+    assert only.token_ids == [7]
+
+
+def test_the_built_in_sampler_and_unknown_names():
+    assert isinstance(make_sampler(SamplerConfig(), tiny_policy(), ModelConfig(), 12), HFSampler)
+    with pytest.raises(UserError, match=r"no sampler engine is named 'vlm'; known are: always_seven, hf, vllm$"):
+        make_sampler(SamplerConfig(engine="vlm"), tiny_policy(), ModelConfig(), 12)
