@@ -40,7 +40,7 @@ def test_hellinger_by_enumeration():
 
 @pytest.mark.slow
 def test_the_pages_commands_run(tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "extend.md").read_text()
+    page = (ROOT / "docs" / "guides" / "extend.md").read_text()
     script = re.search(r"```sh\n(.*?)```", page, re.DOTALL)
     assert script is not None
     commands = [shlex.split(line) for line in script[1].replace("\\\n", " ").splitlines() if line.strip()]

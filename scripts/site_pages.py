@@ -1,0 +1,111 @@
+"""What the documentation site takes from the source when it is built (a hook of mkdocs; see mkdocs.yml).
+
+* `<!-- settings -->` in a page becomes one table of settings for each stage.
+* A link to a file of the repository outside docs/ becomes the path of the file. GitHub follows such links; the site
+  cannot.
+"""
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+from dph.config.load import STAGES
+
+ROOT = Path(__file__).parents[1]
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)\)")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs for the source of each page."""
+    source = Path(page.file.abs_src_path)
+    markdown = _LINK.sub(lambda match: _outside(match, source), markdown)
+    return markdown.replace("<!-- settings -->", settings_tables())
+
+
+def _outside(link: re.Match[str], source: Path) -> str:
+    """A link as it is, or the path in its place where it leads to an existing file outside docs/."""
+    target = (source.parent / link["target"]).resolve()
+    if target.exists() and ROOT in target.parents and ROOT / "docs" not in target.parents:
+        path = f"`{target.relative_to(ROOT)}`"
+        return path if link["text"].strip("`") in (target.name, path.strip("`")) else f"{link['text']} ({path})"
+    return link[0]
+
+
+def settings_tables() -> str:
+    """One section with one table for each stage of the command line."""
+    parts = []
+    for stage, config in STAGES.items():
+        doc = (config.__doc__ or "").partition(": ")[2]
+        rows = "\n".join(f"| {' | '.join(row)} |" for row in settings_rows(config))
+        parts.append(f"## dph {stage}\n\n{doc[:1].upper()}{doc[1:]}\n\n{_HEAD}\n{rows}")
+    return "\n\n".join(parts)
+
+
+_HEAD = "| setting | values | default | meaning |\n|---|---|---|---|"
+
+
+def settings_rows(config: type[Any], default: Any = None, prefix: str = "") -> list[tuple[str, str, str, str]]:
+    """Name, values, default and meaning of every setting, in the order of the help page."""
+    default = config() if default is None else default
+    hints = typing.get_type_hints(config, include_extras=True)
+    docs = attribute_docstrings(config)
+    rows = []
+    for field in dataclasses.fields(config):
+        value = getattr(default, field.name)
+        if dataclasses.is_dataclass(value):
+            rows += settings_rows(type(value), value, f"{prefix}{field.name}.")
+        else:
+            name = f"`{prefix}{field.name}`"
+            rows.append((name, _cell(_values(hints[field.name])), _default(value), _cell(docs.get(field.name, ""))))
+    return rows
+
+
+def attribute_docstrings(config: type[Any]) -> dict[str, str]:
+    """The string below each field of a class and of those that it inherits from."""
+    docs: dict[str, str] = {}
+    for cls in reversed(config.__mro__[:-1]):
+        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+        assert isinstance(node, ast.ClassDef)
+        for item, below in zip(node.body, node.body[1:], strict=False):
+            if (
+                isinstance(item, ast.AnnAssign)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                assert isinstance(item.target, ast.Name)
+                docs[item.target.id] = inspect.cleandoc(str(below.value.value))
+    return docs
+
+
+def _values(hint: Any) -> str:
+    """Which values a field takes, in words."""
+    if typing.get_origin(hint) is typing.Annotated:
+        base, *bounds = typing.get_args(hint)
+        return ", ".join([_values(base), *map(str, bounds)])
+    if typing.get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        return f"list of {_values(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) is dict:
+        return "key value …"
+    return _TYPES[hint]
+
+
+_TYPES = {str: "text", int: "whole number", float: "number", bool: "true, false"}
+
+
+def _default(value: object) -> str:
+    if value in ("", (), {}):
+        return ""
+    if isinstance(value, tuple):
+        return ", ".join(f"`{item}`" for item in value)
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
