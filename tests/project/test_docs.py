@@ -6,8 +6,8 @@
 import re
 from pathlib import Path
 
+import _site_pages as site_pages
 import pytest
-import site_pages
 
 from dph.config.load import STAGES, flatten, to_dict
 
