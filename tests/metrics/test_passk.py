@@ -122,6 +122,22 @@ def test_bootstrap_is_reproducible_and_narrows_with_the_level():
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
+@pytest.mark.parametrize("problems", [2, 7, 250, 5000])
+def test_bootstrap_is_the_plain_loop_over_resamples(problems):
+    rng = np.random.default_rng(7)
+    rates = rng.random((problems, 2)) * (rng.random((problems, 1)) > 0.3)
+    for values, many, one in (
+        (rates[:, 0], lambda v: v.mean(-1), lambda v: float(v.mean())),
+        (rates, lambda v: keep_rate(v[..., 0], v[..., 1]), lambda v: float(keep_rate(v[:, 0], v[:, 1]))),
+    ):
+        draw = np.random.default_rng(3)
+        draws = [one(values[draw.integers(problems, size=problems)]) for _ in range(200)]
+        tail = (1 - 0.95) / 2  # 0.025 but for its last bit, which shows in an interpolated quantile
+        low, high = np.nanquantile(draws, [tail, 1 - tail])
+        found = bootstrap_interval(values, many, resamples=200, seed=3)
+        np.testing.assert_array_equal([found.estimate, found.low, found.high], [one(values), low, high])
+
+
 def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
     rng = np.random.default_rng(0)
     hits = 0
@@ -134,7 +150,7 @@ def test_bootstrap_covers_the_truth_about_as_often_as_it_says():
 
 def test_bootstrap_of_a_ratio_of_columns():
     ref, trained = np.array([1.0, 1, 0, 0] * 25), np.array([1.0, 0, 1, 0] * 25)
-    interval = bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[:, 0], v[:, 1]))
+    interval = bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[..., 0], v[..., 1]))
     assert interval.estimate == 0.5
     # a proportion among 50 problems: 1.96·√(½·½/50) = 0.139
     assert interval.high - interval.low == pytest.approx(2 * 0.139, rel=0.2)
@@ -142,9 +158,9 @@ def test_bootstrap_of_a_ratio_of_columns():
 
 def test_resamples_in_which_a_ratio_is_undefined_are_left_out():
     values = np.array([[1.0, 1.0], [0.0, 1.0], [0.0, 0.0]])  # (2/3)³ of the resamples solve nothing
-    interval = bootstrap_interval(values, lambda v: keep_rate(v[:, 0], v[:, 1]))
+    interval = bootstrap_interval(values, lambda v: keep_rate(v[..., 0], v[..., 1]))
     assert (interval.low, interval.high) == (1.0, 1.0)
-    never = bootstrap_interval(np.zeros((3, 2)), lambda v: keep_rate(v[:, 0], v[:, 1]))
+    never = bootstrap_interval(np.zeros((3, 2)), lambda v: keep_rate(v[..., 0], v[..., 1]))
     assert math.isnan(never.low)
 
 

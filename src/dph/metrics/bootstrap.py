@@ -1,17 +1,21 @@
 """Bootstrap confidence intervals over problems, over paired differences, and over seeds and problems together.
 
-All are percentile intervals and reproducible by their seed; for a share of successes there is Wilson's interval too.
-Only numpy.
+All are percentile intervals, reproducible from their seed. A share of successes has Wilson's interval too. Only numpy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Statistic = Callable[[NDArray[np.float64]], float]
+FloatArray = NDArray[np.float64]
+Statistic = Callable[[FloatArray], FloatArray]
+"""From resampled values [resamples, problems] or [resamples, problems, d] to the statistic of each, [resamples]."""
+
+_BLOCK = 1 << 18
+"""Values gathered at once, which bounds the memory that resampling takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +28,18 @@ class Interval:
     level: float
 
 
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean())
+def _mean(values: FloatArray) -> FloatArray:
+    return values.mean(-1)
 
 
-def _interval(estimate: float, draws: NDArray[np.float64], level: float) -> Interval:
+def _interval(estimate: float, draws: FloatArray, level: float) -> Interval:
     tail = (1.0 - level) / 2.0
     # A ratio such as the keep rate can be undefined in a resample; those resamples are left out.
     low, high = np.nanquantile(draws, [tail, 1.0 - tail]) if np.isfinite(draws).any() else (np.nan, np.nan)
     return Interval(estimate, float(low), float(high), level)
 
 
-def _check(values: NDArray[np.float64], level: float) -> None:
+def _check(values: FloatArray, level: float) -> None:
     if values.size == 0:
         raise ValueError("a bootstrap needs at least one value")
     if not 0.0 < level < 1.0:
@@ -48,16 +52,22 @@ def bootstrap_interval(
     """Interval of a statistic over problems, the mean by default, by resampling problems.
 
     values: [problems] or [problems, d]; whole rows are resampled. For a statistic of several columns, such as the keep
-    rate, stack them: `bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[:, 0], v[:, 1]))`.
+    rate, stack them: `bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[..., 0], v[..., 1]))`.
 
     The interval covers the choice of problems and, through them, of samples; it does not cover training seeds.
     """
     array = np.asarray(values, dtype=np.float64)
     _check(array, level)
-    rng = np.random.default_rng(seed)
+    draws = [statistic(block) for block in _resampled(array, resamples, np.random.default_rng(seed))]
+    return _interval(float(statistic(array[None])[0]), np.concatenate(draws), level)
+
+
+def _resampled(array: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+    """Blocks [some resamples, problems, …]; their size does not change the draws."""
     count = len(array)
-    draws = np.array([statistic(array[rng.integers(count, size=count)]) for _ in range(resamples)])
-    return _interval(statistic(array), draws, level)
+    at_once = max(1, _BLOCK // array.size)
+    for start in range(0, resamples, at_once):
+        yield array[rng.integers(count, size=(min(at_once, resamples - start), count))]
 
 
 def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
@@ -91,8 +101,8 @@ def paired_difference(
 def cluster_bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
     """Interval of the mean of values [seeds, problems] over training seeds and problems together.
 
-    Each resample draws seeds (whole rows) and problems (whole columns) with replacement. The problems are the same ones
-    for every seed, hence drawn once per resample and not anew within each seed: a hard problem is hard for all seeds,
+    Each resample draws seeds (whole rows) and problems (whole columns) with replacement. Every seed has the same
+    problems, so problems are drawn once per resample and not again for each seed: a hard problem is hard for all seeds,
     and independent draws would make the interval too narrow. With one seed this is `bootstrap_interval`. With fewer
     than about five seeds the spread between seeds is underestimated, as by any bootstrap.
     """
@@ -101,7 +111,7 @@ def cluster_bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int 
         raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
     _check(array, level)
     draws = _cluster_draws([array], resamples, np.random.default_rng(seed))[0]
-    return _interval(_mean(array), draws, level)
+    return _interval(float(array.mean()), draws, level)
 
 
 def cluster_difference(
@@ -109,8 +119,8 @@ def cluster_difference(
 ) -> Interval:
     """Interval of mean(a) − mean(b) for values [seeds of a, problems] and [seeds of b, problems] on the same problems.
 
-    Each resample draws problems once for both, since a hard problem is hard for both, and the training seeds of each
-    side apart, since they are independent runs. With one seed on each side this is `paired_difference`.
+    Each resample draws problems once for both sides, because a hard problem is hard for both, and training seeds for
+    each side separately, because they are independent runs. With one seed on each side this is `paired_difference`.
     """
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
@@ -118,13 +128,13 @@ def cluster_difference(
     _check(left, level)
     _check(right, level)
     first, second = _cluster_draws([left, right], resamples, np.random.default_rng(seed))
-    return _interval(_mean(left) - _mean(right), first - second, level)
+    return _interval(float(left.mean()) - float(right.mean()), first - second, level)
 
 
 def _cluster_draws(
-    sides: Sequence[NDArray[np.float64]], resamples: int, rng: np.random.Generator
-) -> list[NDArray[np.float64]]:
-    """Means [resamples] of every side's [seeds, problems]: problems drawn once for all sides, seeds for each apart."""
+    sides: Sequence[FloatArray], resamples: int, rng: np.random.Generator
+) -> list[FloatArray]:
+    """Means [resamples] of every side's [seeds, problems]: problems drawn once for all sides, seeds for each side separately."""
     problems = sides[0].shape[1]
     # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems

@@ -24,7 +24,7 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     """Unbiased pass@k of each problem: 1 − C(n−c, k) / C(n, k) (arXiv 2107.03374), in the broadcast shape of n and c.
 
     It is the probability that k of the n samples, drawn without replacement, hold a correct one. "Any of the first k"
-    has the same mean with more variance; drawing with replacement is biased downwards. Its standard error is poor for
+    has the same mean and more variance; drawing with replacement is biased downwards. Its standard error is large for
     n < 2k. Raises UserError if k < 1 or a problem has fewer than k samples.
     """
     samples, correct = _counts(n, c)
@@ -53,10 +53,10 @@ def pass_curve(n: ArrayLike, c: ArrayLike, ks: Sequence[int]) -> dict[int, float
     return {k: float(np.mean(pass_at_k(n, c, k))) for k in ks}
 
 
-def keep_rate(ref: ArrayLike, trained: ArrayLike) -> float:
+def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
     """Of the problems that π_ref solves within k, the share that the trained policy solves within k (§6, Fig. 4).
 
-    Σ ref·trained / Σ ref over problems; both [problems], in one of two forms:
+    Σ ref·trained / Σ ref over problems; both [..., problems], the result [...]. They have one of two forms:
 
     * booleans, "solved by one of k samples": the paper's count, which depends on the particular k samples;
     * pass@k estimates: the ratio of the expected counts, with k samples of π_ref and k others of the trained policy.
@@ -66,16 +66,22 @@ def keep_rate(ref: ArrayLike, trained: ArrayLike) -> float:
     NaN if π_ref solves none.
     """
     weight, solved = _aligned(ref, trained)
-    return float((weight * solved).sum() / weight.sum()) if weight.sum() > 0 else float("nan")
+    return ratio_of_sums(weight * solved, weight)
 
 
-def exploration_rate(ref: ArrayLike, trained: ArrayLike) -> float:
+def exploration_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
     """Of the problems that π_ref does not solve within k, the share that the trained policy solves within k.
 
     Σ (1 − ref)·trained / Σ (1 − ref), with the two forms of arguments of `keep_rate`. NaN if π_ref solves all.
     """
     weight, solved = _aligned(ref, trained)
     return keep_rate(1.0 - weight, solved)
+
+
+def ratio_of_sums(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Σ above / Σ below over the last axis; NaN where Σ below is not positive."""
+    numerator, denominator = above.sum(-1), below.sum(-1)
+    return np.divide(numerator, denominator, out=np.full_like(denominator, np.nan), where=denominator > 0)[()]
 
 
 def _aligned(ref: ArrayLike, trained: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dph.metrics.bootstrap import Interval, bootstrap_interval, cluster_bootstrap
-from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k
+from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
 from dph.report.data import EvalRun, Split, Value, aligned_rows, column
 
 KEEP_K = 8
@@ -115,25 +115,23 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     ref = solved[0]
     if floor:
         both = 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
-        kept = bootstrap_interval(np.stack([ref, both], 1), lambda v: _ratio(v[:, 1], v[:, 0]))
-        found = bootstrap_interval(np.stack([ref, both], 1), lambda v: _ratio(v[:, 0] - v[:, 1], 1 - v[:, 0]))
+        pairs = np.stack([ref, both], 1)
+        kept = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 1], v[..., 0]))
+        found = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
         return {f"keep@{k}": _value(kept), f"explore@{k}": _value(found)}
     rates = {f"keep@{k}": keep_rate, f"explore@{k}": exploration_rate}
     values: dict[str, Value] = {}
     for name, rate in rates.items():
         rng = np.random.default_rng(0)
 
-        def statistic(v: np.ndarray, rate: Any = rate, rng: np.random.Generator = rng) -> float:
-            seeds = rng.integers(v.shape[1] - 1, size=v.shape[1] - 1)  # problems are redrawn by the bootstrap
-            return rate(v[:, 0], v[:, 1:][:, seeds].mean(axis=1))
+        def statistic(v: np.ndarray, rate: Any = rate, rng: np.random.Generator = rng) -> np.ndarray:
+            trained = np.moveaxis(v[..., 1:], -1, 0)  # [seeds, resamples, problems]; the bootstrap redraws problems
+            seeds = rng.integers(len(trained), size=(len(v), len(trained)))
+            return rate(v[..., 0], np.take_along_axis(trained, seeds.T[:, :, None], 0).mean(0))
 
         interval = bootstrap_interval(solved.T, statistic)
-        values[name] = Value(rate(ref, solved[1:].mean(axis=0)), interval.low, interval.high)
+        values[name] = Value(float(rate(ref, solved[1:].mean(axis=0))), interval.low, interval.high)
     return values
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> float:
-    return float(above.sum() / below.sum()) if below.sum() > 0 else math.nan
 
 
 def main_table(
