@@ -82,34 +82,33 @@ def test_powers_of_two():
 
 
 def test_metrics_by_hand():
-    summary = summarise(
-        [
-            scored(4, 1, True, {"yes": 3, "other": 1}, {"yes": 1}),
-            scored(4, 4, False, {"yes": 2, "no": 2}, {"yes": 2, "no": 2}),
-            scored(4, 0, None, {"other": 4}, {"other": 1}),
-        ],
-        4,
-    )
-    means = metric_means(summary, "x/")
+    items = [
+        scored(4, 1, True, {"yes": 3, "other": 1}, {"yes": 1}),
+        scored(4, 4, False, {"yes": 2, "no": 2}, {"yes": 2, "no": 2}),
+        scored(4, 0, None, {"other": 4}, {"other": 1}),
+    ]
+    summary = summarise(items, 4)
+    means = metric_means(items, 4)
     assert means == pytest.approx(
         {
-            "x/greedy": 1 / 2,  # two of three were judged
-            "x/mean@4": 5 / 12,
-            "x/pass@1": (1 / 4 + 1 + 0) / 3,
-            "x/pass@2": (1 / 2 + 1 + 0) / 3,  # 1 − C(3, 2)/C(4, 2) = 1 − 3/6
-            "x/pass@4": 2 / 3,
-            "x/styles": (2 + 2 + 1) / 3,
-            "x/styles_correct": (1 + 2 + 0) / 3,  # "other" is no style among correct ones
+            "greedy": 1 / 2,  # two of three were judged
+            "mean@4": 5 / 12,
+            "pass@1": (1 / 4 + 1 + 0) / 3,
+            "pass@2": (1 / 2 + 1 + 0) / 3,  # 1 − C(3, 2)/C(4, 2) = 1 − 3/6
+            "pass@4": 2 / 3,
+            "styles": (2 + 2 + 1) / 3,
+            "styles_correct": (1 + 2 + 0) / 3,  # "other" is no style among correct ones
         }
     )
     assert summary["style_shares"] == pytest.approx({"no": 2 / 12, "other": 5 / 12, "yes": 5 / 12})
+    assert means == {name: value["mean"] for name, value in summary["metrics"].items()}
     assert (summary["problems"], summary["samples"], list(summary["pass_curve"])) == (3, 4, ["1", "2", "4"])
     for value in summary["metrics"].values():
         assert value["low"] <= value["mean"] <= value["high"]
 
 
 def test_problems_with_too_few_judged_samples_enter_smaller_k_only():
-    means = metric_means(summarise([scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)], 4), "")
+    means = metric_means([scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)], 4)
     assert means == pytest.approx(
         {
             "mean@4": (1 / 4 + 1 + 0) / 3,

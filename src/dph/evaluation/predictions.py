@@ -18,7 +18,7 @@ _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProblem:
     """One problem's predictions with their verdicts."""
 
     problem: Problem
@@ -58,7 +58,7 @@ class Judged:
             }
 
 
-def summarise(config: VerifyConfig, judged: Sequence[Judged], excluded: Mapping[str, str]) -> dict[str, Any]:
+def summarise(config: VerifyConfig, judged: Sequence[JudgedProblem], excluded: Mapping[str, str]) -> dict[str, Any]:
     """The content of scores.json (layout: docs/guides/verify.md)."""
     samples = max(len(item.verdicts) for item in judged)
     levels = sorted({item.difficulty for item in judged} - {""}, key=_order)
@@ -84,7 +84,7 @@ def _order(level: str) -> tuple[int, str]:
     return (_LEVELS.index(level) if level in _LEVELS else len(_LEVELS), level)
 
 
-def _rules(config: VerifyConfig, judged: Sequence[Judged]) -> dict[str, str]:
+def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, str]:
     """The rule of each verifier that took part."""
     rule = get_rule(config.verifier.comparator)
     sql = f"{rule.name}@{rule.version}" + (" keep_distinct" if config.verifier.keep_distinct else "")
@@ -94,7 +94,7 @@ def _rules(config: VerifyConfig, judged: Sequence[Judged]) -> dict[str, str]:
     return {name: named.get(name, name) for name in names}
 
 
-def _metrics(items: Sequence[Judged], samples: int) -> dict[str, Any]:
+def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
     """With one prediction a problem "accuracy" with Wilson's interval; else "mean@n" and pass@k with the bootstrap's.
 
     Problems with fewer judged predictions enter pass@k only for those k that they reach.

@@ -131,10 +131,8 @@ def cluster_difference(
     return _interval(float(left.mean()) - float(right.mean()), first - second, level)
 
 
-def _cluster_draws(
-    sides: Sequence[FloatArray], resamples: int, rng: np.random.Generator
-) -> list[FloatArray]:
-    """Means [resamples] of every side's [seeds, problems]: problems drawn once for all sides, seeds for each side separately."""
+def _cluster_draws(sides: Sequence[FloatArray], resamples: int, rng: np.random.Generator) -> list[FloatArray]:
+    """Means [resamples] of each side's [seeds, problems]; a resample draws problems once for all sides, seeds per side."""
     problems = sides[0].shape[1]
     # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select
 from dph.config.schema import EvalConfig
 from dph.errors import UserError
+from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.measures import MEASURES, diversity_of
-from dph.evaluation.scoring import Scored, evaluate_split, summarise
+from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir, write_atomically
@@ -40,21 +41,11 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []
     with make_verifiers(config.verifier) as verifiers, make_plan_reader(config.verifier) as plans:
+        evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         for split in _split_names(config.task.split):
             problems = usable_problems(verifiers, select(task, split, config.task.limit))
-            scored, groups = evaluate_split(
-                policy,
-                sampler,
-                verifiers,
-                task,
-                problems,
-                params,
-                config.seed,
-                max_prompt_tokens=rollout.max_prompt_tokens,
-                with_greedy=config.greedy,
-                label=f"evaluating {split}",
-            )
-            scored = _with_diversity(scored, groups, params, plans, f"diversity of {split}")
+            groups = evaluator.responses(problems, f"evaluating {split}")
+            scored = _with_diversity(task, groups, params, plans, f"diversity of {split}")
             splits[split] = summarise(scored, rollout.n)
             problem_rows += [_problem_row(split, item) for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
@@ -72,16 +63,14 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
 
 
 def _with_diversity(
-    scored: Sequence[Scored],
-    groups: Sequence[tuple[Group, Group | None]],
-    params: SamplingParams,
-    plans: PlanReader,
-    label: str,
+    task: Task, groups: Sequence[tuple[Group, Group | None]], params: SamplingParams, plans: PlanReader, label: str
 ) -> list[Scored]:
+    """Scores of every problem, with the measures of diversity."""
     measured = []
-    with progress(label, len(scored)) as shown:
-        for item, (group, _) in zip(scored, groups, strict=True):
-            measured.append(replace(item, diversity=diversity_of(group, params, plans)))
+    with progress(label, len(groups)) as shown:
+        for group, best in groups:
+            scored = score_group(task, group, best)
+            measured.append(replace(scored, diversity=diversity_of(group, params, plans)))
             shown.advance()
     return measured
 
@@ -116,7 +105,7 @@ def _problem_row(split: str, item: Scored) -> dict[str, Any]:
         "correct": item.correct,
         "greedy": item.greedy,
         "styles": len(item.styles),
-        "styles_correct": len(set(item.styles_correct) - {"other"}),
+        "styles_correct": item.distinct_styles_correct,
         **{name: item.diversity.get(name) for name in MEASURES},
     }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dph.build import make_task, make_verifiers, select
 from dph.config.schema import TaskConfig, VerifyConfig
 from dph.errors import UserError
-from dph.evaluation.predictions import Judged, summarise, table_of
+from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir, write_atomically
 from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
@@ -23,7 +23,7 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    judged: list[Judged]
+    judged: list[JudgedProblem]
     excluded: dict[str, str]
     """Problems whose gold answer fails, with the reason."""
 
@@ -111,7 +111,7 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
 
 
 def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
-    judged: list[Judged] = []
+    judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
     with progress("judging", len(pairing.pairs)) as shown:
         for start in range(0, len(pairing.pairs), _AT_ONCE):
@@ -124,7 +124,7 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
             for problem, predictions in usable:
                 own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
                 texts = [prediction.text for prediction in predictions] or [""]
-                judged.append(Judged(problem, texts, own, flags.get(problem.id, [])))
+                judged.append(JudgedProblem(problem, texts, own, flags.get(problem.id, [])))
             shown.advance(len(part))
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
@@ -141,7 +141,7 @@ def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: b
             yield problem, rf"\boxed{{{prediction.text.strip()}}}" if boxed else prediction.text
 
 
-def _remark(judged: Sequence[Judged], *, bare: bool) -> None:
+def _remark(judged: Sequence[JudgedProblem], *, bare: bool) -> None:
     """Say what looks like a mistake rather than like a bad model."""
     outcomes = {verdict.outcome for item in judged for verdict in item.verdicts}
     if not bare and outcomes == {Outcome.NO_ANSWER}:

@@ -13,7 +13,8 @@ import torch
 from dph.build import select
 from dph.config.schema import TrainConfig
 from dph.errors import UserError
-from dph.evaluation.scoring import Scored, evaluate_split, metric_means, summarise
+from dph.evaluation.evaluator import Evaluator
+from dph.evaluation.scoring import Scored, metric_means, score_group
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics, write_atomically
@@ -136,33 +137,20 @@ class Monitor:
     def __init__(
         self, config: TrainConfig, task: Task, policy: Policy, sampler: Sampler, verifiers: Verifiers, world: World
     ) -> None:
-        self._config, self._task, self._policy = config, task, policy
-        self._sampler, self._verifiers, self._world = sampler, verifiers, world
-        self.problems: list[Problem] = (
-            select(task, config.monitor.split, config.monitor.limit) if config.monitor.every else []
-        )
+        rollout, monitor = config.rollout, config.monitor
+        params = SamplingParams(monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+        self._evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
+        self._task, self._world = task, world
+        self.problems: list[Problem] = select(task, monitor.split, monitor.limit) if monitor.every else []
 
     def measure(self) -> dict[str, float]:
         """Metrics named eval/…, from the same random keys each time."""
-        config, world = self._config, self._world
-        rollout = config.rollout
-        params = SamplingParams(config.monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
-        own = [self.problems[i] for i in world.share(len(self.problems))]
-        scored = world.together(lambda: self._score(own, params) if own else [])
-        every = [item for part in world.gather(scored) for item in part]
-        return metric_means(summarise(every, config.monitor.n), "eval/")
+        own = [self.problems[i] for i in self._world.share(len(self.problems))]
+        scored = self._world.together(lambda: self._score(own) if own else [])
+        every = [item for part in self._world.gather(scored) for item in part]
+        means = metric_means(every, self._evaluator.params.n)
+        return {f"eval/{name}": value for name, value in means.items()}
 
-    def _score(self, problems: Sequence[Problem], params: SamplingParams) -> list[Scored]:
-        return evaluate_split(
-            self._policy,
-            self._sampler,
-            self._verifiers,
-            self._task,
-            problems,
-            params,
-            self._config.seed,
-            max_prompt_tokens=self._config.rollout.max_prompt_tokens,
-            with_greedy=True,
-            label="monitor",
-            quiet=True,
-        )[0]
+    def _score(self, problems: Sequence[Problem]) -> list[Scored]:
+        pairs = self._evaluator.responses(problems, "monitor", quiet=True)
+        return [score_group(self._task, *pair) for pair in pairs]
