@@ -132,7 +132,7 @@ def cluster_difference(
 
 
 def _cluster_draws(sides: Sequence[FloatArray], resamples: int, rng: np.random.Generator) -> list[FloatArray]:
-    """Means [resamples] of each side's [seeds, problems]; a resample draws problems once for all sides, seeds per side."""
+    """Means [resamples] of each side's [seeds, problems]; all sides share the drawn problems, but not the seeds."""
     problems = sides[0].shape[1]
     # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems
