@@ -1,8 +1,10 @@
-"""The documentation against the source: links lead somewhere, every setting is explained.
+"""The documentation against the source: links lead somewhere, every setting and every metric is explained.
 
 `scripts/docs` checks anchors and the rest of the site.
 """
 
+import fnmatch
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +12,12 @@ import _site_pages as site_pages
 import pytest
 
 from dph.config.load import STAGES, flatten, to_dict
+from dph.config.schema import EvalConfig, ModelConfig, TaskConfig
+from dph.evaluation.measures import MEASURES
+from dph.runs.directory import read_metrics
+from dph.stages.evaluate import evaluate
+from dph.stages.train import train
+from helpers import base_run, rollout, train_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,3 +47,34 @@ def test_the_settings_page_shows_values_defaults_and_meanings():
         "η, weight of the rehearsal term.",
     ]  # declared in a class that it inherits from
     assert rows["`model.shared_prefix`"][:2] == ["true, false", "`true`"]
+
+
+def names_defined():
+    """Names in the metrics page, as patterns: `pass@k` stands for pass@1, pass@2 …, `eval/…` for what follows eval/."""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`([^`\s]+)`", page))
+    return {re.sub(r"@[kNn]$", "@[0-9]*", name).replace("…", "*") for name in names}
+
+
+def undefined(names):
+    """Names that the page does not define; those of the monitor are names of evaluation after eval/."""
+    defined = names_defined()
+    plain = {name.removeprefix("eval/") for name in names}
+    return sorted(name for name in plain if not any(fnmatch.fnmatchcase(name, pattern) for pattern in defined))
+
+
+def test_the_metrics_page_defines_what_runs_write(tmp_path):
+    settings = {"monitor": {"every": 1, "limit": 2, "n": 2}, "rollout": {"old_logprobs": "recompute"}, "steps": 1}
+    run = train(train_config(tmp_path / "train", "dph_js_def", settings | {"loss": {"kl": "k3", "kl_coef": 0.01}}))
+    timings = [json.loads(line) for line in (run / "timings.jsonl").read_text().splitlines()]
+    assert undefined({name for line in [*read_metrics(run), *timings] for name in line}) == []
+    assert undefined({name for line in read_metrics(base_run()) for name in line}) == []
+    assert undefined(MEASURES) == []
+    assert undefined({"eval/new_metric", "exp/new"}) == ["exp/new", "new_metric"]  # the check can fail
+
+
+def test_the_metrics_page_defines_the_scores(tmp_path):
+    model = ModelConfig(path=str(base_run() / "model"), device="cpu")
+    config = EvalConfig(out=str(tmp_path), model=model, task=TaskConfig(name="toy", limit=2), rollout=rollout(n=2))
+    (split,) = json.loads((evaluate(config) / "scores.json").read_text())["splits"].values()
+    assert undefined(split["metrics"]) == []
