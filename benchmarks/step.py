@@ -101,7 +101,7 @@ def show(found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")
     parser.add_argument("--prompts", type=int, default=8, help="prompts in a step, each with 16 responses")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of steps that count, per size")

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """One engine of `step.py`: takes a step for every line on standard input and answers with its times as JSON."""
 
 import json

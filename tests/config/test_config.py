@@ -268,7 +268,8 @@ def test_no_option_is_without_its_docstring():
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             fields = [i for i, item in enumerate(node.body) if isinstance(item, ast.AnnAssign)]
             explained = [i for i in fields if i + 1 < len(node.body) and isinstance(node.body[i + 1], ast.Expr)]
-            plain = {ast.unparse(node.body[i].target) for i in set(fields) - set(explained)}
+            left = [node.body[i] for i in set(fields) - set(explained)]
+            plain = {ast.unparse(item.target) for item in left if isinstance(item, ast.AnnAssign)}
             nested = {
                 item.name for item in dataclasses.fields(getattr(config, node.name)) if "Config" in str(item.type)
             }

@@ -183,7 +183,7 @@ def test_memory_is_what_the_container_still_allows(monkeypatch, tmp_path):
     assert machine.free_memory() == 3000
     assert machine.check_room(tmp_path)[0].status == "broken"
     (tmp_path / "max").write_text("max\n")
-    assert machine.free_memory() >= 1 << 24
+    assert (machine.free_memory() or 0) >= 1 << 24
     for free, status in ((2 << 30, "note"), (9 << 30, "ok"), (None, "note")):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
         assert machine.check_room(tmp_path)[0].status == status

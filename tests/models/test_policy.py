@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from dph.models.batch import collate, microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.rehearsal.store import reference_logprobs
+from dph.types import Message
 from helpers import TEXTS, TINY, base_run, gradient, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
@@ -44,6 +46,7 @@ def test_logprobs_and_entropy_equal_a_plain_forward_pass(temperature):
     policy = tiny_policy()
     rows = random_rows(policy, 12)
     logprobs, entropy = policy.logprobs(collate(rows), temperature, entropy="value")
+    assert entropy is not None
     for index, row in enumerate(rows):
         count = len(row.response_ids)
         expected, logits = plain_logprobs(policy, row, temperature)
@@ -112,9 +115,10 @@ def test_entropy_as_a_value_has_no_gradient_and_with_gradient_the_right_one():
     policy = tiny_policy()
     rows = random_rows(policy, 5)
     _, value = policy.logprobs(collate(rows), entropy="value")
-    assert not value.requires_grad
+    assert value is not None and not value.requires_grad
     _, entropies = policy.logprobs(collate(rows), entropy="gradient")
     policy.model.zero_grad()
+    assert entropies is not None
     entropies.sum().backward()
     found = gradient(policy)
     # the same through transformers' logits and torch's own entropy
@@ -162,7 +166,7 @@ def test_prompts_and_responses_as_tokens():
     ids = policy.encode_response(" yes no")
     assert ids[-1] == eos and policy.decode(ids) == " yes no" and policy.eos_ids == {eos}
     assert policy.encode_prompt("easy 1") == policy.tokenizer("easy 1")["input_ids"]
-    chat = ({"role": "system", "content": "easy"}, {"role": "user", "content": "hard"})
+    chat: tuple[Message, ...] = ({"role": "system", "content": "easy"}, {"role": "user", "content": "hard"})
     assert policy.encode_prompt(chat) == policy.encode_prompt("easy\n\nhard")
 
 
@@ -172,7 +176,7 @@ def test_chat_templates_are_used_where_there_is_one():
     policy.tokenizer.chat_template = turn + "{% if add_generation_prompt %}no{% endif %}"
     expected = policy.tokenizer("u easy 1\nno", add_special_tokens=False)["input_ids"]
     assert policy.encode_prompt("easy 1") == expected
-    chat = ({"role": "system", "content": "yes"}, {"role": "user", "content": "easy 1"})
+    chat: tuple[Message, ...] = ({"role": "system", "content": "yes"}, {"role": "user", "content": "easy 1"})
     assert policy.encode_prompt(chat) == policy.tokenizer("s yes\nu easy 1\nno", add_special_tokens=False)["input_ids"]
 
 
@@ -228,7 +232,7 @@ def test_hashes_tell_weights_tokenizers_and_templates_apart():
     assert new_policy(TINY, ["other"], 0).tokenizer_hash() != tokenizer
 
 
-ADAPTERS = {"lora_rank": 3, "lora_alpha": 12}
+ADAPTERS: dict[str, Any] = {"lora_rank": 3, "lora_alpha": 12}
 
 
 def adapted(path, **changes):
@@ -334,7 +338,8 @@ def test_a_model_without_an_end_token_and_an_unusable_device(tmp_path):
 
 def test_saved_models_load_with_transformers_alone():
     path = base_run() / "model"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    model: Any = AutoModelForCausalLM.from_pretrained(path)  # transformers does not declare `generate`
+    tokenizer = AutoTokenizer.from_pretrained(path)
     ids = tokenizer("easy 3", return_tensors="pt")["input_ids"]
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
     assert tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True).strip() == "yes"

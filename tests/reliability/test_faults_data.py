@@ -24,7 +24,7 @@ class ToyDatabase(ToyTask):
         self._files = {"db": path} | ({"suite": [suite]} if suite else {})
 
     def problems(self, split):
-        return [replace(problem, meta=problem.meta | self._files) for problem in super().problems(split)]
+        return [replace(problem, meta={**problem.meta, **self._files}) for problem in super().problems(split)]
 
 
 register_task("toy_database")(ToyDatabase)

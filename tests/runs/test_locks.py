@@ -28,6 +28,12 @@ def python(code, **options):
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, **options)
 
 
+def line_of(process):
+    """The next line that a process prints."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
 @contextmanager
 def holder(folder, seconds=60):
     """A process that holds a directory's lock."""
@@ -37,7 +43,7 @@ def holder(folder, seconds=60):
     )
     process = python(code, stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout.readline() == "held\n"
+        assert line_of(process) == "held\n"
         yield process
     finally:
         process.kill()
@@ -104,12 +110,12 @@ def test_a_second_signal_ends_a_process_at_once(tmp_path):
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         process = python(code, stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "ready\n"
+        assert line_of(process) == "ready\n"
         process.send_signal(number)
-        assert process.stdout.readline() == "noted\n"  # the first is only noted
+        assert line_of(process) == "noted\n"  # the first is only noted
         process.send_signal(number)
         assert process.wait(20) == -number
-        process.stdout.close()
+        process.communicate()  # closes the pipe
 
 
 def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):
@@ -129,7 +135,7 @@ def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):
         "verifier.verify([(problem, '```sql\\n' + sql + '\\n```')])\n"
     )
     process = python(code, stdout=subprocess.PIPE, text=True)
-    worker = int(process.stdout.readline())
+    worker = int(line_of(process))
     assert state(worker) in ("R", "S")
     process.kill()
     process.communicate()

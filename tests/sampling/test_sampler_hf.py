@@ -125,7 +125,7 @@ def test_a_prompt_is_handed_out_as_soon_as_its_last_response_has_ended():
 @pytest.mark.parametrize("seed", range(4))
 def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
     """Groups that shrink unevenly, down to groups that are gone."""
-    policy, generator = tiny_policy(), torch.Generator().manual_seed(seed)
+    policy, generator, keep = tiny_policy(), torch.Generator().manual_seed(seed), torch.arange(12)
     with torch.inference_mode():
         pair = SharedDecoder(policy, PROMPTS, 4), PlainDecoder(policy, PROMPTS, 4)
         for _ in range(12):

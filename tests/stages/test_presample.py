@@ -23,7 +23,7 @@ from dph.runs.directory import RunDir
 from dph.stages import presample as module
 from dph.stages.presample import is_near_perfect, presample
 from dph.stages.train import train
-from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
 from helpers import base_run, presample_config, presampled, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
@@ -132,7 +132,7 @@ def test_several_distinct_correct_responses_are_stored_the_refinement_draw_first
 
 
 def test_a_draw_is_stored_once_and_only_if_it_is_finished_and_correct():
-    def rollout(ids, outcome=GOOD, reason="stop"):
+    def rollout(ids, outcome=GOOD, reason: FinishReason = "stop"):
         return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
 
     extra = rollout([1, 2])

@@ -78,7 +78,7 @@ def expected(kind, words, rows, key, second):
         tied = [row[column] for row in table if row[number] == best]
         return single(tied if second else tied[:1])
     if kind == "count":
-        up, value = words["range"].endswith("up"), int(re.search(r"\d+", words["range"])[0])
+        up, value = words["range"].endswith("up"), int(re.sub(r"\D", "", words["range"]))
         inside = (lambda x: x > value) if up else (lambda x: x < value)
         return [(sum(inside(row[number]) or (not second and row[number] == value) for row in table),)]
     if kind == "total":
@@ -108,7 +108,9 @@ def test_both_readings_return_what_the_words_say(world):
     kinds = Counter()
     for problem, sample in world:
         rows, question = contents(problem.meta["db"]), sample.asked.question
-        words = pattern(problem.meta["phrasing"]).fullmatch(words_of(problem.prompt)).groupdict()
+        match = pattern(problem.meta["phrasing"]).fullmatch(words_of(problem.prompt))
+        assert match is not None
+        words = match.groupdict()
         for second, query in ((False, question.first), (True, question.second)):
             wanted = expected(problem.meta["kind"], words, rows, sample.asked.schema.key, second)
             if problem.meta["kind"] != "sort":

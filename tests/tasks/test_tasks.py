@@ -180,8 +180,8 @@ def test_bird_puts_its_evidence_before_the_question(tmp_path: Path):
     (tmp_path / "dev.json").write_text(json.dumps([row]))
     [hinted] = load_task("bird", root=str(tmp_path), prompt_style="compact").problems("dev")
     [plain] = load_task("bird", root=str(tmp_path), prompt_style="compact", evidence=False).problems("dev")
-    assert hinted.prompt.endswith("| club refers to Club How many clubs? |")
-    assert plain.prompt.endswith("| How many clubs? |")
+    assert str(hinted.prompt).endswith("| club refers to Club How many clubs? |")
+    assert str(plain.prompt).endswith("| How many clubs? |")
     assert (hinted.id, hinted.meta["difficulty"], hinted.answer) == ("bird/dev/0007", "simple", row["SQL"])
     with pytest.raises(UserError, match="no questions of BIRD's split 'train' found"):
         load_task("bird", root=str(tmp_path)).problems("train")

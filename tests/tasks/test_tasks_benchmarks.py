@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,7 +161,7 @@ STEPS = r"Please reason step by step, and put your final answer within \boxed{}.
 def test_math_prompts(tmp_path: Path):
     write(tmp_path / "math500/test.jsonl", [{"problem": "What is {1}?", "answer": "1", "level": 3.0}])
 
-    def prompt(**options: str) -> tuple:
+    def prompt(**options: str) -> Any:
         return load_task("math500", root=str(tmp_path), subset=True, **options).problems("test")[0].prompt
 
     assert prompt() == ({"role": "system", "content": STEPS}, {"role": "user", "content": "What is {1}?"})

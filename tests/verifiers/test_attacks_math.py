@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,7 @@ ATTACKS = TIME | SHAPE | TRICKS
 SOME = ("power tower", "huge factorial", "digits", "megabyte of digits", "deep braces", "regex bomb of texts", "import",
         "shell escape", "NUL", "surrogate", "division by zero")  # fmt: skip
 TYPED = {Outcome.WRONG, Outcome.TIMEOUT, Outcome.ERROR, Outcome.NO_ANSWER}
-POLICIES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+POLICIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "qwen": ({"policy": "qwen"}, tuple(ATTACKS)),
     "math_verify": ({"policy": "math_verify"}, tuple(ATTACKS)),
     "paper": ({"policy": "paper"}, SOME),

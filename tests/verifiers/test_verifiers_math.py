@@ -4,6 +4,7 @@ import json
 import time
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -217,7 +218,7 @@ def test_problems_go_to_the_verifier_that_they_name():
     [({}, Outcome.NO_ANSWER), ({"fallback": "phrase"}, Outcome.CORRECT), ({"policy": "qwen"}, Outcome.CORRECT),
      ({"policy": "qwen", "fallback": "none"}, Outcome.NO_ANSWER)],
 )  # fmt: skip
-def test_settings_say_what_answers_without_a_box(settings: dict[str, str], outcome: Outcome):
+def test_settings_say_what_answers_without_a_box(settings: dict[str, Any], outcome: Outcome):
     problem = Problem("p", "?", "4", "math", {})
     with make_verifiers(VerifierConfig(**settings)) as verifiers:
         assert [v.outcome for v in verifiers.verify([(problem, "So the answer is 4")])] == [outcome]

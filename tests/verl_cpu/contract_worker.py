@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Test support: the contract of all engines in verl's own FSDP2 engine and training worker, without Ray.
 
     RANK=0 WORLD_SIZE=1 python contract_worker.py FOLDER

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Test support: a CPU platform for verl, through its public registry (VERL_PLATFORM=cpu).
 
 verl loads this file in every process by VERL_USE_EXTERNAL_MODULES. Not for training.
@@ -5,6 +6,7 @@ verl loads this file in every process by VERL_USE_EXTERNAL_MODULES. Not for trai
 
 import contextlib
 import types
+from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
@@ -21,7 +23,7 @@ def _zero(*args, **kwargs):
 
 def _device_module() -> types.ModuleType:
     """What verl asks of torch.cuda, answered for a machine without one."""
-    module = types.ModuleType("verl_cpu_device")
+    module: Any = types.ModuleType("verl_cpu_device")
     for name in ("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats"):
         setattr(module, name, _nothing)
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):

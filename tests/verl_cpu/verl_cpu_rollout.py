@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 """Test support: rollouts by transformers in a Ray actor, FSDP2's engine on the CPU, and a gloo process group.
 
 Registered through verl's registries; rollout name `hf_cpu`. Responses are drawn with numbers keyed by prompt, weights
