@@ -1,6 +1,7 @@
 """What the documentation site takes from the source when it is built (a hook of mkdocs; see mkdocs.yml).
 
 * `<!-- settings -->` in a page becomes one table of settings for each stage.
+* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, or its modules if it has none.
 * A link to a file of the repository outside docs/ becomes the path of the file. GitHub follows such links; the site
   cannot.
 """
@@ -17,6 +18,7 @@ from typing import Any, Literal
 from dph.config.load import STAGES
 
 ROOT = Path(__file__).parents[1]
+_API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")
 _LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)\)")
 
 
@@ -24,6 +26,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Called by mkdocs for the source of each page."""
     source = Path(page.file.abs_src_path)
     markdown = _LINK.sub(lambda match: _outside(match, source), markdown)
+    markdown = _API.sub(lambda match: api_of(match["package"]), markdown)
     return markdown.replace("<!-- settings -->", settings_tables())
 
 
@@ -34,6 +37,24 @@ def _outside(link: re.Match[str], source: Path) -> str:
         path = f"`{target.relative_to(ROOT)}`"
         return path if link["text"].strip("`") in (target.name, path.strip("`")) else f"{link['text']} ({path})"
     return link[0]
+
+
+def api_of(package: str) -> str:
+    """Directives of mkdocstrings for what a package offers."""
+    folder = ROOT / "src" / package.replace(".", "/")
+    if public := public_names(folder / "__init__.py"):
+        return f"::: {package}\n    options:\n      show_root_heading: false\n      members: [{', '.join(public)}]"
+    modules = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")]
+    return "\n\n".join(f"::: {package}.{name}" for name in modules)
+
+
+def public_names(source: Path) -> list[str]:
+    """The names in `__all__` of a module, read without importing it; none where it has no `__all__`."""
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return [name for name in ast.literal_eval(value) if not name.startswith("_")]
+    return []
 
 
 def settings_tables() -> str:
@@ -86,7 +107,7 @@ def _values(hint: Any) -> str:
     """Which values a field takes, in words."""
     if typing.get_origin(hint) is typing.Annotated:
         base, *bounds = typing.get_args(hint)
-        return ", ".join([_values(base), *map(str, bounds)])
+        return ", ".join([_values(base), *(bound.words.removeprefix("be ") for bound in bounds)])
     if typing.get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:

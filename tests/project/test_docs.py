@@ -11,13 +11,12 @@ from pathlib import Path
 import _site_pages as site_pages
 import pytest
 
-from dph.config.load import STAGES, flatten, to_dict
-from dph.config.schema import EvalConfig, ModelConfig, TaskConfig
+from dph.config.load import STAGES, flatten, from_dict, to_dict
 from dph.evaluation.measures import MEASURES
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
 from dph.stages.train import train
-from helpers import base_run, rollout, train_config
+from helpers import base_run, train_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -74,7 +73,12 @@ def test_the_metrics_page_defines_what_runs_write(tmp_path):
 
 
 def test_the_metrics_page_defines_the_scores(tmp_path):
-    model = ModelConfig(path=str(base_run() / "model"), device="cpu")
-    config = EvalConfig(out=str(tmp_path), model=model, task=TaskConfig(name="toy", limit=2), rollout=rollout(n=2))
+    settings = {
+        "out": str(tmp_path),
+        "model": {"path": str(base_run() / "model"), "device": "cpu"},
+        "task": {"name": "toy", "limit": 2},
+        "rollout": {"n": 2, "max_tokens": 4, "max_prompt_tokens": 8},
+    }
+    config = from_dict(STAGES["eval"], settings)
     (split,) = json.loads((evaluate(config) / "scores.json").read_text())["splits"].values()
     assert undefined(split["metrics"]) == []
