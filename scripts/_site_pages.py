@@ -1,7 +1,8 @@
 """What the documentation site takes from the source when it is built (a hook of mkdocs; see mkdocs.yml).
 
 * `<!-- settings -->` in a page becomes one table of settings for each stage.
-* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, or its modules if it has none.
+* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, or its modules if it has
+  none.
 * A link to a file of the repository outside docs/ becomes the path of the file. GitHub follows such links; the site
   cannot.
 """
