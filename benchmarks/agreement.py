@@ -1,7 +1,7 @@
 """How far the verifiers agree with official evaluators: `python benchmarks/agreement.py DATA [--workers N]`.
 
-DATA holds predictions and answers that the official evaluators have labelled, under spider/, bird/ and math/ (see
-docs/concepts/verifiers.md). Prints a line for each file and rule and every row that differs; both parts also run alone
+DATA holds predictions and answers that the official evaluators labelled, in spider/, bird/ and math/ (see
+docs/concepts/verifiers.md). Prints one line per file and rule, then every row that differs. Each part also runs alone
 (agreement_sql.py, agreement_math.py).
 """
 

@@ -1,7 +1,6 @@
 r"""How far the math verifier agrees with published gradings: `python benchmarks/agreement_math.py DATA [--workers N]`.
 
-DATA holds math/graded_outputs and math/grader_cases. Prints a line per file and policy,
-then every row that differs.
+DATA holds math/graded_outputs and math/grader_cases. Prints one line per file and policy, then every row that differs.
 """
 
 import argparse
@@ -53,7 +52,7 @@ class Agreement:
 
 
 def _qwen_outputs(rows: Sequence[Row]) -> Iterator[Case]:
-    """Outputs of the Qwen evaluation: responses with the harness's scores, one or several to a problem."""
+    """Outputs of the Qwen evaluation: responses with the harness's scores, one or several per problem."""
     for row in rows:
         responses, scores = row.get("code") or [row["response"]], row["score"]
         for number, response in enumerate(responses):
@@ -68,7 +67,7 @@ def _mathcoder(rows: Sequence[Row]) -> Iterator[Case]:
 
 
 def _grader_cases(source: str) -> Callable[[Sequence[Row]], Iterator[Case]]:
-    """The cases that a grader's own tests hold, where they say what they expect."""
+    """The cases from a grader's own tests that state an expected result."""
 
     def cases(rows: Sequence[Row]) -> Iterator[Case]:
         for number, row in enumerate(rows):
@@ -84,11 +83,11 @@ def _problem(answer: Any) -> Problem:
 
 
 def boxed(answer: str) -> str:
-    """A response with an answer that was extracted already."""
+    """A response that boxes an answer which was extracted before."""
     return answer if "boxed" in answer else f"\\boxed{{{answer}}}"
 
 
-_PATIENCE = 60.0  # seconds for one comparison: what is asked here is not how fast this machine is
+_PATIENCE = 60.0  # seconds per comparison: the speed of this machine must not change a verdict
 _QWEN = {"policy": "qwen"}
 _LIBRARY = {"policy": "math_verify", "fallback": "library"}
 _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, Any]], ...] = (
@@ -107,7 +106,7 @@ def _rows(data: Path, name: str) -> list[Row]:
 
 
 def agreements(data: Path, *, workers: int = 1, every: int = 1) -> Iterator[Agreement]:
-    """The agreement with each file under `data`/math that is there. every: judge only each so many-th case."""
+    """The agreement with each file that exists under `data`/math. every: judge only every n-th case."""
     for name, cases_of, options in _FILES:
         if rows := _rows(data, name):
             cases = list(cases_of(rows))[::every]
@@ -119,8 +118,10 @@ def agreements(data: Path, *, workers: int = 1, every: int = 1) -> Iterator[Agre
 
 
 def speed(data: Path) -> str:
-    """Milliseconds per verdict of the policy `qwen` on responses that Qwen's evaluation judged: what is settled at
-    sight (extraction included), what takes algebra in one worker process, and what was judged before."""
+    """Milliseconds per verdict of the policy `qwen` on responses that Qwen's evaluation judged.
+
+    Three kinds: settled at sight (extraction included), by algebra in one worker process, and answered from the cache.
+    """
     cases = [case for name, cases_of, options in _FILES[:2] for case in cases_of(_rows(data, name)) if options == _QWEN]
     policy, waiting = make_policy("qwen", None), []
     started = time.perf_counter()
@@ -130,7 +131,7 @@ def speed(data: Path) -> str:
             waiting.append((case.problem, case.response))
     at_sight = time.perf_counter() - started
     with MathVerifier(policy="qwen", timeout=_PATIENCE) as verifier:
-        verifier.verify([(_problem("x+1"), boxed("1+x"))])  # the worker is up
+        verifier.verify([(_problem("x+1"), boxed("1+x"))])  # starts the worker
         seconds = []
         for pairs in (waiting, waiting):
             started = time.perf_counter()
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("data", type=Path)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--speed", action="store_true", help="only the time per verdict")
+    parser.add_argument("--speed", action="store_true", help="measure only the time per verdict")
     options = parser.parse_args(arguments)
     if options.speed:
         print(speed(options.data))

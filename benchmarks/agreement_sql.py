@@ -1,7 +1,7 @@
 r"""How far the SQL verifier agrees with official evaluators: `python benchmarks/agreement_sql.py DATA [--workers N]`.
 
-DATA holds spider/ and bird/ with predictions that the official evaluators have labelled. Prints
-one line for each file and label, then every row that differs.
+DATA holds spider/ and bird/ with predictions that the official evaluators labelled. Prints one line per file and label,
+then every row that differs.
 """
 
 import argparse
@@ -20,14 +20,14 @@ from dph.types import Problem, Verdict
 from dph.verifiers.sql.verifier import SqlVerifier
 
 TIMEOUT = 60.0
-"""Seconds for a query. The official evaluators wait 30 s (BIRD), 15 s (the paper's authors) or for ever (Spider)."""
+"""Seconds per query. The official evaluators wait 30 s (BIRD), 15 s (the paper's authors) or for ever (Spider)."""
 
 _ROUNDING = 6e-7  # labels that are scores have six decimals
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A column of labels and the options of the verifier that must reproduce it."""
+    """A column of labels, and the verifier options that must reproduce it."""
 
     label: str
     options: Mapping[str, Any]
@@ -76,12 +76,12 @@ class Agreement:
 def agreements(
     data: Path, *, workers: int = 1, every: int = 1, files: Sequence[str] = (), suite: Path | None = None
 ) -> Iterator[Agreement]:
-    """The agreement with every labelled file under `data` that is there.
+    """The agreement with every labelled file that exists under `data`.
 
     Args:
-        every: judge only each so many-th row.
-        files: names (without ending) of the files to judge; all where there are none.
-        suite: folder of the unpacked test suite; without it, the archive in data is unpacked for the time being.
+        every: judge only every n-th row.
+        files: names (without suffix) of the files to judge; empty for all.
+        suite: folder of the unpacked test suite; by default the archive in data is unpacked into a temporary folder.
     """
     yield from _spider(data / "spider", workers, every, files, suite)
     yield from _bird(data / "bird", workers, every, files)
@@ -118,7 +118,7 @@ def _spider(data: Path, workers: int, every: int, files: Sequence[str], suite: P
 
 
 def _bird(data: Path, workers: int, every: int, files: Sequence[str]) -> Iterator[Agreement]:
-    """BIRD's dev and mini-dev on the one database that is there, with both published versions of dev's gold."""
+    """BIRD's dev and mini-dev on the one database that `data` holds, with both published versions of dev's gold."""
     ending = ".superhero_labels"
     for part, questions, second in (("dev", "dev.json", "dev_gold_2023.sql"), ("mini_dev", "mini_dev_sqlite.json", "")):
         paths = _chosen(sorted((data / "predictions" / part).glob(f"*{ending}.jsonl")), files, ending)
@@ -144,7 +144,7 @@ def _bird(data: Path, workers: int, every: int, files: Sequence[str]) -> Iterato
 
 
 def _suites(folder: Path) -> dict[str, list[str]]:
-    """Every file of a database's folder with ".sqlite" in its name, as the official evaluator takes them."""
+    """The files with ".sqlite" in their names by database folder, as the official evaluator chooses them."""
     found: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*")):
         if ".sqlite" in path.name:
@@ -167,7 +167,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def report(found: Sequence[Agreement]) -> None:
-    """Print a line for each file and rule, then the rows that differ."""
+    """Print one line per file and rule, then the rows that differ."""
     for agreement in found:
         print(agreement.line)
     for agreement in found:

@@ -1,4 +1,4 @@
-"""The embedded world's base model and rehearsal set, as `dph demo` makes them, for the reliability runs."""
+"""The base model and rehearsal set of the embedded world, made as by `dph demo`, for the reliability runs."""
 
 import os
 import subprocess
@@ -14,14 +14,14 @@ ENVIRONMENT = os.environ | {
 
 
 def dph(*words: str) -> None:
-    """Run a `dph` command to its end."""
+    """Run a `dph` command until it ends."""
     subprocess.run([sys.executable, "-m", "dph", *words], env=ENVIRONMENT, check=True)
 
 
 def prepare(folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:
-    """Base model and presample run in a folder, laid out as `dph demo --smoke` does; made first where they are not.
+    """Base model and presample run in a folder with the layout of `dph demo --smoke`; makes what is missing.
 
-    smoke: a base model of the same size, trained for a few steps only.
+    smoke: train the base model, of the same size, for a few steps only.
     """
     base, sampled = folder / "base", folder / "presample"
     preset = ("--preset", "minisql", "--resume")
@@ -33,12 +33,12 @@ def prepare(folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:
 
 
 def given(folder: Path) -> tuple[Path, Path]:
-    """Base model and presample run that are in a folder already."""
+    """An existing base model and presample run in a folder."""
     return folder / "base" / "model", folder / "presample"
 
 
 def training(model: Path, sampled: Path, out: Path, steps: int, every: int, *more: str) -> list[str]:
-    """Words of `dph train` for DPH-JS with evaluation and a checkpoint after every so many steps."""
+    """Command-line words of `dph train` for DPH-JS, with an evaluation and a checkpoint every `every` steps."""
     return [
         *("train", "--preset", "minisql", "--preset", "dph_js", "--resume", "--out", str(out)),
         *("--model.path", str(model), "--rehearsal.path", str(sampled)),

@@ -1,11 +1,11 @@
-"""The same training by the native engine and by TRL: does TRL end within what seeds of the native engine span?
+"""The same training by the native engine and by TRL: does TRL end within the spread of the native engine's seeds?
 
     python benchmarks/engines.py --out runs/engines      # a few minutes on two CPU cores
 
-Run it in an environment with the extra `trl`. A small model that sorts three digits (examples/extend) is made and
-pre-sampled once. Then the native engine trains with several seeds, and TRL with as many, each for the same number of
-steps with 8 prompts, 8 responses and 8 stored responses a step; all of them are evaluated on held-out problems.
-Finished parts are kept, so the command can be repeated.
+Run it in an environment with the extra `trl`. It makes and pre-samples one small model that sorts three digits
+(examples/extend). Then the native engine and TRL train with the same number of seeds and steps, each step with 8
+prompts, 8 responses per prompt and 8 stored responses. All models are evaluated on held-out problems. Finished parts
+are kept, so the command can be repeated.
 """
 
 import argparse
@@ -22,28 +22,17 @@ PROMPTS, RESPONSES, STORED, TOKENS, RATE = 8, 8, 8, 8, 1e-4
 
 
 def dph(stage: str, out: Path, *options: str) -> Path:
-    """Run a stage, unless it is complete already; returns its run directory."""
+    """Run a stage unless it is complete; return its run directory."""
     manifest = out / "manifest.json"
     if not (manifest.exists() and json.loads(manifest.read_text())["status"] == "complete"):
         plugins = [part for plugin in PLUGINS for part in ("--plugin", plugin)]
-        command = [
-            sys.executable,
-            "-m",
-            "dph",
-            stage,
-            *plugins,
-            "--task.name",
-            "sorting",
-            "--out",
-            str(out),
-            *options,
-        ]
-        subprocess.run(command, check=True)
+        words = [stage, *plugins, "--task.name", "sorting", "--out", str(out), *options]
+        subprocess.run([sys.executable, "-m", "dph", *words], check=True)
     return out
 
 
 def native(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Path:
-    """Train by `dph train`; returns the folder of the final model."""
+    """Train with `dph train`; return the folder of the final model."""
     facts: dict[str, Any] = {
         "--preset": "dph_js",
         "--model.path": base,
@@ -64,7 +53,7 @@ def native(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Pa
 
 
 def trl(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Path:
-    """Train by TRL; returns the folder of the final model."""
+    """Train with TRL; return the folder of the final model."""
     if not (out / "model" / "config.json").exists():
         from transformers import AutoTokenizer
 
@@ -103,7 +92,7 @@ def trl(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Path:
 
 
 def scores(out: Path, model: Path) -> dict[str, float]:
-    """Metrics on held-out problems, with 64 responses each."""
+    """Metrics on held-out problems, with 64 responses per problem."""
     options = ("--model.path", str(model), "--task.split", "test", "--rollout.n", "64")
     run = dph("eval", out, *options, "--rollout.max-tokens", str(TOKENS))
     metrics = json.loads((run / "scores.json").read_text())["splits"]["test"]["metrics"]

@@ -1,7 +1,7 @@
-"""Floating-point operations of training a Llama-type model, and the rate at which its own matrix products run here.
+"""Floating-point operations of training a Llama-type model, and how fast this machine computes its matrix products.
 
-A product of [a, b] and [b, c] counts 2·a·b·c; everything else (norms, rotations, softmax, optimizer) counts nothing.
-The backward pass counts twice the forward pass, nothing is computed a second time: the least work there is.
+A product of [a, b] and [b, c] counts 2·a·b·c operations. Everything else (norms, rotations, softmax, optimizer) counts
+zero. The backward pass counts twice the forward pass, without recomputation. The count is a lower bound of the work.
 """
 
 import statistics
@@ -17,12 +17,12 @@ from dph.models.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What passes through a model."""
+    """Amount of work in a pass through a model."""
 
     tokens: int
-    """Tokens, padding included."""
+    """Number of tokens, padding included."""
     pairs: int
-    """Pairs of a token and one that it attends to."""
+    """Pairs of a token and a token that it attends to."""
     predicted: int
     """Tokens whose logits are computed."""
 
@@ -31,7 +31,7 @@ class Work:
 
     @classmethod
     def of(cls, batch: Batch) -> "Work":
-        """A batch's; a token attends to itself and to all before it in its row."""
+        """The work of a batch; a token attends to itself and to all tokens before it in its row."""
         tokens, width = batch.input_ids.numel(), batch.input_ids.shape[1]
         if batch.position_ids is None:
             pairs = batch.input_ids.shape[0] * width * (width + 1) // 2
@@ -41,7 +41,7 @@ class Work:
 
 
 def linear_shapes(config: Any) -> list[tuple[int, int]]:
-    """(outputs, inputs) of every matrix of a layer."""
+    """(outputs, inputs) of each matrix in a layer."""
     hidden, inner = config.hidden_size, config.intermediate_size
     size = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
     queries, keys = config.num_attention_heads * size, config.num_key_value_heads * size
@@ -55,7 +55,7 @@ def forward_flops(config: Any, work: Work) -> float:
     """Operations of one forward pass."""
     queries = linear_shapes(config)[0][0]
     matrices = 2 * work.tokens * sum(rows * columns for rows, columns in linear_shapes(config))
-    scores = 4 * work.pairs * queries  # products with the keys, and with the values
+    scores = 4 * work.pairs * queries  # products with the keys and with the values
     return config.num_hidden_layers * (matrices + scores) + 2 * work.predicted * config.hidden_size * config.vocab_size
 
 
@@ -65,7 +65,7 @@ def training_flops(config: Any, work: Work) -> float:
 
 
 def matmul_rate(config: Any, tokens: int, clock: Callable[[], float] = time.perf_counter, repeats: int = 5) -> float:
-    """Operations per second of the matrix products that a layer's forward and backward passes consist of."""
+    """Operations per second in the matrix products of a layer's forward and backward passes."""
     operands = []
     for rows, columns in linear_shapes(config):
         x, weight, gradient = torch.randn(tokens, columns), torch.randn(rows, columns), torch.randn(tokens, rows)

@@ -1,12 +1,11 @@
-"""Kill a training run in the embedded world again and again, resume it each time, and compare what it ends with.
+"""Kill a training run in the embedded world repeatedly, resume it each time, and compare the final files.
 
     python benchmarks/kill.py --kills 30 --out runs/kill
 
-One run is left alone. The other is stopped at moments that are drawn at random within a part of the step (sampling,
-verification, update, checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT; a run that
-ends before all kills are spent is checked, and a further one begun. Each must end with the files of the undisturbed
-run, byte by byte: weights, optimizer moments, cursors, metrics.jsonl; with no file besides; and no process may outlive
-its run. Linux only: it reads /proc.
+One run is left alone. Another is stopped at random moments within a part of the step (sampling, verification, update,
+checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT. When it ends before all kills
+are used, it is checked and a new one begins. Each must end with exactly the files of the undisturbed run, byte for
+byte: weights, optimizer moments, cursors, metrics.jsonl. No process may outlive its run. Linux only: it reads /proc.
 
 Writes kills.json; the exit status is 0 only if every comparison holds.
 """
@@ -31,10 +30,9 @@ from soak import children
 
 TARGETS = ("sampling", "verification", "update", "checkpoint", "evaluation", "any")
 PATIENCE = 5.0
-"""Seconds within which the processes of a killed run must have ended, and within which a run must answer a signal
-(besides the rest of an update, which is not broken off)."""
+"""Seconds within which the processes of a killed run must have ended."""
 DIFFERING = {"timings.jsonl", "config.toml", "inputs.json"}
-"""Files that hold times or the run's own path."""
+"""Files with times or with the run's own path: only their presence is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +40,21 @@ class Kill:
     """One stop of a run."""
 
     aimed: str
-    """Part of the step that the moment was drawn in."""
+    """Part of the step in which the moment was drawn."""
     part: str
     """Part that the process was in when it was stopped."""
     step: int
-    """Last step that it had logged."""
+    """Last step in its log."""
     seconds: float
-    """Until it had ended."""
+    """Time until it had ended."""
     orphans: int
-    """Its processes that were still there `PATIENCE` seconds later."""
+    """Number of its processes that still existed `PATIENCE` seconds later."""
     left: str
-    """Half-written files that it left, which the next start must remove."""
+    """Temporary files that it left behind, which the next start must remove."""
 
 
 class Victim:
-    """A training process whose part of the step can be read."""
+    """A training process, and the part of the step that it is in."""
 
     def __init__(self, words: list[str], marker: Path, log: Path) -> None:
         self.marker, self.run = marker, Path(words[words.index("--out") + 1])
@@ -71,7 +69,7 @@ class Victim:
             )
 
     def reaches(self, part: str, times: int, delay: float) -> bool:
-        """Wait until it enters a part for the given time, and a moment longer; False if it ended before."""
+        """Wait until it enters a part for the n-th time, then `delay` seconds. Returns False if it ended before."""
         before = self.part
         while self.process.poll() is None:
             now = self.part
@@ -85,7 +83,7 @@ class Victim:
         return False
 
     def lives(self, seconds: float) -> bool:
-        """Wait; False if it ended before."""
+        """Wait that long. Returns False if it ended before."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -97,7 +95,7 @@ class Victim:
         return phases.read(self.marker)
 
     def stop(self, aimed: str, number: int) -> Kill:
-        """Stop it by a signal; the process stands still while its part is read."""
+        """Stop it by a signal; it is paused while its part is read."""
         self.process.send_signal(signal.SIGSTOP)
         part, family = self.part, children(self.process.pid)
         began = time.monotonic()
@@ -113,7 +111,7 @@ class Victim:
 
 
 def survivors(family: list[int]) -> int:
-    """How many processes are still there after a while."""
+    """Number of processes that still exist after `PATIENCE` seconds."""
     end = time.monotonic() + PATIENCE
     while (alive := sum(map(alive_now, family))) and time.monotonic() < end:
         time.sleep(0.05)
@@ -128,7 +126,7 @@ def alive_now(pid: int) -> bool:
 
 
 def last_step(run: Path) -> int:
-    """The last step that a run has logged; a line that a kill cut short does not count."""
+    """The last step in a run's log; a line cut short by a kill does not count."""
     try:
         return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]][-1]
     except (OSError, IndexError):
@@ -136,7 +134,7 @@ def last_step(run: Path) -> int:
 
 
 def content(run: Path) -> dict[str, str]:
-    """Hashes of a run's files by name; of those that hold times or paths only that they are there."""
+    """Hashes of a run's files by name; "there" for those in `DIFFERING`."""
     files = [path for path in run.rglob("*") if path.is_file() and "tensorboard" not in path.parts]
     names = {path.relative_to(run).as_posix(): path for path in files}
     return {
@@ -146,7 +144,7 @@ def content(run: Path) -> dict[str, str]:
 
 
 def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """Names of files that differ, are missing, or are too many."""
+    """Names of files that differ, are missing or are extra."""
     return [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
 
 
@@ -157,20 +155,16 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--every", type=int, default=2, help="steps between evaluations and checkpoints")
     parser.add_argument("--signal", choices=("KILL", "TERM", "INT"), default="KILL")
-    parser.add_argument("--base", type=Path, help="folder with base/ and presample/ that are there already")
+    parser.add_argument("--base", type=Path, help="folder with an existing base/ and presample/")
     parser.add_argument("--smoke", action="store_true", help="train the base model for a few steps only")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
     options, more = parser.parse_known_args()
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     model, sampled = given(options.base) if options.base else prepare(out, smoke=options.smoke)
     small = ("--monitor.limit", "4", "--monitor.n", "4", "--verifier.workers", "2", *more)
-    number, rng, marker, log = (
-        signal.Signals[f"SIG{options.signal}"],
-        random.Random(options.seed),
-        out / "part",
-        out / "log",
-    )
+    number, rng = signal.Signals[f"SIG{options.signal}"], random.Random(options.seed)
+    marker, log = out / "part", out / "log"
 
     def begin(name: str) -> Victim:
         words = training(model, sampled, out / name, options.steps, options.every, *small)

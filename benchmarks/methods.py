@@ -1,10 +1,10 @@
-"""What an update costs by method: time, memory, and the place where sparing the reference model stops paying.
+"""What an update costs by method: time, memory, and up to which prompt length doing without a reference model pays.
 
     python benchmarks/methods.py                 # about five minutes on two CPU cores
     python benchmarks/methods.py --only table    # or sweep
 
-All methods take the same rollouts of the same model. RKL passes the rollouts through a reference model; DPH passes
-rehearsal rows, one for eight rollouts, through the policy and needs no reference model.
+All methods use the same rollouts of the same model. RKL passes the rollouts through a reference model. DPH passes
+rehearsal rows through the policy, one per eight rollouts, and needs no reference model.
 """
 
 import argparse
@@ -22,25 +22,25 @@ import workload
 from flops import matmul_rate
 from workload import METHODS, Size, Update, alternated, update_flops
 
-DESCRIPTION = "What an update costs by method: time, memory, and where sparing the reference model stops paying."
+DESCRIPTION = "What an update costs by method: time, memory, and when doing without a reference model pays."
 TABLE = Size(prompts=2, prompt=512, response=64, stored=4)
 PROMPTS, RESPONSES = (64, 256, 1024), (16, 64, 256)
 
 
 def _resident(name: str) -> int:
-    """A figure of this process's memory, in bytes: VmRSS is what it has, VmHWM the most that it had."""
+    """Memory of this process in bytes: VmRSS is the current value, VmHWM the peak."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) * 1024
 
 
 def _peak(method: str, size: Size, shared: bool, budget: int, threads: int) -> int:
-    """Bytes that models, optimizer and update take at most; of a process of its own."""
+    """Peak memory in bytes of models, optimizer and update; runs in a process of its own."""
     torch.set_num_threads(threads)
-    Update(method, workload.smallest(size), shared=shared, budget=budget)()  # whatever is loaded at the first step
+    Update(method, workload.smallest(size), shared=shared, budget=budget)()  # loads whatever the first step loads
     before = _resident("VmRSS")
     update = Update(method, size, shared=shared, budget=budget)
-    for _ in range(2):  # the optimizer's moments are there from the first step on
+    for _ in range(2):  # the optimizer's moments exist after the first step
         update()
     return _resident("VmHWM") - before
 
@@ -61,7 +61,7 @@ def table(
     updates = [Update(method, size, shared=shared, budget=options.budget) for method, shared in cases]
     rate = matmul_rate(workload.settings(size), options.budget, clock)
     seconds = alternated(updates, options.rounds, clock)
-    if options.smoke:  # all in this process, where the peak is that of all cases so far
+    if options.smoke:  # in this process, where the peak covers all cases so far
         memory = [_peak(method, size, shared, options.budget, options.threads) for method, shared in cases]
     else:
         memory = peaks(cases, size, options.budget, options.threads)
@@ -88,10 +88,10 @@ def table(
 def sweep(
     base: Size, lengths: Sequence[tuple[int, int]], options: argparse.Namespace, clock: Callable[[], float]
 ) -> list[dict[str, Any]]:
-    """DPH-JS against RKL, prompts shared, by the lengths of prompts and responses; and with four rehearsal rows a
-    prompt."""
+    """DPH-JS against RKL with shared prompts, by the lengths of prompts and responses, with one and with four rehearsal
+    rows per prompt."""
     print("\nDPH-JS's update as a share of RKL's, prompts shared: measured / by the FLOP model")
-    print("prompt  response   one stored response a prompt   four a prompt")
+    print("prompt  response   one stored response per prompt   four per prompt")
     lines = []
     for prompt, response in lengths:
         single = replace(base, prompt=prompt, response=response)
@@ -111,8 +111,8 @@ def sweep(
 
 
 def crossover(base: Size, response: int) -> int:
-    """Longest prompt with which DPH-JS's update takes no more operations than RKL's, prompts shared, one stored
-    response a prompt."""
+    """Longest prompt with which DPH-JS's update takes no more operations than RKL's, with shared prompts and one stored
+    response per prompt."""
     low, high = 1, 64 * response
     while high - low > max(1, response // 16):
         middle = (low + high) // 2
@@ -125,7 +125,7 @@ def crossover(base: Size, response: int) -> int:
 def main() -> None:
     """Measure and print."""
     parser = workload.parser(DESCRIPTION)
-    parser.add_argument("--only", choices=("table", "sweep"), help="one part of it")
+    parser.add_argument("--only", choices=("table", "sweep"), help="run one part only")
     options = parser.parse_args()
     clock = workload.prepare(options)
     size, methods, lengths = TABLE, tuple(METHODS), [(prompt, response) for response in RESPONSES for prompt in PROMPTS]

@@ -1,9 +1,9 @@
-"""Run a `dph` command while a small file tells which part of the training step it is in.
+"""Run a `dph` command while a small file names the part of the training step that it is in.
 
     python benchmarks/phases.py MARKER train --preset …
 
-The parts are wrapped from outside, so that the product itself knows nothing of it. The file holds the name of the part;
-when the command ends by itself, MARKER.json holds the mean seconds and the number of times of each.
+The parts are wrapped from outside, so the package needs no code for it. The file holds the name of the part. When the
+command ends by itself, MARKER.json holds the mean seconds and the number of calls of each part.
 """
 
 import atexit
@@ -34,11 +34,11 @@ PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
     "logging": ((RunDir, "log"),),
     "final model": ((Policy, "save"), (RunDir, "finish")),
 }
-"""Functions of each part. The outermost one counts, but verification within sampling is a part of its own."""
+"""Functions of each part. The outermost one counts, except that verification within sampling is its own part."""
 
 
 class Marker:
-    """The file, and the parts that are open."""
+    """The file, and the parts that have begun and not ended."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(b" " * SIZE)
@@ -71,7 +71,7 @@ class Marker:
             self._view[:] = inside.encode().ljust(SIZE)
 
     def wrap(self, part: str, owner: Any, name: str) -> None:
-        """Have a function or method note its part."""
+        """Make a function or method record its part."""
         inner = getattr(owner, name)
         bound = owner.__dict__.get(name)
 
@@ -87,7 +87,7 @@ class Marker:
 
 
 def read(path: Path) -> str:
-    """The part that the process of a marker file is in; "start" before it has any."""
+    """The part that a marker file names; "start" before the first."""
     try:
         return path.read_bytes().decode().strip() or "start"
     except OSError:

@@ -1,9 +1,9 @@
-"""The paper's runs on paper: memory and time a step by arithmetic, for docs/guides/scale.md.
+"""Estimates of the paper's runs: memory and time per step by arithmetic, for docs/guides/scale.md.
 
     python benchmarks/scale.py [--prompt 3000] [--response 400] [--rate 989] [--share 0.4]
 
-Nothing is measured. A matrix product of a token with the weights counts 2 operations a parameter forward, 4 backward
-and 2 for recomputed activations. Rates are a GPU's published peak times a share of it that is an assumption.
+Nothing is measured. Per token and parameter, the forward pass counts 2 operations, the backward pass 4 and recomputed
+activations 2. A rate is the published peak of a GPU times an assumed share of it.
 """
 
 from dataclasses import dataclass
@@ -19,31 +19,31 @@ MODELS = {
     "Qwen2.5-32B": ModelShape(32_763_876_352, 5120, 64, 152_064, 40, 8, 128),
 }
 PROMPTS, ROLLOUTS, STORED = 128, 16, 256
-"""A step of the paper."""
+"""Prompts, rollouts per prompt and stored rows in a step of the paper."""
 SETS = {"Llama-3.1-8B": 2248, "Qwen2.5-32B": 3789}
-"""Near-perfect prompts of the paper's SQL runs, one stored response each."""
+"""Near-perfect prompts in the paper's SQL runs, each with one stored response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What the table stands on."""
+    """Assumptions behind the table."""
 
     prompt: int = 3000
-    """Mean prompt, in tokens."""
+    """Mean length of a prompt in tokens."""
     response: int = 400
-    """Mean response, in tokens."""
+    """Mean length of a response in tokens."""
     rate: float = 989.0
     """Peak of a GPU in dense bf16, TFLOP/s (H100 SXM as published)."""
     share: float = 0.4
-    """Share of the peak that training and prefill reach."""
+    """Share of the peak that training and prefill achieve."""
     bandwidth: float = 3.35
     """Memory bandwidth of a GPU, TB/s (H100 SXM as published)."""
     rows_at_once: int = 64
-    """Responses that one copy of vLLM decodes together: its weights are read once a token for all of them."""
+    """Responses that one vLLM copy decodes together; it reads the weights once per token for all of them."""
 
 
 def parts(shape: ModelShape, gpus: int, tensor: int, given: Assumed) -> dict[str, float]:
-    """Seconds of a step by part, on all GPUs."""
+    """Seconds per step by part, with all GPUs at work."""
     speed = gpus * given.rate * 1e12 * given.share
     weights = shape.parameters
     rollouts, row = PROMPTS * ROLLOUTS, given.prompt + given.response

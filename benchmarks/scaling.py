@@ -2,8 +2,8 @@
 
     python benchmarks/scaling.py --out FOLDER    # about five minutes on two CPU cores; writes scaling.json and .png
 
-GRPO's update, with prompts computed once (shared) and once for each response (repeated), which take turns. The limit is
-the time that the least work would take at the rate of the model's own matrix products, measured in the same run.
+It measures GRPO's update with each prompt computed once (shared) and once per response (repeated), in turns. The limit
+is the time that the least work would take at the rate of the model's matrix products, measured in the same run.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SWEEPS: dict[str, tuple[Any, ...]] = {
     "model": tuple(WIDTHS),
 }
 LABELS = {
-    "n": "responses a prompt",
+    "n": "responses per prompt",
     "prompt": "tokens of a prompt",
     "response": "tokens of a response",
     "model": "parameters",
@@ -37,7 +37,7 @@ LABELS = {
 
 
 def measure(size: Size, options: argparse.Namespace, clock: Callable[[], float]) -> dict[str, float]:
-    """Seconds of both ways and of the limit, and the median of their ratios."""
+    """Seconds of both ways and of the limit, and the medians of their ratios."""
     updates = [Update("GRPO", size, shared=shared, budget=options.budget) for shared in (True, False)]
     limits, seconds = [], []
     for update in updates:
@@ -58,7 +58,7 @@ def measure(size: Size, options: argparse.Namespace, clock: Callable[[], float])
 
 
 def figure(found: Mapping[str, list[dict[str, Any]]]) -> Figure:
-    """One panel for each sweep."""
+    """One panel per sweep."""
     drawn = Figure(figsize=(10, 2.8), layout="constrained")
     FigureCanvasAgg(drawn)
     for axes, (name, lines) in zip(drawn.subplots(1, len(found)), found.items(), strict=True):
@@ -72,7 +72,7 @@ def figure(found: Mapping[str, list[dict[str, Any]]]) -> Figure:
             axes.set_xscale("log", base=2)
             axes.set_xticks(places, [str(place) for place in places], rotation=45)
             axes.minorticks_off()
-    drawn.axes[0].set_ylabel("seconds an update")
+    drawn.axes[0].set_ylabel("seconds per update")
     drawn.axes[0].legend(frameon=False)
     return drawn
 
@@ -94,7 +94,7 @@ def run(
 
 
 def save(found: dict[str, Any], facts: dict[str, Any], folder: Path) -> None:
-    """Write numbers and figure."""
+    """Write the numbers and the figure."""
     (folder / "scaling.json").write_text(json.dumps(facts | {"base": repr(BASE), "sweeps": found}, indent=1))
     figure(found).savefig(folder / "scaling.png", dpi=130)
 

@@ -1,12 +1,12 @@
-"""A long training run in the embedded world, watched from outside: do memory, descriptors, processes, disk stay flat?
+"""A long training run in the embedded world: do memory, descriptors, processes and disk use stay constant?
 
     python benchmarks/soak.py --minutes 120 --out runs/soak
     python benchmarks/soak.py --minutes 30 --out runs/soak-kills --kill-workers 3 --same-as runs/soak
-    python benchmarks/soak.py --out runs/soak --draw            # figure and summary of what was recorded so far
+    python benchmarks/soak.py --out runs/soak --draw            # figure and summary of the samples so far
 
-DPH-JS trains with an evaluation and a checkpoint after every 20 steps, and is asked to stop (SIGTERM) when the time is
-over. --kill-workers kills a random verifier process every so many seconds on average; --same-as then compares the
-metrics with those of an undisturbed run, step by step. Linux only: it reads /proc.
+DPH-JS trains with an evaluation and a checkpoint every 20 steps, and gets SIGTERM when the time is over.
+--kill-workers SECONDS kills a random verifier process at that mean interval; --same-as then compares the metrics with
+those of an undisturbed run, step by step. Linux only: it reads /proc.
 
 Writes soak.csv, soak.png and soak.json beside the run directory `run`.
 """
@@ -29,12 +29,12 @@ from embedded import ENVIRONMENT, given, prepare, training
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _SETTLED = 0.1
-"""Share of the samples at the start that the summary leaves out: caches fill, the allocator takes its pools."""
+"""Share of samples at the start that the summary leaves out, while caches and the allocator's pools fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at a run. Memory and disk in MiB."""
+    """State of a run at one moment. Memory and disk use in MiB."""
 
     seconds: float
     step: int
@@ -49,7 +49,7 @@ class Sample:
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of a process's children."""
+    """Process ids of the children of a process."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         return [int(word) for task in tasks for word in (task / "children").read_text().split()]
@@ -66,7 +66,7 @@ def memory(pid: int) -> float:
 
 
 def entries(pid: int, kind: str) -> int:
-    """Number of open descriptors ("fd") or of threads ("task")."""
+    """Number of open descriptors ("fd") or threads ("task")."""
     try:
         return len(os.listdir(f"/proc/{pid}/{kind}"))
     except OSError:
@@ -74,19 +74,19 @@ def entries(pid: int, kind: str) -> int:
 
 
 def size(paths: Sequence[Path]) -> float:
-    """MiB of files, those in directories included."""
+    """Size in MiB of files and of all files in directories."""
     total = 0
     for path in paths:
         for file in [path, *path.rglob("*")] if path.is_dir() else [path]:
             try:
                 total += file.stat().st_size if file.is_file() else 0
-            except OSError:  # just replaced
+            except OSError:  # was just replaced
                 continue
     return total / (1 << 20)
 
 
 def last_step(run: Path) -> int:
-    """The last step that a run has logged."""
+    """The last step in a run's log."""
     try:
         return json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     except (OSError, IndexError, ValueError):
@@ -112,7 +112,7 @@ def look(pid: int, run: Path, seconds: float, kills: int) -> Sample:
 
 
 def soak(options: argparse.Namespace) -> int:
-    """Run, watch and stop; returns the exit status of the training process."""
+    """Run, watch and stop; return the exit status of the training process."""
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     model, sampled = given(options.base) if options.base else prepare(out)
@@ -163,7 +163,7 @@ def read(out: Path) -> list[Sample]:
 
 
 def summarise(samples: Sequence[Sample], out: Path) -> dict[str, object]:
-    """Medians of the first and the last tenth of the settled samples, and the largest value between them."""
+    """Medians of the first and the last tenth of the settled samples, and their largest value."""
     settled = samples[int(_SETTLED * len(samples)) :]
     tenth = max(1, len(settled) // 10)
     facts: dict[str, object] = {
@@ -187,7 +187,7 @@ def summarise(samples: Sequence[Sample], out: Path) -> dict[str, object]:
 
 
 def draw(samples: Sequence[Sample], path: Path) -> None:
-    """Four panels over the hours of the run."""
+    """Four panels over the duration of the run."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -215,7 +215,7 @@ def draw(samples: Sequence[Sample], path: Path) -> None:
 
 
 def common_prefix(run: Path, other: Path) -> tuple[int, int]:
-    """Equal lines at the front of two runs' metrics, and the lines of the shorter one."""
+    """Number of equal lines at the start of two runs' metrics, and the number of lines of the shorter one."""
     one, two = ((path / "metrics.jsonl").read_bytes().splitlines() for path in (run, other))
     shorter = min(len(one), len(two))
     differing = [index for index in range(shorter) if one[index] != two[index]]
@@ -226,12 +226,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between two looks")
-    parser.add_argument("--base", type=Path, help="folder with base/ and presample/ that are there already")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between two samples")
+    parser.add_argument("--base", type=Path, help="folder with an existing base/ and presample/")
     parser.add_argument("--kill-workers", type=float, default=0.0, help="mean seconds between kills; 0 kills none")
     parser.add_argument("--same-as", type=Path, help="folder of an undisturbed soak to compare the metrics with")
-    parser.add_argument("--seed", type=int, default=0, help="of the kills")
-    parser.add_argument("--draw", action="store_true", help="only draw and sum up what was recorded")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the kills")
+    parser.add_argument("--draw", action="store_true", help="only draw and summarise the recorded samples")
     options = parser.parse_args()
     status = 0 if options.draw else soak(options)
     samples = read(options.out)

@@ -1,17 +1,17 @@
-"""A whole step against TRL's: the same model, prompts, number of tokens and update, alternated in one run.
+"""A whole training step of this package and of TRL: the same model, prompts, number of tokens and update, in turns.
 
-    python benchmarks/step.py                          # three sizes, hours on two CPU cores, nearly all of it TRL's
+    python benchmarks/step.py                          # three sizes; hours on two CPU cores, mostly for TRL
     python benchmarks/step.py --sizes 512+64 --pairs 3
     python benchmarks/step.py --sizes 2048+128 --prompts 1 --pairs 3 --tokens 8192
 
-Run it in an environment with the extra `trl`. For each size two processes stand side by side, each with the model, and
-take steps in turn: 8 prompts (`--prompts`) with 16 responses each, rewards from the tokens, advantages, one AdamW step
-on all rows. End tokens are suppressed, so that both generate and train the same number of tokens. TRL is set as fast as
-it goes without a GPU: fp32, no reference model, no recomputation of activations, no pass for old log-probabilities, and
-`--trl-batch` rows in a micro-batch (`auto` tries 8, 16 and 32 and takes the fastest).
+Run it in an environment with the extra `trl`. For each size two processes hold the model and take steps in turn: 8
+prompts (`--prompts`) with 16 responses each, rewards from the tokens, advantages, one AdamW step on all rows. End
+tokens are suppressed, so that both generate and train the same number of tokens. TRL gets its fastest settings without
+a GPU: fp32, no reference model, no recomputation of activations, no pass for old log-probabilities, and `--trl-batch`
+rows per micro-batch (`auto` tries 8, 16 and 32 and keeps the fastest).
 
-Printed are medians over the pairs of steps, medians of the ratios within a pair, and the memory that steps take at most
-beyond what the process held before its first.
+It prints medians over the pairs of steps, medians of the ratios within a pair, and the peak memory of the steps beyond
+the memory before the first.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CANDIDATES = (8, 16, 32)
 
 
 class Worker:
-    """A process that takes one step when it is told to."""
+    """A process that takes one step at each request."""
 
     def __init__(self, engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> None:
         sizes = [str(number) for number in (prompt, response, args.prompts, batch, args.threads)]
@@ -43,7 +43,7 @@ class Worker:
         self._process.wait()
 
     def step(self) -> dict[str, float]:
-        """Seconds by phase, and bytes by which memory has grown at most so far."""
+        """Seconds by phase, and the largest growth of memory so far in bytes."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write("step\n")
@@ -51,11 +51,11 @@ class Worker:
         for line in stdout:
             if line.startswith("@@"):
                 return json.loads(line[2:])
-        raise SystemExit("a worker has ended; its message stands above")
+        raise SystemExit("a worker has ended; see its message above")
 
 
 def best_batch(prompt: int, response: int, args: argparse.Namespace) -> int:
-    """The micro-batch with which TRL's second step is fastest."""
+    """The size of the micro-batch with which TRL's second step is fastest."""
     seconds = {}
     for batch in CANDIDATES:
         with Worker("trl", prompt, response, batch, args) as worker:
@@ -66,7 +66,7 @@ def best_batch(prompt: int, response: int, args: argparse.Namespace) -> int:
 
 
 def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Both engines' steps at one size, after one step each that does not count."""
+    """Both engines' steps at one size, after one warm-up step each."""
     batch = best_batch(prompt, response, args) if args.trl_batch == "auto" else int(args.trl_batch)
     steps: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with (
@@ -104,12 +104,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")
     parser.add_argument("--prompts", type=int, default=8, help="prompts in a step, each with 16 responses")
-    parser.add_argument("--pairs", type=int, default=5, help="pairs of steps that count, per size")
+    parser.add_argument("--pairs", type=int, default=5, help="measured pairs of steps per size")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
-    parser.add_argument("--tokens", type=int, default=2048, help="tokens per micro-batch of ours")
-    parser.add_argument("--trl-batch", default="16", help="rows per micro-batch of TRL, or auto")
-    parser.add_argument("--out", type=Path, help="write all figures there as JSON")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens per micro-batch of our engine")
+    parser.add_argument("--trl-batch", default="16", help='rows per micro-batch of TRL, or "auto"')
+    parser.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
     args = parser.parse_args()
     every = []
     for size in args.sizes:

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""One engine of `step.py`: takes a step for every line on standard input and answers with its times as JSON."""
+"""One engine of `step.py`: takes a step per line on standard input, and prints its times as JSON."""
 
 import json
 import os
@@ -22,14 +22,14 @@ VOCABULARY, RESPONSES, STEPS = 2048, 16, 10_000
 
 
 def resident(name: str) -> int:
-    """A figure of this process's memory, in bytes: VmRSS is what it has, VmHWM the most that it had."""
+    """Memory of this process in bytes: VmRSS is the current value, VmHWM the peak."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found
     return int(found[1]) * 1024
 
 
 class Clock:
-    """Seconds by phase of the step in progress."""
+    """Seconds by phase of the current step."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -37,7 +37,7 @@ class Clock:
         self._start, self._before = 0.0, 0
 
     def timed(self, function: Callable[..., Any], phase: str | None = None) -> Callable[..., Any]:
-        """The function, its time added to a phase; by default a forward pass, or one that only takes log-probs."""
+        """Wrap a function to count its time for a phase, by default "forward", or "logprob passes" without gradients."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             start = self._now()
@@ -50,7 +50,7 @@ class Clock:
         return call
 
     def wait(self) -> None:
-        """Until a step is asked for."""
+        """Wait until a step is requested."""
         if not sys.stdin.readline():
             sys.exit(0)
         self._before = self._before or resident("VmRSS")
@@ -58,7 +58,7 @@ class Clock:
         self._start = self._now()
 
     def answer(self) -> None:
-        """Tell the times of the step."""
+        """Print the times of the step."""
         total = self._now() - self._start
         phases = {name: self._seconds[name] for name in ("generation", "logprob passes", "forward", "backward")}
         memory = resident("VmHWM") - self._before
@@ -67,7 +67,7 @@ class Clock:
 
 
 def make_model() -> LlamaForCausalLM:
-    """3.4 million parameters, whose next tokens are far from uniform."""
+    """A model of 3.4 million parameters with next-token distributions far from uniform."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
@@ -87,7 +87,7 @@ def make_model() -> LlamaForCausalLM:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One word a token: "7" is token 7."""
+    """One token per word: "7" is token 7."""
     words = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", bos_token="0", pad_token="1")

@@ -1,18 +1,18 @@
 """Speed of the SQL verifier: `python benchmarks/verifiers.py [--data DATA] [--rows N] [--rounds N]`.
 
-Judges the same predictions by Spider's rule in several ways, in turns, and prints the best of the rounds, by the clock
-and by the processor time of all processes (which a busy machine changes little):
+It judges the same predictions by Spider's rule in several ways, in turns, and prints the best round of each, in wall
+time and in processor time of all processes (which depends little on other load):
 
-plain       an evaluator as the official one works, in this process: gold and prediction on a connection each
-official    the same with an event loop for every query, which the official evaluator starts to limit its time
-verifier    the SQL verifier with one worker and with two; no verdict is remembered from one round to the next, but
-            equal predictions for one question run once
-remembered  the same with two workers, all verdicts remembered
-bare        in this process: every prediction once (equal ones for one question not again) on a connection that stays
-            open, and nothing else; what the verifier with one worker takes beyond it is its overhead
+plain       in this process, like the official evaluator: gold and prediction run on a new connection each
+official    the same with an event loop per query, which the official evaluator uses to limit the time
+verifier    the SQL verifier with one worker and with two; its cache is off between rounds, but equal predictions for
+            one question run once
+remembered  the same with two workers and all verdicts in the cache
+bare        in this process: each distinct prediction runs once on an open connection, and nothing else; the verifier
+            with one worker minus this is the verifier's overhead
 
-DATA holds Spider's questions, databases and predictions. Without it, queries of the built-in
-task minisql are judged, each against the gold of its problem.
+DATA holds Spider's questions, databases and predictions. Without it, queries of the built-in task minisql are judged,
+each against the gold of its problem.
 """
 
 import argparse
@@ -36,7 +36,7 @@ RULE, OPTIONS = get_rule("spider"), Options()
 
 
 def spider_items(data: Path, rows: int) -> list[Item]:
-    """Real predictions, the first of every file so that `rows` come together."""
+    """About `rows` real predictions, evenly from all files."""
     folder = data / "spider"
     golds = [json.loads(line)["query"] for line in (folder / "dev.jsonl").read_text().splitlines()]
     files = sorted((folder / "predictions").glob("*.jsonl"))
@@ -52,13 +52,13 @@ def spider_items(data: Path, rows: int) -> list[Item]:
 
 
 def minisql_items(rows: int) -> list[Item]:
-    """Generated problems; each gold is judged, and so is that of a neighbour, which is wrong as a rule."""
+    """Generated problems, each with its own gold and with a neighbour's, which is usually wrong."""
     problems = load_task("minisql", train_problems=max(2, rows // 2)).problems("train")
     return [(problem, str(other.answer)) for i, problem in enumerate(problems) for other in (problem, problems[i - 1])]
 
 
 def distinct(items: Sequence[Item]) -> list[Item]:
-    """Each judgement once."""
+    """The items without duplicates."""
     return list({(p.meta["db"], p.answer, predicted): (p, predicted) for p, predicted in items}.values())
 
 
@@ -87,7 +87,7 @@ def fetch(connection: sqlite3.Connection, sql: str) -> list[Any] | None:
 
 
 def run_once(problem: Problem, sql: str) -> list[Any] | None:
-    """A query on a connection of its own."""
+    """Run a query on a new connection."""
     connection = connect(problem)
     try:
         return fetch(connection, sql)
@@ -111,7 +111,7 @@ def plain(items: Sequence[Item], run: Callable[[Problem, str], list[Any] | None]
         gold = run(problem, RULE.prepare_gold(problem.answer, OPTIONS))
         rows = run(problem, RULE.prepare_prediction(predicted, OPTIONS))
         ordered = RULE.orders(problem.answer, OPTIONS)
-        widths = (0, 0)  # Spider's rule does not look at them
+        widths = (0, 0)  # Spider's rule does not use them
         found.append(gold is not None and rows is not None and RULE.equal(gold, rows, widths, ordered, OPTIONS))
     return found
 
@@ -121,7 +121,7 @@ def verified(verifier: SqlVerifier, items: Sequence[Item]) -> list[bool]:
 
 
 def processor_time(verifiers: Sequence[SqlVerifier]) -> float:
-    """Seconds that this process and the workers have had a processor for; NaN where the system does not say."""
+    """Processor seconds of this process and the workers; NaN where the system does not report them."""
     total = time.process_time()
     for verifier in verifiers:
         for pid in verifier._pool.pids():
@@ -129,7 +129,7 @@ def processor_time(verifiers: Sequence[SqlVerifier]) -> float:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 return float("nan")
-            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # in the system and outside
+            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # user and system time
     return total
 
 

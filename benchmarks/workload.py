@@ -1,4 +1,4 @@
-"""Random models and rollouts of given sizes, and a method's update on them: what the training benchmarks measure."""
+"""Random models and rollouts of given sizes, and a method's update on them, for the training benchmarks."""
 
 import argparse
 import time
@@ -28,7 +28,7 @@ METHODS = {
     "DPH-JS by definition": LossConfig(eta=0.2, divergence="js", estimator="definition"),
 }
 WIDTHS = {"0.8M": (128, 3), "3.4M": (256, 4), "13M": (448, 5)}
-"""Hidden width and layers of models by the number of their parameters."""
+"""Hidden width and number of layers, by the number of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,15 @@ class Size:
 
     prompts: int = 8
     n: int = 16
-    """Rollouts of each prompt."""
+    """Rollouts per prompt."""
     prompt: int = 512
-    """Tokens of a prompt."""
+    """Tokens per prompt."""
     response: int = 64
-    """Tokens of a response."""
+    """Tokens per response."""
     stored: int = 16
-    """Rehearsal rows; by default one for eight rollouts, as in the paper."""
+    """Rehearsal rows; by default one per eight rollouts, as in the paper."""
     stored_per_prompt: int = 1
-    """Rehearsal rows that have the same prompt."""
+    """Rehearsal rows with the same prompt."""
     model: str = "3.4M"
 
 
@@ -68,7 +68,7 @@ def settings(size: Size) -> LlamaConfig:
 
 
 def rows(size: Size) -> tuple[list[Row], list[Row]]:
-    """Rollouts, each with an advantage, and rehearsal rows; random tokens, the same for every method."""
+    """Rollouts with advantages, and rehearsal rows; random tokens, equal for every method."""
     generator = torch.Generator().manual_seed(0)
 
     def tokens(count: int) -> list[int]:
@@ -132,9 +132,9 @@ def _work(chosen: Sequence[Row], shared: bool, budget: int) -> Work:
 
 
 def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 1 << 40) -> float:
-    """Operations of a method's step: forward and backward through the policy, forward through the reference.
+    """Operations of a method's step: forward and backward through the policy, forward through the reference model.
 
-    By default of the least work: every prompt once.
+    By default each prompt is computed once, which is the least work.
     """
     loss, config = METHODS[method], settings(size)
     rollouts, stored = rows(size)
@@ -146,7 +146,7 @@ def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 
 
 
 def alternated(updates: Sequence[Update], rounds: int, clock: Callable[[], float]) -> list[list[float]]:
-    """Seconds of each update in each round; all take turns, so that whatever else the machine does meets all alike."""
+    """Seconds of each update in each round. All take turns, so that other load on the machine affects all alike."""
     for update in updates:
         update()  # warms up
     return [[update.timed(clock) for update in updates] for _ in range(rounds)]
@@ -157,9 +157,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=description)
     found.add_argument("--threads", type=int, default=2, help="threads of torch")
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
-    found.add_argument("--rounds", type=int, default=3, help="rounds in which all cases take turns")
+    found.add_argument("--rounds", type=int, default=3, help="rounds; all cases take turns in each")
     found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
-    found.add_argument("--smoke", action="store_true", help="smallest sizes, to see that everything works")
+    found.add_argument("--smoke", action="store_true", help="smallest sizes, to check that everything works")
     found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
     return found
 
@@ -173,10 +173,10 @@ def prepare(options: argparse.Namespace) -> Callable[[], float]:
 
 
 def smallest(size: Size) -> Size:
-    """Sizes for a run that only shows that everything works."""
+    """Sizes for a run that only checks that everything works."""
     return replace(size, prompts=2, n=3, prompt=min(size.prompt, 8), response=4, stored=2, model="0.8M")
 
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Settings that the numbers depend on."""
     return {"torch": torch.__version__, "threads": options.threads, "clock": options.clock, "budget": options.budget}

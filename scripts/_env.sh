@@ -1,8 +1,8 @@
-# Sourced by demo, test and lint: leaves $root (the repository) and $python (an interpreter that has the package).
+# Sourced by the other scripts: sets $root (the repository), $venv and $python (an interpreter that has the package).
 #
-# The environment is .venv, made at the first call and brought up to date when pyproject.toml or constraints.txt change.
-#   DPH_VENV    another place for the environment
-#   DPH_PYTHON  the Python (3.11 or newer) to make it with
+# The environment is .venv. The first call makes it; a change of pyproject.toml or constraints.txt updates it.
+#   DPH_VENV    path of another environment
+#   DPH_PYTHON  the Python (3.11 or newer) that makes it
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -31,7 +31,7 @@ make_environment() {
             "$found" -m venv "$venv"
         fi
     elif [ -z "${DPH_PYTHON:-}" ] && command -v uv >/dev/null; then
-        uv venv --quiet --seed --python '>=3.11' "$venv" # uv brings a Python of its own
+        uv venv --quiet --seed --python '>=3.11' "$venv" # uv installs a Python of its own
     else
         echo "DPH-RL needs Python 3.11 or newer: install one, or name it with DPH_PYTHON=/path/to/python" >&2
         exit 2
@@ -40,8 +40,8 @@ make_environment() {
 
 install_package() {
     local quiet=--quiet
-    [ -t 1 ] && quiet=--progress-bar=on # torch is a large download: show it to whoever is watching
-    # torch by itself and by pip: its builds differ by machine, and pip is where a machine is set up to find its own.
+    [ -t 1 ] && quiet=--progress-bar=on # torch is a large download: show its progress in a terminal
+    # torch first and with pip: its builds differ by machine, and pip's settings say where this machine finds its own.
     "$python" -m pip install "$quiet" "$(grep '^torch==' "$root/constraints.txt")"
     if command -v uv >/dev/null; then
         uv pip install --quiet --python "$python" --constraint "$root/constraints.txt" --editable "$root[dev]"

@@ -1,10 +1,10 @@
-"""Running the command line in this process and reading its one sentence."""
+"""Run the command line in this process and read its error message."""
 
 from dph.cli.main import main
 
 
 def run(capsys, *words):
-    """Exit status and what was said on standard error."""
+    """Exit status and the text on standard error."""
     try:
         main([str(word) for word in words])
         status = 0
@@ -14,7 +14,7 @@ def run(capsys, *words):
 
 
 def complaint(capsys, *words):
-    """The one sentence of a mistake: exit status 2, one line, the last one, and no traceback."""
+    """The message of a UserError: exit status 2, one sentence on the last line, no traceback."""
     status, said = run(capsys, *words)
     assert status == 2, said
     lines = said.strip().splitlines()

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before anything loads a library that reads them: no network, no thread pools that fight with each other.
+# Set before any library reads them: no network, and no thread pools that compete for the cores.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A busy machine must not fail a property, and CI must see the examples that a developer saw.
+# A busy machine must not fail a property test, and CI must use the same examples as a developer's machine.
 settings.register_profile("dph", deadline=None, derandomize=True)
 settings.load_profile("dph")
 
@@ -20,7 +20,7 @@ _SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of public data sets beside the repository; tests that need it are skipped where it is absent."""
+    """Folder of public data sets beside the repository; tests that need it are skipped without it."""
     if not _SHARED.is_dir():
-        pytest.skip("the folder shared/data with public data sets does not lie beside the repository")
+        pytest.skip("there is no folder shared/data with public data sets beside the repository")
     return _SHARED

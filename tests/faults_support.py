@@ -1,4 +1,4 @@
-"""What the tests of interruptions and faults share: a short run, a way to break it off, and a comparison."""
+"""Shared by the tests of interruptions and faults: a short run, a way to interrupt it, and a comparison."""
 
 from helpers import train_config
 
@@ -11,7 +11,7 @@ def config_of(run, **changes):
 
 
 def same(run, other):
-    """Whether two runs hold the same metrics and, file by file, the same models and checkpoints."""
+    """Assert that two runs hold the same metrics and, byte for byte, the same models and checkpoints."""
 
     def files(path):
         folders = (path / "model", path / "checkpoints")
@@ -30,7 +30,7 @@ def same(run, other):
 
 
 def at_call(number, action, original):
-    """A function that does `action` before its call of that number."""
+    """A function that runs `action` before its n-th call."""
     calls = []
 
     def wrapped(*args, **more):

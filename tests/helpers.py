@@ -99,7 +99,7 @@ def random_policy(name: str, **changes: object) -> Policy:
 
 
 def random_rows(policy: Policy, count: int, seed: int = 0, *, rehearsal_every: int = 0) -> list[Row]:
-    """Rows of random tokens with ragged lengths; every so many belongs to the rehearsal set."""
+    """Rows of random tokens with ragged lengths; every n-th row belongs to the rehearsal set."""
     generator = torch.Generator().manual_seed(seed)
     vocabulary = policy.model.config.get_text_config().vocab_size
 
@@ -220,7 +220,7 @@ def loss_config(**changes: object) -> LossConfig:
 
 
 def interrupted_at(method: Callable[..., Any], call: int) -> Callable[..., Any]:
-    """A method to put in the place of another that is interrupted, as by Ctrl-C, at its so-manieth call."""
+    """A replacement of a method that is interrupted, as by Ctrl-C, at its n-th call."""
     calls = []
 
     def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the tests of minisql share: a database file read without the package's own code, and the tokenizer's pieces."""
+"""Shared by the tests of minisql: reading a database file without the package's code, and the tokenizer's pieces."""
 
 import re
 import sqlite3
@@ -19,7 +19,7 @@ SLOTS = {
 
 
 def execute(path, sql):
-    """Rows of a query on a database file: as they come if the outermost query is ordered, else sorted."""
+    """Rows of a query on a database file: in their order if the outermost query is ordered, else sorted."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         rows = connection.execute(sql).fetchall()
     ordered = bool(re.search(r"order by (?!.*\))", sql))
@@ -35,7 +35,7 @@ def contents(path):
 
 
 def pattern(phrasing):
-    """A regular expression that matches a phrasing with any words in its slots, each in a group of its name."""
+    """A regular expression that matches a phrasing with any words in its slots; each slot is a named group."""
     return re.compile(re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{SLOTS.get(m[1], '[a-z]+')})", phrasing))
 
 

@@ -1,4 +1,4 @@
-"""A divergence: squared Hellinger, f(u) = (√u − 1)², which is centred as it stands."""
+"""A divergence: squared Hellinger, f(u) = (√u − 1)², centred: f(1) = f′(1) = 0."""
 
 import torch
 from torch import Tensor

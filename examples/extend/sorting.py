@@ -1,4 +1,4 @@
-"""A task: sort three digits. Its problems are judged by the verifier `ends_with`."""
+"""A task: sort three digits. The verifier `ends_with` judges its problems."""
 
 import random
 

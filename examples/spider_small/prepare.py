@@ -1,4 +1,4 @@
-"""Write the supervised rows that teach a small model Spider's language in five solution styles.
+"""Write the supervised rows from which a small model learns Spider's SQL in five solution styles.
 
     python examples/spider_small/prepare.py --root DATA/spider --out sft.jsonl --count 20000
 

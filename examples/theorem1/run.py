@@ -17,7 +17,7 @@ COVERAGES = {"every state in D_pef": 1.0, "half of the states in D_pef": 0.5}
 
 
 def bounds(rng: np.random.Generator, trials: int, discount: float, coverage: float, pull: float) -> Iterator[Bound]:
-    """One bound a trial: a small policy-improvement step from π_old, pulled towards π_pef in the states of D_pef."""
+    """One bound per trial: a small policy-improvement step from π_old, pulled towards π_pef in the states of D_pef."""
     states, actions = 6, 4
     for _ in range(trials):
         mdp = random_mdp(rng, states=states, actions=actions, discount=discount)
@@ -32,7 +32,7 @@ def bounds(rng: np.random.Generator, trials: int, discount: float, coverage: flo
 
 
 def drawn(out: Path, lines: list[tuple[str, str, str, list[float], list[float]]]) -> None:
-    """Left: how often the bound holds. Right: how often it says more than the bound that it extends."""
+    """Left: how often the bound holds. Right: how often it is tighter than the bound that it extends."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
