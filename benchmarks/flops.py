@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dph.models.batch import Batch
+from dph.training.rows import Batch
 
 
 @dataclass(frozen=True, slots=True)

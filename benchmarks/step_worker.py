@@ -105,23 +105,23 @@ def reward(token_ids: list[int]) -> float:
 
 def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
-    from dph.config.schema import LossConfig, ModelConfig, OptimConfig, TrainConfig
-    from dph.models.batch import Row
+    from dph.config.schema import LossConfig, OptimConfig
     from dph.models.policy import Policy
-    from dph.objective.advantages import group_advantages
+    from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
     from dph.sampling.hf import HFSampler
     from dph.sampling.seeding import derive_key
     from dph.training.optim import Optimizer
+    from dph.training.rows import Row
     from dph.training.update import Updater
     from dph.types import SamplingParams
 
     policy = Policy(make_model(), make_tokenizer())
     policy.eos_ids = frozenset()  # no response ends early
     optim = OptimConfig(lr=1e-6, weight_decay=0.0, minibatches=1, tokens_per_microbatch=tokens)
-    config = TrainConfig(model=ModelConfig(device="cpu"), loss=LossConfig(eta=0.0), optim=optim)
     optimizer = Optimizer(policy.trainable(), optim, STEPS)
-    updater = Updater(policy, None, optimizer, config, World())
+    objective = Objective(LossConfig(eta=0.0))
+    updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=tokens, world=World())
     sample = clock.timed(HFSampler(policy).sample, "generation")
     policy.logprobs = clock.timed(policy.logprobs)  # type: ignore[method-assign]
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]

@@ -12,12 +12,13 @@ import torch
 from flops import Work, forward_flops, training_flops
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dph.config.schema import LossConfig, OptimConfig, RehearsalConfig, TrainConfig
-from dph.models.batch import Row, collate, microbatches
+from dph.config.schema import LossConfig, OptimConfig
+from dph.models.batch import microbatches
 from dph.models.policy import Policy
-from dph.objective.losses import needs_rollout_ref
+from dph.objective import Objective
 from dph.process.distributed import World
 from dph.training.optim import Optimizer
+from dph.training.rows import Row, collate
 from dph.training.update import Updater, split_by_gradient
 
 METHODS = {
@@ -102,14 +103,18 @@ class Update:
         rollouts, stored = rows(size)
         self._rows = rollouts + (stored if loss.eta else [])
         self._policy = _model(size, shared)
-        reference = _model(size, shared) if needs_rollout_ref(loss) else None
-        config = TrainConfig(
-            loss=loss,
-            optim=OptimConfig(lr=1e-9, tokens_per_microbatch=budget),  # the work stays the same from step to step
-            rehearsal=RehearsalConfig(rows=size.stored if loss.eta else 0),
+        objective = Objective(loss)
+        reference = _model(size, shared) if objective.needs_reference else None
+        optimizer = Optimizer(self._policy.trainable(), OptimConfig(lr=1e-9), 1000)  # no step changes the work
+        self._updater = Updater(
+            self._policy,
+            objective,
+            optimizer,
+            temperature=1.0,
+            token_budget=budget,
+            own_reference=reference,
+            world=World(),
         )
-        optimizer = Optimizer(self._policy.trainable(), config.optim, 1000)
-        self._updater = Updater(self._policy, reference, optimizer, config, World())
 
     def __call__(self) -> dict[str, float]:
         """Take a step; returns its metrics."""
@@ -138,9 +143,9 @@ def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 
     """
     loss, config = METHODS[method], settings(size)
     rollouts, stored = rows(size)
-    moving, still = split_by_gradient(rollouts + (stored if loss.eta else []), loss)
+    moving, still = split_by_gradient(rollouts + (stored if loss.eta else []), Objective(loss))
     total = training_flops(config, _work(moving, shared, budget))
-    for chosen in (still, rollouts if needs_rollout_ref(loss) else []):
+    for chosen in (still, rollouts if Objective(loss).needs_reference else []):
         total += forward_flops(config, _work(chosen, shared, budget))
     return total
 

@@ -24,10 +24,10 @@ from dph.config.schema import (
     TaskConfig,
     TrainConfig,
 )
-from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.tasks.protocol import register_task
+from dph.training.rows import Row
 from dph.types import Problem
 
 TEXTS = ("easy 0 1 2 3 4 5 6 7 8 9", "hard yes no maybe")

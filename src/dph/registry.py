@@ -4,12 +4,16 @@ Each kind has its registry beside its protocol, and a decorator that plug-ins us
 
     kind            registry                            decorator
     divergence      dph.objective.divergences           @register_divergence
+    advantage       dph.objective.advantages            @register_advantage
+    policy loss     dph.objective.policy_losses         @register_policy_loss
     verifier        dph.verifiers.protocol              @register_verifier
     task            dph.tasks.protocol                  @register_task
     sampler         dph.sampling.protocol               @register_sampler
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from dph.errors import UserError
@@ -48,6 +52,29 @@ class Registry(Generic[T]):
             raise UserError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
         return self._known[name]
 
+    def bind(self, name: str, options: Mapping[str, str], **given: Any) -> Callable[..., Any]:
+        """The implementation with its settings filled in; its keyword-only parameters are its settings.
+
+        Args:
+            options: settings as text, read as the types of the parameters.
+            given: values for parameters of these names, where the implementation has them.
+        Raises:
+            UserError: an option is unknown, cannot be read, or is needed and missing.
+        """
+        implementation: Any = self[name]
+        what = f"{self._kind} {name!r}"
+        every = inspect.signature(implementation, eval_str=True).parameters.values()
+        settings = {item.name: item for item in every if item.kind is inspect.Parameter.KEYWORD_ONLY}
+        own = sorted(settings.keys() - given.keys())
+        for key in options:
+            if key not in own:
+                raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(own) or 'none'}")
+        for key in own:
+            if key not in options and settings[key].default is inspect.Parameter.empty:
+                raise UserError(f"{what} needs the option {key!r}")
+        values = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
+        return partial(implementation, **{key: given[key] for key in given if key in settings}, **values)
+
     def __contains__(self, name: str) -> bool:
         return name in self._known
 
@@ -57,6 +84,24 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self._known)
+
+
+_READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
+    bool: (lambda text: {"true": True, "false": False}[text.lower()], "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+}
+
+
+def read_option(text: str, kind: object, what: str) -> Any:
+    """An option's value, read as a parameter's type. Raises UserError, naming `what`, for text of another type."""
+    if kind not in _READERS:
+        return text
+    read, words = _READERS[kind]
+    try:
+        return read(text)
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{what} must be {words}, not {text!r}") from error
 
 
 def _identity(implementation: object) -> tuple[str, str]:

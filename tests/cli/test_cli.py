@@ -47,10 +47,9 @@ WORDS = {
     "no directory, eval": (["eval"], "no run directory was named"),
     "no runs": (["report"], "dph report needs runs and a directory to write"),
     "unknown method": (["demo", "--methods", "grop"], "no method preset is named 'grop'; known are: grpo, dapo"),
-    "eta without rows": (["train", "--out", "x"], "loss.eta is 0.2 but rehearsal.rows is 0: set both above 0"),
     "rows without eta": (
         ["train", "--out", "x", "--loss.eta", "0", "--rehearsal.rows", "4"],
-        "loss.eta is 0.0 but rehearsal.rows is 4: set both above 0 to rehearse, or both to 0",
+        "rehearsal.rows is 4 but loss.eta is 0, so stored responses would have no effect; set loss.eta above 0",
     ),
     "no partition": (["train", "--preset", "exp_only", "--out", "x"], "method 'exp_only' needs a presampled partition"),
     "impossible threshold": (

@@ -24,9 +24,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dph.config.schema import LossConfig
-from dph.models.batch import Row, collate
 from dph.models.logprobs import token_logprobs
-from dph.objective.losses import LossCounts, hybrid_loss
+from dph.objective import LossCounts, Objective
+from dph.training.rows import Row, collate
 
 FILE = Path(__file__).with_name("mixed_batch.safetensors")
 TOLERANCE = 1e-5
@@ -139,7 +139,7 @@ def native(model: LlamaForCausalLM, rows: list[Row], config: LossConfig, tempera
     logits = model(input_ids=batch.input_ids, use_cache=False).logits.flatten(0, 1)[batch.sources]
     flat, _ = token_logprobs(logits, batch.states, batch.response_ids[batch.present], temperature, "none")
     logprobs = flat.new_zeros(batch.present.shape).index_put(tuple(batch.present.nonzero().T), flat)
-    loss, _ = hybrid_loss(logprobs, batch, LossCounts.of(batch), config)
+    loss, _ = Objective(config)(logprobs, batch, LossCounts.of(batch))
     loss.backward()
     return Case(config, loss.item(), {name: x.grad.clone() for name, x in model.named_parameters()})
 

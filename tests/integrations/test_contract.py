@@ -6,7 +6,8 @@ import pytest
 
 from contract.fixture import CASES, FILE, TEMPERATURE, TOLERANCE, case_name, native, read, relative_error
 from dph.models.policy import Policy
-from dph.objective.losses import LossCounts, hybrid_loss
+from dph.objective import LossCounts, Objective
+from dph.training.rows import batches
 from helpers import tiny_policy
 
 CONTRACT = read()
@@ -33,12 +34,12 @@ def test_the_contract_is_what_is_written_today():
 def test_the_native_engine_keeps_it(case, budget, shared):
     policy = Policy(CONTRACT.make_model(), tiny_policy().tokenizer, shared_prefix=shared)
     assert policy.shares(CONTRACT.rows) is shared
-    parts = list(policy.microbatches(CONTRACT.rows, budget))
+    parts = list(batches(policy, CONTRACT.rows, budget))
     assert len(parts) == 1 if budget == 10_000 else len(parts) > 1
     counts = sum((LossCounts.of(batch) for _, batch in parts), LossCounts())
     total = 0.0
     for _, batch in parts:
-        loss, _ = hybrid_loss(policy.logprobs(batch, CONTRACT.temperature)[0], batch, counts, case.config)
+        loss, _ = Objective(case.config)(policy.logprobs(batch, CONTRACT.temperature)[0], batch, counts)
         loss.backward()
         total += loss.item()
     assert total == pytest.approx(case.loss, rel=TOLERANCE)

@@ -22,10 +22,10 @@ from datasets import Dataset
 from contract.fixture import TOLERANCE, case_name, read, relative_error
 from dph.config.schema import LossConfig, ModelConfig
 from dph.errors import UserError
-from dph.models.batch import collate
 from dph.models.policy import Policy
-from dph.objective.losses import LossCounts, hybrid_loss
+from dph.objective import LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
+from dph.training.rows import collate
 from helpers import base_run, presampled, randomise, tiny_policy
 
 pytestmark = [
@@ -59,7 +59,7 @@ def settings(folder, **changes):
 
 
 def trainer(args, rows=STORED, model=None, **kwargs):
-    stored = [Rehearsal("", row.prompt_ids, row.response_ids, row.ref_logprobs, "") for row in rows]
+    stored = [Rehearsal(row.prompt_ids, row.response_ids, "", row.ref_logprobs, "") for row in rows]
     given = {
         "model": model or CONTRACT.make_model(),
         "reward_funcs": lambda completions, **_: [float(len(text) % 2) for text in completions],
@@ -149,7 +149,7 @@ def test_losses_that_average_sequences_are_weighed_as_ours(loss_type, aggregatio
     loss, gradient = loss_and_gradient(made, [FRESH[index::3] for index in range(3)])
     config = LossConfig(aggregation=aggregation, dr_grpo_length=8, reduction=reduction, eta=0.7)
     policy, batch = Policy(CONTRACT.make_model(), tiny_policy().tokenizer), collate(CONTRACT.rows)
-    expected, _ = hybrid_loss(policy.logprobs(batch, CONTRACT.temperature)[0], batch, LossCounts.of(batch), config)
+    expected, _ = Objective(config)(policy.logprobs(batch, CONTRACT.temperature)[0], batch, LossCounts.of(batch))
     expected.backward()
     assert loss == pytest.approx(expected.item(), rel=TOLERANCE)
     assert relative_error(gradient, {name: x.grad for name, x in policy.model.named_parameters()}) < TOLERANCE

@@ -18,7 +18,7 @@ from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.reward import Judge, compute_score, read_problem, score, stored_problem
 from dph.integrations.verl.settings import loss_config, read_settings
-from dph.objective.losses import check_loss_config
+from dph.objective import Objective
 from dph.types import Outcome, Problem, Verdict
 
 # Placing stored rows ------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def configuration(**changes: Any) -> dict[str, Any]:
 def objective(**changes: Any) -> Any:
     config = configuration(**changes)
     loss = loss_config(config, read_settings(config))
-    check_loss_config(loss)
+    Objective(loss)
     return loss
 
 

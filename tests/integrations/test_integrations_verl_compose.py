@@ -14,7 +14,7 @@ from dph.config.verl import VerlConfig
 from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
 from dph.integrations.verl.sizes import ModelShape
-from dph.objective.losses import check_loss_config
+from dph.objective import Objective
 from helpers import METHODS
 
 pytestmark = [
@@ -87,7 +87,7 @@ def test_a_launch_is_a_configuration_of_verls(
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     block = read_settings(resolved)
     loss = loss_config(resolved, block)
-    check_loss_config(loss)
+    Objective(loss)
     assert loss == asked.loss
     assert (block.rows, block.overlong, block.max_unjudged) == (
         asked.rehearsal.rows,

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.models.batch import Row, collate, microbatches
+from dph.models.batch import microbatches
 from dph.models.packing import packed_tokens
-from dph.objective.losses import LossCounts
+from dph.objective import LossCounts
+from dph.training.rows import Row, collate
 from dph.training.update import count_rows
 from helpers import TINY, random_rows, tiny_policy
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.models.batch import Row
 from dph.models.packing import group_by_prompt, pack, packed_tokens
+from dph.training.rows import Row
 
 sequences = st.lists(st.integers(0, 2), max_size=6)
 rows_of_few_tokens = st.lists(

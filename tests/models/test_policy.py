@@ -12,10 +12,10 @@ from architectures import ARCHITECTURES, architecture
 from dph.config.schema import ModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
-from dph.models.batch import collate, microbatches
+from dph.models.batch import microbatches
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
-from dph.rehearsal.store import reference_logprobs
+from dph.training.rows import collate
 from dph.types import Message
 from helpers import TEXTS, TINY, base_run, gradient, random_rows, tiny_policy, weights
 
@@ -69,11 +69,11 @@ def test_every_architecture_equals_its_plain_forward_pass(name):
 def test_padding_order_and_microbatches_change_nothing():
     policy = tiny_policy()
     rows = random_rows(policy, 16)
-    alone = [values for row in rows for values in reference_logprobs(policy, [row], 1.0, 1)]
+    alone = [values for row in rows for values in policy.response_logprobs([row], 1.0, 1)]
     for budget in (1, 40, 100, 10_000):
         for order in (range(16), reversed(range(16))):
             chosen = list(order)
-            found = reference_logprobs(policy, [rows[i] for i in chosen], 1.0, budget)
+            found = policy.response_logprobs([rows[i] for i in chosen], 1.0, budget)
             for index, values in zip(chosen, found, strict=True):
                 close(torch.tensor(values), torch.tensor(alone[index]))
     assert len(microbatches(rows, 40)) >= 4

@@ -8,9 +8,9 @@ import torch
 
 from dph.config.schema import ModelConfig
 from dph.models import prefix
-from dph.models.batch import Row, collate
 from dph.models.policy import Policy
 from dph.models.sharing import attention_window
+from dph.training.rows import Row, batches, collate
 from helpers import gradient, random_policy, tiny_policy
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
@@ -99,7 +99,7 @@ def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsy
     assert not policy.shares(rows) and not policy.shares(rows)
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("prompts are computed anew for each response of this model") == 1 and reason in told
-    for part, batch in policy.microbatches(rows, 60):
+    for part, batch in batches(policy, rows, 60):
         assert batch.layout is None and len(part) == len(batch.input_ids)
     with torch.no_grad():
         logprobs, _ = policy.logprobs(collate(rows))
@@ -112,7 +112,7 @@ def test_a_budget_that_shares_little_is_said_once(capsys):
     policy = random_policy("llama")
     rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
     for budget, computed in ((42, 1), (30, 12), (31, 12)):
-        parts = [part for part, _ in policy.microbatches(rows, budget)]
+        parts = [part for part, _ in batches(policy, rows, budget)]
         assert len(parts) == computed, budget
         told = " ".join(capsys.readouterr().err.split())
         said = "prompts are computed 12.0 times each, as a micro-batch of 30 tokens does not hold the responses to one"
@@ -174,7 +174,7 @@ def test_any_budget_gives_the_same_sum_of_gradients(budget):
         return gradient(policy)
 
     alone = total((part, collate(part)) for part in ([row] for row in rows))
-    found = total(policy.microbatches(rows[::-1], budget))
+    found = total(batches(policy, rows[::-1], budget))
     assert float((found - alone).norm()) <= EXACT * float(alone.norm())
 
 
@@ -223,8 +223,8 @@ def test_sharing_is_used_where_it_saves_tokens_and_was_asked_for():
     policy, rows = tiny_policy(), grouped_rows()
     alone = [rows[0], rows[6], rows[9]]
     assert policy.shares(rows) and not policy.shares(alone)
-    assert [batch.layout is None for _, batch in policy.microbatches(alone, 1000)] == [True]
-    packed = [batch for _, batch in policy.microbatches(rows, 1000)]
+    assert [batch.layout is None for _, batch in batches(policy, alone, 1000)] == [True]
+    packed = [batch for _, batch in batches(policy, rows, 1000)]
     assert len(packed) == 1 and packed[0].layout is not None
     without = Policy(policy.model, policy.tokenizer, shared_prefix=False)
     assert not without.shares(rows)

@@ -9,17 +9,9 @@ import torch
 
 from dph.config.schema import LossConfig
 from dph.errors import UserError
+from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence
-from dph.objective.losses import (
-    LossCounts,
-    TokenBatch,
-    hybrid_loss,
-    mean_metrics,
-    needs_rollout_ref,
-    rehearsal_diagnostics,
-    term_weights,
-)
-from dph.objective.token_losses import kl_loss, masked_log_ratio, policy_loss
+from dph.objective.token_losses import kl_loss, masked_log_ratio
 
 LENGTHS = [3, 1, 4, 2, 4, 3, 0]
 REHEARSAL = [False, True, False, False, True, True, False]
@@ -123,7 +115,7 @@ def label(config):
 @pytest.mark.parametrize("config", CONFIGS, ids=label)
 def test_agrees_with_the_scalar_loss(config):
     logprobs, batch, entropy = make_batch()
-    loss, sums = hybrid_loss(logprobs, batch, LossCounts.of(batch), config, entropy)
+    loss, sums = Objective(config)(logprobs, batch, LossCounts.of(batch), entropy)
     assert float(loss) == pytest.approx(scalar_loss(logprobs, batch, config, entropy), rel=1e-12)
     assert float(sums["loss"]) == float(loss)
 
@@ -133,7 +125,7 @@ def test_agrees_with_the_scalar_loss(config):
 def test_cut_order_and_padding_of_micro_batches_change_nothing(config, parts):
     logprobs, batch, entropy = make_batch()
     whole = logprobs.clone().requires_grad_()
-    loss, sums = hybrid_loss(whole, batch, LossCounts.of(batch), config, entropy)
+    loss, sums = Objective(config)(whole, batch, LossCounts.of(batch), entropy)
     loss.backward()
 
     cut = logprobs.clone().requires_grad_()
@@ -143,7 +135,7 @@ def test_cut_order_and_padding_of_micro_batches_change_nothing(config, parts):
     total, added = 0.0, dict.fromkeys(sums, 0.0)
     for rows, part in zip(parts, micro, strict=True):
         width = part.response_mask.shape[1]
-        piece, piece_sums = hybrid_loss(cut[rows, :width], part, counts, config, entropy[rows, :width])
+        piece, piece_sums = Objective(config)(cut[rows, :width], part, counts, entropy[rows, :width])
         piece.backward()
         total += piece.item()
         added = {name: added[name] + float(piece_sums[name]) for name in sums}
@@ -158,7 +150,7 @@ def test_masking_equals_dropping_even_over_garbage(config):
     logprobs, batch, entropy = make_batch()
     kept = [0, 2, 4, 5]
     dropped = take(batch, kept, 3)
-    expected, _ = hybrid_loss(logprobs[kept, :3], dropped, LossCounts.of(dropped), config, entropy[kept, :3])
+    expected, _ = Objective(config)(logprobs[kept, :3], dropped, LossCounts.of(dropped), entropy[kept, :3])
 
     out = torch.ones_like(batch.response_mask)
     out[kept, :3] = 0
@@ -174,7 +166,7 @@ def test_masking_equals_dropping_even_over_garbage(config):
         ref_logprobs=garbage(batch.ref_logprobs, math.nan),
     )
     policy, entropies = garbage(logprobs, -math.inf), garbage(entropy, math.nan)
-    loss, sums = hybrid_loss(policy, masked, LossCounts.of(masked), config, entropies)
+    loss, sums = Objective(config)(policy, masked, LossCounts.of(masked), entropies)
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     assert policy.grad is not None
@@ -191,15 +183,15 @@ def test_gradient_by_finite_differences(config):
         assert ((ratio - edge).abs() > 1e-5).all()
     counts = LossCounts.of(batch)
     assert torch.autograd.gradcheck(
-        lambda lp, h: hybrid_loss(lp, batch, counts, config, h)[0],
+        lambda lp, h: Objective(config)(lp, batch, counts, h)[0],
         (logprobs.clone().requires_grad_(), entropy.clone().requires_grad_()),
     )
 
 
-def test_golden_policy_loss():
+def test_golden_ppo_clip():
     # ρ = 1.5, 0.5, 1.1 with A = 1 and then A = −2; clips 0.2 / 0.28, dual clip 1.2
     ratio = torch.tensor([[1.5, 0.5, 1.1]] * 2, dtype=torch.float64)
-    loss = policy_loss(
+    loss = ppo_clip(
         ratio.log(),
         torch.zeros(2, 3, dtype=torch.float64),
         torch.tensor([1.0, -2.0], dtype=torch.float64),
@@ -221,12 +213,12 @@ def test_importance_weights_per_token_are_factors_on_the_advantages():
     logprobs, old, weights = torch.randn(4, 6), torch.randn(4, 6), torch.rand(4, 6)
     advantages, mask = torch.randn(4), torch.ones(4, 6)
     clips = {"clip_low": 0.2, "clip_high": 0.28, "dual_clip": 3.0}
-    plain = policy_loss(logprobs, old, advantages, mask, **clips)
-    weighted = policy_loss(logprobs, old, weights * advantages[:, None], mask, **clips)
+    plain = ppo_clip(logprobs, old, advantages, mask, **clips)
+    weighted = ppo_clip(logprobs, old, weights * advantages[:, None], mask, **clips)
     torch.testing.assert_close(weighted, weights * plain)
 
 
-def test_golden_hybrid_loss():
+def test_golden_objective():
     # One D_exp row of two tokens (ρ = 1.1, A = 1; f does not matter), one D_pef row of one token with u = 2.
     batch = TokenBatch(
         old_logprobs=torch.zeros(2, 2),
@@ -243,9 +235,9 @@ def test_golden_hybrid_loss():
         ("pooled", (-2.2 + 0.2 * js_of_two) / 3),
         ("per_set", -2.2 / 2 + 0.2 * js_of_two / 1),
     ]:
-        loss, sums = hybrid_loss(logprobs, batch, counts, LossConfig(reduction=reduction))
+        loss, sums = Objective(LossConfig(reduction=reduction))(logprobs, batch, counts)
         assert float(loss) == pytest.approx(expected, rel=1e-6)  # fp32
-    means = mean_metrics(sums)
+    means = mean_metrics(sums | Objective(LossConfig()).forgetting_sums(logprobs, batch))
     assert means["exp/tokens"] == 2 and means["pef/tokens"] == 1
     assert means["exp/policy_loss"] == pytest.approx(-1.1, rel=1e-6)
     assert means["pef/divergence"] == pytest.approx(js_of_two, rel=1e-6)
@@ -257,7 +249,7 @@ def test_golden_hybrid_loss():
 @pytest.mark.parametrize("config", CONFIGS, ids=label)
 def test_both_halves_of_js_weigh_the_same(config):
     counts = LossCounts(exp_tokens=900, pef_tokens=100, exp_sequences=64, pef_sequences=8)
-    weights = term_weights(counts, config)
+    weights = Objective(config).weights(counts)
     n_exp, n_pef = (900, 100) if config.aggregation == "token" else (64, 8)
     # the total weight of N equal tokens (rows) of each half in the loss
     assert weights.exp * weights.js_lambda * n_exp == pytest.approx(weights.pef * n_pef, rel=1e-12)
@@ -265,7 +257,7 @@ def test_both_halves_of_js_weigh_the_same(config):
 
 def test_pooled_weakens_eta_by_the_mix_and_per_set_does_not():
     counts = LossCounts(exp_tokens=8000, pef_tokens=1000)
-    pooled, per_set = (term_weights(counts, LossConfig(eta=0.2, reduction=r)) for r in ("pooled", "per_set"))
+    pooled, per_set = (Objective(LossConfig(eta=0.2, reduction=r)).weights(counts) for r in ("pooled", "per_set"))
     assert pooled.pef * 1000 == pytest.approx(0.2 / 9)
     assert per_set.pef * 1000 == pytest.approx(0.2)
 
@@ -279,7 +271,7 @@ def test_rehearsal_vanishes_at_the_reference_for_every_sample(name, official):
         single = take(batch, [row])
         logprobs = single.ref_logprobs.clone().requires_grad_()
         config = LossConfig(divergence=name, official=official, eta=1.0)
-        loss, _ = hybrid_loss(logprobs, single, LossCounts.of(single), config)
+        loss, _ = Objective(config)(logprobs, single, LossCounts.of(single))
         loss.backward()
         assert loss.item() == 0.0
         assert logprobs.grad is not None
@@ -291,11 +283,11 @@ def test_the_set_is_read_off_each_row_and_not_off_the_first():
     logprobs, batch, _ = make_batch()
     counts, config = LossCounts.of(batch), CONFIGS[0]
     swapped = replace(batch, is_rehearsal=~batch.is_rehearsal)
-    loss, _ = hybrid_loss(logprobs, batch, counts, config)
-    other, _ = hybrid_loss(logprobs, swapped, LossCounts.of(swapped), config)
+    loss, _ = Objective(config)(logprobs, batch, counts)
+    other, _ = Objective(config)(logprobs, swapped, LossCounts.of(swapped))
     assert not math.isclose(loss.item(), other.item(), rel_tol=0.1)
     front = [1, 4, 5, 0, 2, 3, 6]  # a D_pef row first
-    again, _ = hybrid_loss(logprobs[front], take(batch, front), counts, config)
+    again, _ = Objective(config)(logprobs[front], take(batch, front), counts)
     assert again.item() == pytest.approx(loss.item(), rel=1e-12)
 
 
@@ -305,12 +297,10 @@ def test_grpo_is_dapo_with_equal_clips():
     advantages = batch.advantages[:, None]
     # GRPO as its paper writes it: min(ρA, clip(ρ, 1 ± ε)A)
     grpo = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages) * batch.response_mask
-    ours = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.response_mask, clip_low=0.2, clip_high=0.2)
+    ours = ppo_clip(logprobs, batch.old_logprobs, batch.advantages, batch.response_mask, clip_low=0.2, clip_high=0.2)
     torch.testing.assert_close(ours, grpo)
     # and DAPO differs exactly where a good token has moved beyond 1.2
-    dapo = policy_loss(
-        logprobs, batch.old_logprobs, batch.advantages, batch.response_mask, clip_low=0.2, clip_high=0.28
-    )
+    dapo = ppo_clip(logprobs, batch.old_logprobs, batch.advantages, batch.response_mask, clip_low=0.2, clip_high=0.28)
     beyond = (ratio > 1.2) & (advantages > 0) & batch.response_mask.bool()
     assert beyond.any()
     assert torch.equal(dapo != grpo, beyond)
@@ -324,7 +314,7 @@ def test_clipped_tokens_have_no_gradient_and_are_counted():
         batch = TokenBatch(
             torch.zeros(1, 6), None, torch.ones(1, 6), sign * advantages, torch.zeros(1, dtype=torch.bool)
         )
-        loss, sums = hybrid_loss(logprobs, batch, LossCounts.of(batch), LossConfig(dual_clip=3.0))
+        loss, sums = Objective(LossConfig(dual_clip=3.0))(logprobs, batch, LossCounts.of(batch))
         loss.backward()
         assert logprobs.grad is not None
         assert (logprobs.grad[0] == 0).nonzero()[:, 0].tolist() == stopped
@@ -337,9 +327,9 @@ def test_kl_and_entropy_leave_rehearsal_rows_alone():
     rows = [1, 4, 5]
     only_pef = take(batch, rows)
     counts = LossCounts.of(only_pef)
-    plain, _ = hybrid_loss(logprobs[rows], only_pef, counts, LossConfig())
+    plain, _ = Objective(LossConfig())(logprobs[rows], only_pef, counts)
     config = LossConfig(kl="k2", kl_coef=5.0, entropy_coef=5.0)
-    with_terms, _ = hybrid_loss(logprobs[rows], only_pef, counts, config, entropy[rows])
+    with_terms, _ = Objective(config)(logprobs[rows], only_pef, counts, entropy[rows])
     assert plain.item() == with_terms.item()
 
 
@@ -370,7 +360,7 @@ def test_a_policy_that_ran_away_gives_finite_gradients_in_fp32(advantage, jump):
         torch.tensor([advantage, 0.0]),
         torch.tensor([False, True]),
     )
-    loss, _ = hybrid_loss(logprobs, batch, LossCounts.of(batch), config)
+    loss, _ = Objective(config)(logprobs, batch, LossCounts.of(batch))
     loss.backward()
     assert math.isfinite(loss.item())
     assert logprobs.grad is not None
@@ -381,8 +371,8 @@ def test_bf16_logprobs_are_computed_with_in_fp32():
     logprobs, batch, _ = make_batch(dtype=torch.float32)
     coarse = logprobs.bfloat16().requires_grad_()
     counts = LossCounts.of(batch)
-    loss, _ = hybrid_loss(coarse, batch, counts, LossConfig())
-    expected, _ = hybrid_loss(coarse.detach().float(), batch, counts, LossConfig())
+    loss, _ = Objective(LossConfig())(coarse, batch, counts)
+    expected, _ = Objective(LossConfig())(coarse.detach().float(), batch, counts)
     assert loss.dtype == torch.float32
     assert loss.item() == expected.item()
     loss.backward()
@@ -395,13 +385,13 @@ def test_a_batch_of_one_set_only_and_an_empty_one():
     without_ref = replace(take(batch, exp_rows), ref_logprobs=None)
     counts = LossCounts.of(without_ref)
     for reduction in ("pooled", "per_set"):
-        loss, sums = hybrid_loss(logprobs[exp_rows], without_ref, counts, LossConfig(reduction=reduction))
+        loss, sums = Objective(LossConfig(reduction=reduction))(logprobs[exp_rows], without_ref, counts)
         # without D_pef rows both reductions are the mean over D_exp tokens, and there are no D_pef means
         assert loss.item() == pytest.approx(float(sums["exp/policy_loss"]) / counts.exp_tokens, rel=1e-12)
         assert not [name for name in mean_metrics(sums) if name.startswith("pef/") and name != "pef/tokens"]
     nothing = replace(batch, response_mask=torch.zeros_like(batch.response_mask))
     for config in CONFIGS:
-        loss, _ = hybrid_loss(logprobs, nothing, LossCounts.of(nothing), replace(config, entropy_coef=0.0))
+        loss, _ = Objective(replace(config, entropy_coef=0.0))(logprobs, nothing, LossCounts.of(nothing))
         assert loss.item() == 0.0
 
 
@@ -409,7 +399,7 @@ def test_eta_zero_is_policy_optimisation_without_a_reference():
     logprobs, batch, _ = make_batch()
     rows = [0, 1, 2, 3]
     mixed = replace(take(batch, rows), ref_logprobs=None)
-    loss, sums = hybrid_loss(logprobs[rows], mixed, LossCounts.of(mixed), LossConfig(eta=0.0, reduction="per_set"))
+    loss, sums = Objective(LossConfig(eta=0.0, reduction="per_set"))(logprobs[rows], mixed, LossCounts.of(mixed))
     assert loss.item() == pytest.approx(float(sums["exp/policy_loss"] / sums["exp/tokens"]), rel=1e-12)
 
 
@@ -419,26 +409,26 @@ def test_metric_keys_depend_on_the_settings_only():
     counts = LossCounts.of(batch)
     for config in CONFIGS:
         keys = [
-            set(hybrid_loss(logprobs[rows], take(batch, rows), counts, config, entropy[rows])[1])
+            set(Objective(config)(logprobs[rows], take(batch, rows), counts, entropy[rows])[1])
             for rows in ([0, 2], [1, 4], [0, 1])
         ]
         assert keys[0] == keys[1] == keys[2]
 
 
 def test_which_settings_need_a_live_reference_model():
-    assert not needs_rollout_ref(LossConfig())
-    assert needs_rollout_ref(LossConfig(kl="k3", kl_coef=0.01))
-    assert needs_rollout_ref(LossConfig(estimator="definition"))
-    assert not needs_rollout_ref(LossConfig(estimator="definition", eta=0.0))
+    assert not Objective(LossConfig()).needs_reference
+    assert Objective(LossConfig(kl="k3", kl_coef=0.01)).needs_reference
+    assert Objective(LossConfig(estimator="definition")).needs_reference
+    assert not Objective(LossConfig(estimator="definition", eta=0.0)).needs_reference
 
 
 def test_missing_inputs_are_bugs_of_the_caller():
     logprobs, batch, _ = make_batch()
     counts = LossCounts.of(batch)
     with pytest.raises(ValueError, match="needs ref_logprobs"):
-        hybrid_loss(logprobs, replace(batch, ref_logprobs=None), counts, LossConfig())
+        Objective(LossConfig())(logprobs, replace(batch, ref_logprobs=None), counts)
     with pytest.raises(ValueError, match="no entropy"):
-        hybrid_loss(logprobs, batch, counts, LossConfig(entropy_coef=0.1))
+        Objective(LossConfig(entropy_coef=0.1))(logprobs, batch, counts)
 
 
 @pytest.mark.parametrize(
@@ -458,7 +448,7 @@ def test_missing_inputs_are_bugs_of_the_caller():
 def test_contradictory_settings_are_told_in_one_sentence(settings, message):
     logprobs, batch, _ = make_batch()
     with pytest.raises(UserError, match=message):
-        hybrid_loss(logprobs, batch, LossCounts.of(batch), LossConfig(**settings))
+        Objective(LossConfig(**settings))(logprobs, batch, LossCounts.of(batch))
 
 
 def test_masked_log_ratio_keeps_nan_out_of_the_backward_pass():
@@ -474,7 +464,7 @@ def test_masked_log_ratio_keeps_nan_out_of_the_backward_pass():
 def test_rehearsal_diagnostics():
     log_ratio = torch.tensor([[0.0, -1.0, -2.0], [-3.0, -4.0, 99.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    found = rehearsal_diagnostics(log_ratio, torch.zeros(2, 3), mask, get_divergence("forward_kl"), (0.25, 0.5, 1.0))
+    found = rehearsal_diagnostics(log_ratio[mask.bool()], get_divergence("forward_kl"), (0.25, 0.5, 1.0))
     mean_pull = sum(math.expm1(-i) for i in range(5)) / 5
     assert found == pytest.approx({
         "log_ratio_q25": -3.0,
@@ -483,13 +473,15 @@ def test_rehearsal_diagnostics():
         "forgotten": 0.4,  # e^−3 = 0.0498 and e^−4; e^−2 = 0.135 is not below 0.1
         "pull_weight": mean_pull,
     })  # fmt: skip
-    assert rehearsal_diagnostics(log_ratio, log_ratio, torch.zeros(2, 3), get_divergence("js")) == {}
+    assert rehearsal_diagnostics(torch.zeros(0), get_divergence("js")) == {}
 
 
-def test_metrics_of_the_loss_agree_with_the_diagnostics():
+def test_the_sums_of_forgetting_agree_with_the_diagnostics():
     log_ratio = torch.tensor([[0.3, -2.0, -2.5, -6.0]])  # u = 0.135 is not forgotten, 0.082 and 0.0025 are
     batch = TokenBatch(torch.zeros(1, 4), torch.zeros(1, 4), torch.ones(1, 4), torch.zeros(1), torch.tensor([True]))
-    means = mean_metrics(hybrid_loss(log_ratio, batch, LossCounts.of(batch), LossConfig())[1])
-    found = rehearsal_diagnostics(log_ratio, torch.zeros(1, 4), batch.response_mask, get_divergence("js"))
+    objective = Objective(LossConfig())
+    sums = objective(log_ratio, batch, LossCounts.of(batch))[1]
+    means = mean_metrics(sums | objective.forgetting_sums(log_ratio, batch))
+    found = rehearsal_diagnostics(log_ratio[0], get_divergence("js"))
     assert means["pef/forgotten"] == found["forgotten"] == 0.5
     assert means["pef/pull_weight"] == pytest.approx(found["pull_weight"], rel=1e-6)  # fp32

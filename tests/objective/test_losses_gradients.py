@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from dph.objective.divergences import js_reference_half, log_ratio_to_mixture
-from dph.objective.token_losses import JS_BASELINE, js_definition_policy_term, kl_loss, policy_loss, rehearsal_loss
+from dph.objective.policy_losses import ppo_clip
+from dph.objective.token_losses import JS_BASELINE, js_definition_policy_term, kl_loss, rehearsal_loss
 
 REF = torch.tensor([0.1, 0.4, 0.2, 0.25, 0.05], dtype=torch.float64)
 OLD = torch.tensor([0.3, 0.2, 0.1, 0.3, 0.1], dtype=torch.float64)
@@ -122,6 +123,6 @@ def test_unclipped_policy_loss_has_the_policy_gradient(logits):
     """With wide clips, Σ_a π_old(a)·∇(−ρA) = −∇E_{π_θ}[A], off-policy too."""
     advantages = torch.tensor([1.0, -0.5, 2.0, 0.0, -1.0], dtype=torch.float64)
     found = expected_gradient(
-        lambda lp: policy_loss(lp, OLD.log()[:, None], advantages, MASK, clip_low=1.0, clip_high=1e9), OLD, logits
+        lambda lp: ppo_clip(lp, OLD.log()[:, None], advantages, MASK, clip_low=1.0, clip_high=1e9), OLD, logits
     )
     torch.testing.assert_close(found, -gradient((logits.softmax(-1) * advantages).sum(), logits), **TIGHT)

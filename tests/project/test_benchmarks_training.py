@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig
 
-from dph.models.batch import Row, collate
+from dph.training.rows import Row, collate
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

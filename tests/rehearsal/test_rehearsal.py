@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dph.config.load import to_toml
-from dph.config.schema import ModelConfig, OptimConfig, TaskConfig, TrainConfig
+from dph.config.schema import ModelConfig, TaskConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -21,6 +21,7 @@ from dph.runs.directory import RunDir
 from dph.stages.presample_check import Findings, check_presample
 from dph.stages.train import mix, train
 from dph.training.explore import Drawn
+from dph.training.rows import rehearsal_row
 from helpers import base_run, presampled, rollout, tiny_policy, train_config
 
 
@@ -156,14 +157,14 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_rows_that_no_run_writes(tmp_path, name):
-    good = Rehearsal("a", [1, 2], [3, 4], [-0.5, 0.0], "x")
+    good = Rehearsal([1, 2], [3, 4], "a", [-0.5, 0.0], "x")
     write_rehearsal(tmp_path / "r.parquet", [good, replace(good, **DAMAGED[name])])
     with pytest.raises(UserError, match="is damaged in row 2; run `dph presample` again"):
         read_rehearsal(tmp_path / "r.parquet")
 
 
 def test_tokens_that_the_model_does_not_have(tmp_path):
-    row = Rehearsal("a", [1], [10_000], [-0.5], "x")
+    row = Rehearsal([1], [10_000], "a", [-0.5], "x")
     with pytest.raises(UserError, match="tokens beyond the model's"):
         recheck(policy(), [row], 1.0, 1000)
 
@@ -172,7 +173,7 @@ def test_tokens_that_the_model_does_not_have(tmp_path):
 
 
 def stored_by_prompt(counts: dict[str, int]) -> list[Rehearsal]:
-    return [Rehearsal(name, [1], [n + 2], [-0.5], f"{name}{n}") for name, count in counts.items() for n in range(count)]
+    return [Rehearsal([1], [n + 2], name, [-0.5], f"{name}{n}") for name, count in counts.items() for n in range(count)]
 
 
 def drawn(rows: RehearsalSet, cursor: int, count: int, all_rows: list[Rehearsal]) -> list[str]:
@@ -200,26 +201,26 @@ def test_the_order_is_a_function_of_the_cursor():
 
 
 def test_processes_share_the_rows_and_siblings_stay_together():
-    config = TrainConfig(optim=OptimConfig(minibatches=2))
-    stored = [row.row() for row in stored_by_prompt({"a": 4, "b": 4, "c": 4, "d": 4})]
+    stored = stored_by_prompt({"a": 4, "b": 4, "c": 4, "d": 4})
+    rows = [rehearsal_row(row) for row in stored]
     nothing = Drawn([], [], total=0, attempted=0, cursor=0)
-    parts = [mix(nothing, stored, config, World(rank, 2)) for rank in range(2)]
+    parts = [mix(nothing, [], stored, 2, World(rank, 2)) for rank in range(2)]
     assert [[len(part) for part in own] for own in parts] == [[4, 4], [4, 4]]
-    assert [row for part in range(2) for own in parts for row in own[part]] == stored
-    assert [row for part in mix(nothing, stored, config, World(0, 1)) for row in part] == stored
+    assert [row for part in range(2) for own in parts for row in own[part]] == rows
+    assert [row for part in mix(nothing, [], stored, 2, World(0, 1)) for row in part] == rows
 
 
 # The file -----------------------------------------------------------------------------------------------------------
 
 
 def test_stored_responses_survive_the_file(tmp_path):
-    rows = [Rehearsal("a/ü", [1, 2], [3], [-0.5], "é\n"), Rehearsal("b", [1], [2, 3], [-0.25, -1e-3], "")]
+    rows = [Rehearsal([1, 2], [3], "a/ü", [-0.5], "é\n"), Rehearsal([1], [2, 3], "b", [-0.25, -1e-3], "")]
     write_rehearsal(tmp_path / "r.parquet", rows)
     again = read_rehearsal(tmp_path / "r.parquet")
     assert [replace(row, ref_logprobs=[]) for row in again] == [replace(row, ref_logprobs=[]) for row in rows]
     for old, new in zip(rows, again, strict=True):
         assert new.ref_logprobs == torch.tensor(old.ref_logprobs, dtype=torch.float32).tolist()
-    row = again[1].row()
+    row = rehearsal_row(again[1])
     assert row.is_rehearsal and row.ref_logprobs == again[1].ref_logprobs and row.advantage == 0
 
 

@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from dph.cli.main import main
 from dph.errors import UserError
+from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
 from dph.stages.train import train
 from dph.training import checkpoints
-from dph.training.update import Updater
 from dph.types import Outcome, Verdict
 from faults_support import SETTINGS, at_call, config_of, same
 from helpers import train_config
@@ -163,15 +164,20 @@ def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monk
 
     monkeypatch.setattr(Verifiers, "verify", lose(1 / 16))
     seen = []
-    rows = module.group_rows
-    monkeypatch.setattr(module, "group_rows", lambda group, config: seen.append(group) or rows(group, config))
+    rows = module.Shaping.rows
+    monkeypatch.setattr(module.Shaping, "rows", lambda shaping, groups: watched(shaping, groups))
+
+    def watched(shaping, groups):
+        made = rows(shaping, groups)
+        seen.extend(zip(groups, made, strict=True))
+        return made
+
     lines = read_metrics(train(train_config(tmp_path / "run", "grpo", {"steps": 2}, max_unjudged=0.1)))
     assert [line["unscored"] for line in lines] == [1 / 16, 1 / 16]
-    lost = [r for group in seen for r in group.rollouts if r.verdict.outcome is Outcome.INFRA_ERROR]
+    lost = [r for group, _ in seen for r in group.rollouts if r.verdict.outcome is Outcome.INFRA_ERROR]
     assert len(lost) == 2  # one of sixteen in each of two steps
-    for group in seen:
+    for group, made in seen:
         judged = [r for r in group.rollouts if r.verdict.scored]
-        made = rows(group, train_config(tmp_path / "run", "grpo"))
         assert len(made) == len(judged)
         # advantages over those judged alone: (r − mean)/(std + 1e-6), which sum to zero
         assert sum(row.advantage for row in made) == pytest.approx(0, abs=1e-5)
@@ -199,9 +205,12 @@ def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
-    rows = module.group_rows
-    poisoned = lambda group, config: [replace(row, advantage=value) for row in rows(group, config)]  # noqa: E731
-    monkeypatch.setattr(module, "group_rows", poisoned)
+    rows = module.Shaping.rows
+
+    def poisoned(shaping, groups):
+        return [[replace(row, advantage=value) for row in group] for group in rows(shaping, groups)]
+
+    monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
     with pytest.raises(UserError, match="not finite in 6 updates in a row, up to step 3; start over from an earlier"):
         train(train_config(tmp_path / "run", "grpo", settings))
@@ -211,15 +220,14 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
 
 
 def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
-    rows, calls = module.group_rows, []
+    rows, calls = module.Shaping.rows, []
 
-    def poisoned(group, config):
+    def poisoned(shaping, groups):
         calls.append(1)
-        return [
-            replace(row, advantage=float("nan") if len(calls) == 1 else row.advantage) for row in rows(group, config)
-        ]
+        first, *others = rows(shaping, groups)
+        return [[replace(row, advantage=float("nan")) if len(calls) == 1 else row for row in first], *others]
 
-    monkeypatch.setattr(module, "group_rows", poisoned)
+    monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 2, "optim": {"max_skipped": 2}}
     assert [line["skipped_updates"] for line in read_metrics(train(train_config(tmp_path, "grpo", settings)))] == [1, 0]
 
@@ -228,33 +236,32 @@ class Memory:
     """Memory that holds micro-batches up to a number of tokens."""
 
     def __init__(self, monkeypatch, tokens):
-        self.refused, forward = 0, Updater._accumulate
+        self.refused, forward = 0, Policy.logprobs
 
-        def accumulate(updater, rows, *more):
-            if updater._budget > tokens and rows:
+        def logprobs(policy, batch, *more, **options):
+            if torch.is_grad_enabled() and batch.input_ids.numel() > tokens:
                 self.refused += 1
-                forward(updater, rows[: len(rows) // 2], *more[:-1], [])  # it fails half way
                 raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-            return forward(updater, rows, *more)
+            return forward(policy, batch, *more, **options)
 
-        monkeypatch.setattr(Updater, "_accumulate", accumulate)
+        monkeypatch.setattr(Policy, "logprobs", logprobs)
 
 
 def test_out_of_memory_halves_the_token_budget_once_and_goes_on(tmp_path, monkeypatch, capsys):
-    settings = {**SETTINGS, "optim": {"tokens_per_microbatch": 60}}
+    settings = {**SETTINGS, "optim": {"tokens_per_microbatch": 18}}
     whole = train(train_config(tmp_path / "whole", "dph_js", settings))
-    memory = Memory(monkeypatch, 30)
+    memory = Memory(monkeypatch, 9)
     run = train(train_config(tmp_path / "run", "dph_js", settings))
-    assert memory.refused == 1 and "going on with optim.tokens_per_microbatch 30" in capsys.readouterr().err
-    assert checkpoints.read_state(checkpoints.path_of(run, 4)).token_budget == 30  # a resumed run begins with it
+    assert memory.refused == 1 and "continuing with optim.tokens_per_microbatch 9" in capsys.readouterr().err
+    assert checkpoints.read_state(checkpoints.path_of(run, 4)).token_budget == 9  # a resumed run begins with it
     for one, two in zip(read_metrics(whole), read_metrics(run), strict=True):
         # the same responses; sums in another order, and Adam's steps on gradients near zero
         assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
 
 
 def test_out_of_memory_twice_names_the_setting(tmp_path, monkeypatch, capsys):
-    Memory(monkeypatch, 29)
-    config = train_config(tmp_path / "run", "dph_js", {**SETTINGS, "optim": {"tokens_per_microbatch": 60}})
+    Memory(monkeypatch, 3)
+    config = train_config(tmp_path / "run", "dph_js", {**SETTINGS, "optim": {"tokens_per_microbatch": 18}})
     monkeypatch.setattr(module, "train", lambda *_, **__: train(config))
     with pytest.raises(SystemExit) as caught:
         main(["train", "--out", str(tmp_path / "run")])

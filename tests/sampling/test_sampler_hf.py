@@ -10,16 +10,15 @@ import torch
 
 from architectures import ARCHITECTURES, architecture
 from dph.config.schema import ModelConfig
-from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
-from dph.rehearsal.store import reference_logprobs
 from dph.sampling import hf as module
 from dph.sampling import plain_decode, shared_decode
 from dph.sampling.hf import HFSampler, draw
 from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
 
@@ -48,7 +47,7 @@ def tokens(groups):
 def assert_logprobs_are_the_trainers(policy, groups, prompts, temperature):
     for prompt, group in zip(prompts, groups, strict=True):
         rows = [Row(prompt, completion.token_ids, completion.logprobs) for completion in group]
-        for row, values in zip(rows, reference_logprobs(policy, rows, temperature, 10_000), strict=True):
+        for row, values in zip(rows, policy.response_logprobs(rows, temperature, 10_000), strict=True):
             torch.testing.assert_close(torch.tensor(row.old_logprobs), torch.tensor(values), rtol=0, atol=EXACT)
 
 
@@ -180,7 +179,7 @@ def test_sampling_in_bf16_is_near_what_is_trained():
         for prompt, group in zip(PROMPTS, groups, strict=True)
         for completion in group
     ]
-    trained = reference_logprobs(policy, rows, 1.0, 10_000)
+    trained = policy.response_logprobs(rows, 1.0, 10_000)
     sampled, trained = (list(itertools.chain(*values)) for values in ([row.old_logprobs for row in rows], trained))
     differences = [abs(a - b) for a, b in zip(sampled, trained, strict=True)]
     assert sum(differences) / len(differences) < 0.05
@@ -323,5 +322,5 @@ def test_ties_of_the_nucleus_are_broken_alike_everywhere():
 def test_the_helpers_policy_is_far_from_uniform():
     policy = tiny_policy()
     rows = random_rows(policy, 10)
-    values = [value for row in reference_logprobs(policy, rows, 1.0, 1000) for value in row]
+    values = [value for row in policy.response_logprobs(rows, 1.0, 1000) for value in row]
     assert len(TEXTS) == 2 and max(values) - min(values) > 3

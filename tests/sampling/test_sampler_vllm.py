@@ -28,14 +28,14 @@ from dph.config.schema import (
     TrainConfig,
 )
 from dph.errors import UserError
-from dph.models.batch import Row
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
-from dph.rehearsal.store import read_rehearsal, reference_logprobs
+from dph.rehearsal.store import read_rehearsal
 from dph.sampling.hf import HFSampler
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.explore import Explorer
 from dph.training.inputs import check_settings
+from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy
 
@@ -139,7 +139,7 @@ class TestReal:
     ) -> None:
         groups = sampler.sample(prompts, replace(PLAIN, temperature=temperature), KEYS)
         rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
-        expected = reference_logprobs(policy, rows, temperature, 4096)
+        expected = policy.response_logprobs(rows, temperature, 4096)
         for row, values in zip(rows, expected, strict=True):
             assert list(row.old_logprobs) == pytest.approx(values, abs=1e-4)  # fp32 in both, other kernels
 
@@ -233,7 +233,7 @@ class TestReal:
         assert {row.problem_id for row in stored} >= easy
         rows = [Row(row.prompt_ids, row.response_ids, ()) for row in stored]
         policy = Policy.load(common["model"])
-        for row, values in zip(stored, reference_logprobs(policy, rows, 1.0, 4096), strict=True):
+        for row, values in zip(stored, policy.response_logprobs(rows, 1.0, 4096), strict=True):
             assert list(row.ref_logprobs) == pytest.approx(values, abs=1e-5)
         common["task"] = TaskConfig("toy", "dev")
         out = evaluate(EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **common))
@@ -250,7 +250,7 @@ class TestReal:
         def gap(against: Policy) -> float:
             groups = following.sample(prompts, PLAIN, KEYS)
             rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
-            expected = reference_logprobs(against, rows, 1.0, 4096)
+            expected = against.response_logprobs(rows, 1.0, 4096)
             pairs = [zip(row.old_logprobs, values, strict=True) for row, values in zip(rows, expected, strict=True)]
             return max(abs(a - b) for pair in pairs for a, b in pair)
 

@@ -14,8 +14,9 @@ from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
-from dph.stages.train import check_settings, recomputes_old, rollout_metrics, train
+from dph.stages.train import check_settings, recomputes_old, train
 from dph.training.explore import Drawn
+from dph.training.monitor import count_rollouts
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from helpers import METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
 
@@ -136,7 +137,7 @@ def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path)
 def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
     seen = []
     mix = module.mix
-    monkeypatch.setattr(module, "mix", lambda drawn, stored, *more: seen.append(stored) or mix(drawn, stored, *more))
+    monkeypatch.setattr(module, "mix", lambda *given: seen.append(given[2]) or mix(*given))
     train(train_config(tmp_path, "dph_js", {"rehearsal": {"rows": 4}, "steps": 3}))
     from dph.rehearsal.store import read_rehearsal
 
@@ -146,19 +147,18 @@ def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
 
 
 def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
-    chosen = {}
+    chosen = []
     explorer = module.Explorer
 
-    def remember(policy, sampler, verifiers, items, config, world):
-        chosen[config.method] = {item.problem.id for item in items}
-        return explorer(policy, sampler, verifiers, items, config, world)
+    def remember(policy, sampler, verifiers, items, **settings):
+        chosen.append({item.problem.id for item in items})
+        return explorer(policy, sampler, verifiers, items, **settings)
 
     monkeypatch.setattr(module, "Explorer", remember)
     for method in ("grpo", "exp_only", "dph_js"):
         train(train_config(tmp_path / method, method, steps=0))
     hard = {f"train/{i}" for i in range(0, 12, 2)}
-    assert chosen["exp_only"] == chosen["dph_js"] == hard
-    assert chosen["grpo"] == {f"train/{i}" for i in range(12)}
+    assert chosen == [{f"train/{i}" for i in range(12)}, hard, hard]
 
 
 def test_dapo_refills_constant_groups(tmp_path):
@@ -197,8 +197,9 @@ def test_metrics_of_rollouts_by_hand():
         group((good, 1.0, 3, "stop"), (bad, 0.1, 5, "length"), (lost, 0.0, 4, "stop")),
         group((bad, 0.0, 2, "stop"), (bad, 0.1, 2, "stop"), (bad, 0.0, 2, "stop")),
     ]
-    found = rollout_metrics(Drawn(groups, [0, 1], 2, 7, 7), World())
-    assert found == pytest.approx(
+    found = count_rollouts(Drawn(groups, [0, 1], 2, 7, 7), World())
+    assert found.tokens == 18
+    assert found.means() == pytest.approx(
         {
             "reward": 1.2 / 5,  # five judged
             "pass_rate": 1 / 5,
@@ -214,13 +215,9 @@ def test_metrics_of_rollouts_by_hand():
 
 
 CONTRADICTIONS = {
-    "eta without rows": (
-        {"loss": LossConfig(eta=0.2)},
-        r"loss\.eta is 0\.2 but rehearsal\.rows is 0: set both above 0",
-    ),
     "rows without eta": (
         {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
-        r"loss\.eta is 0\.0 but rehearsal\.rows is 4: set both",
+        r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
     ),
     "no partition": (
         {"prompts": "explore"},

@@ -8,11 +8,11 @@ from safetensors.torch import save_file
 
 from dph.config.schema import ModelConfig, OptimConfig
 from dph.errors import UserError
-from dph.models.batch import collate
 from dph.models.policy import Policy
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.optim import Optimizer
+from dph.training.rows import collate
 from helpers import gradient, random_rows, tiny_policy, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft

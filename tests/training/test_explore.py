@@ -2,18 +2,21 @@
 
 import itertools
 import threading
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.config.schema import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
+from dph.objective import Advantage
 from dph.process.distributed import World
+from dph.rehearsal.store import Rehearsal
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
 from dph.stages.train import mix
-from dph.training.explore import Explorer, group_rows, is_informative, overlong_penalty
+from dph.training.explore import Drawn, Explorer, is_informative
+from dph.training.rows import rehearsal_row
+from dph.training.shaping import Shaping, overlong_penalty
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
@@ -55,7 +58,18 @@ def explorer(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
     )
     fake = Script(script)
     items = [Prompted(Problem(name, "", "", "exact"), [1]) for name in script]
-    return Explorer(fake, fake, fake, items, config, world or World()), fake
+    made = Explorer(
+        fake,
+        fake,
+        fake,
+        items,
+        prompts=config.rollout.prompts,
+        params=SamplingParams(config.rollout.n),
+        dynamic=config.dynamic_sampling,
+        seed=config.seed,
+        world=world or World(),
+    )
+    return made, fake
 
 
 def names(drawn):
@@ -179,6 +193,12 @@ def test_overlong_penalty_by_hand():
     assert overlong_penalty(10, 10, OverlongConfig()) == 0
 
 
+def group_rows(one, config):
+    rollout = config.rollout
+    shaping = Shaping(Advantage(), config.overlong, rollout.max_tokens, rollout.mask_truncated, lambda *_: None)
+    return shaping.rows([one])[0]
+
+
 def test_advantages_of_a_group_by_hand():
     config = TrainConfig(rollout=RolloutConfig(max_tokens=4), overlong=OverlongConfig(buffer=2, penalty=1.0))
     rows = group_rows(group([GOOD, BAD, GOOD], lengths=[2, 2, 3]), config)
@@ -211,22 +231,20 @@ def test_masking_truncated_responses_leaves_the_advantages_of_others():
 
 @given(groups=st.integers(0, 9), stored=st.integers(0, 9), parts=st.integers(1, 4), size=st.integers(1, 3))
 def test_mixing_loses_nothing_and_spreads_both_sets_evenly(groups, stored, parts, size):
-    from dph.models.batch import Row
-    from dph.training.explore import Drawn
-
-    config = replace(TrainConfig(), optim=replace(TrainConfig().optim, minibatches=parts))
-    rows = [Row([1], [2], [0.0], is_rehearsal=True) for _ in range(stored)]
+    kept = [Rehearsal([1], [2], f"{index}", [-float(index)], "") for index in range(stored)]
     found = [[] for _ in range(parts)]
     for rank in range(size):
         places = list(range(rank, groups, size))
         drawn = Drawn([group([GOOD, BAD]) for _ in places], places, groups, groups, groups)
-        for whole, own in zip(found, mix(drawn, rows, config, World(rank, size)), strict=True):
+        rows = [group_rows(each, TrainConfig()) for each in drawn.groups]
+        for whole, own in zip(found, mix(drawn, rows, kept, parts, World(rank, size)), strict=True):
             whole += own
     exp = [sum(not row.is_rehearsal for row in part) for part in found]
     pef = [sum(row.is_rehearsal for row in part) for part in found]
     assert sum(exp) == 2 * groups and max(exp) - min(exp) <= 2
     assert sum(pef) == stored and max(pef) - min(pef) <= 1
-    assert sorted(id(row) for part in found for row in part if row.is_rehearsal) == sorted(map(id, rows))
+    rehearsed = [row for part in found for row in part if row.is_rehearsal]
+    assert sorted(rehearsed, key=str) == sorted(map(rehearsal_row, kept), key=str)
 
 
 # Judging while sampling ---------------------------------------------------------------------------------------------

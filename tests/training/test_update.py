@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dph.config.schema import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig
+from dph.objective import Objective
 from dph.process.distributed import World
-from dph.rehearsal.store import reference_logprobs
 from dph.training.optim import Optimizer, learning_rate
 from dph.training.update import Updater, split_by_gradient
 from helpers import gradient, random_rows, tiny_policy
@@ -49,7 +49,17 @@ def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
 
 def update(policy, minibatches, config, reference=None, optimizer=None, recompute_old=False):
     optimizer = optimizer or Recorder(policy)
-    updater = Updater(policy, reference, optimizer, config, World())
+    objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
+    updater = Updater(
+        policy,
+        objective,
+        optimizer,
+        temperature=config.rollout.temperature,
+        token_budget=config.optim.tokens_per_microbatch,
+        importance_cap=config.rollout.importance_cap,
+        own_reference=reference,
+        world=World(),
+    )
     metrics = updater.update(minibatches, recompute_old=recompute_old)
     return metrics, optimizer
 
@@ -201,7 +211,7 @@ def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypa
     policy, reference = tiny_policy(0), tiny_policy(1)
     rows = without_advantage(mixed_rows(policy, config), above)
     found, recorder = update(policy, [rows], settings(config), reference)
-    moving, still = split_by_gradient(rows, config)
+    moving, still = split_by_gradient(rows, Objective(config))
     everything = config.kl != "none" or config.estimator == "definition" or config.entropy_coef > 0
     assert (not still) is everything and len(moving) + len(still) == len(rows)
     assert all(row.advantage == 0 and not row.is_rehearsal for row in still)
@@ -235,7 +245,7 @@ def test_the_first_minibatch_has_old_logprobs_from_its_own_forward_pass(monkeypa
     policy, config = tiny_policy(), settings(CASES["dph_f"])
     rows = mixed_rows(policy)
     calls = []
-    monkeypatch.setattr("dph.training.update.reference_logprobs", lambda *_: calls.append(1))
+    monkeypatch.setattr(policy, "response_logprobs", lambda *_: calls.append(1))
     metrics, _ = update(policy, [rows], config, recompute_old=True)
     assert not calls and metrics["exp/ratio"] == 1 and metrics["exp/old_kl"] == 0
 
@@ -249,7 +259,7 @@ def test_old_logprobs_recomputed_are_those_of_the_policy_before_the_first_step()
         [
             row
             if row.is_rehearsal
-            else replace(row, old_logprobs=reference_logprobs(policies[1], [row], TEMPERATURE, 1)[0])
+            else replace(row, old_logprobs=policies[1].response_logprobs([row], TEMPERATURE, 1)[0])
             for row in part
         ]
         for part in minibatches
@@ -276,7 +286,7 @@ def test_tokens_of_another_sampler_are_weighed(cap):
     same(recorder.gradients[0], gradient(policy), 1e-5)
     policy.model.zero_grad()
     rollouts = [row for row in rows if not row.is_rehearsal]
-    exact = reference_logprobs(policy, rollouts, TEMPERATURE, 10_000)
+    exact = policy.response_logprobs(rollouts, TEMPERATURE, 10_000)
     gaps = torch.tensor(
         [a - b for own, row in zip(exact, rollouts, strict=True) for a, b in zip(own, row.old_logprobs, strict=True)]
     )
@@ -290,7 +300,7 @@ def test_a_second_minibatch_is_weighed_by_the_policy_before_the_first_step():
     policies = [tiny_policy(), tiny_policy()]
     config = settings(CASES["grpo"], cap=2.0, lr=1e-2)
     rows = mixed_rows(policies[0], CASES["grpo"], count=12)
-    exact = reference_logprobs(policies[0], rows, TEMPERATURE, 10_000)
+    exact = policies[0].response_logprobs(rows, TEMPERATURE, 10_000)
     off = [replace(row, old_logprobs=[v + math.log(2) for v in own]) for row, own in zip(rows, exact, strict=True)]
     half = [replace(row, old_logprobs=own, advantage=row.advantage / 2) for row, own in zip(rows, exact, strict=True)]
     optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
@@ -305,7 +315,7 @@ def test_a_reference_is_asked_only_where_the_objective_needs_it():
     policy = tiny_policy()
 
     class Untouchable:
-        def microbatches(self, *_args):
+        def response_logprobs(self, *_args):
             raise AssertionError("the reference was asked")
 
     for name, config in CASES.items():
@@ -344,7 +354,7 @@ def test_quantiles_on_the_rehearsal_set_cover_all_minibatches():
     rows = mixed_rows(policy)
     metrics, _ = update(policy, [rows[:7], rows[7:]], config)
     stored = [row for row in rows if row.is_rehearsal]
-    new = reference_logprobs(policy, stored, TEMPERATURE, 1)
+    new = policy.response_logprobs(stored, TEMPERATURE, 1)
     log_u = torch.tensor(
         [a - b for row, line in zip(stored, new, strict=True) for a, b in zip(line, row.ref_logprobs, strict=True)]
     )

@@ -26,8 +26,8 @@ from contract.fixture import Contract, case_name, read, relative_error
 from dph.config.schema import NewModelConfig
 from dph.integrations.verl.loss import IS_REHEARSAL, dph_loss
 from dph.integrations.verl.worker import MINIBATCHES, DPHTrainingWorker
-from dph.models.batch import Row
 from dph.models.scratch import new_policy
+from dph.training.rows import Row
 
 BUDGET = 40
 """Tokens of a micro-batch; a row has up to 16."""

@@ -156,6 +156,10 @@ class RehearsalTerm:
 class LossConfig(RehearsalTerm):
     """The objective (eqs. 5–7, App. D and E)."""
 
+    policy: str = "ppo_clip"
+    """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
+    policy_options: dict[str, str] = field(default_factory=dict)
+    """Settings of a policy loss besides the clips, as key value pairs."""
     clip_low: float = 0.2
     """ε_low of PPO-clip."""
     clip_high: float = 0.28
@@ -172,6 +176,16 @@ class LossConfig(RehearsalTerm):
     """β of the KL penalty."""
     entropy_coef: float = 0.0
     """Weight of an entropy bonus on rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageConfig:
+    """How the rewards of a group become advantages."""
+
+    name: str = "group"
+    """Advantage: group (GRPO), or one that a plug-in registered."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Settings of the advantage, as key value pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +262,7 @@ class TrainConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -1,1 +1,1 @@
-"""Adapters to other training engines (TRL, verl). They compute no loss of their own: `dph.objective.losses` does."""
+"""Adapters to other training engines (TRL, verl). They compute no loss of their own: `dph.objective` does."""

@@ -1,8 +1,8 @@
-"""From rollouts to tensors: ragged rows, cut into micro-batches by a token budget, padded or packed, and collated."""
+"""From token ids to a model's inputs: ragged rows, cut into micro-batches by a token budget, padded or packed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,34 +11,26 @@ from dph.models.packing import Packed, PrefixLayout, group_by_prompt, pack, pack
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One response with all that the loss needs of it."""
+class Tokens:
+    """A prompt and one response to it, as token ids."""
 
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
-    old_logprobs: Sequence[float]
-    """Log-probabilities under the policy that made the response (for rehearsal rows: unused)."""
-    ref_logprobs: Sequence[float] | None = None
-    """Log-probabilities under the reference policy, where they are stored."""
-    advantage: float = 0.0
-    is_rehearsal: bool = False
-    """Which set the row belongs to; a property of the row, whatever micro-batch it lands in."""
-    weight: float = 1.0
-    """0 leaves the row out of the loss (its judging failed, or it was cut off and is masked)."""
-    sampled_logprobs: Sequence[float] | None = None
-    """Log-probabilities that the sampler reported, where `old_logprobs` are to be the trainer's own."""
 
     @property
     def length(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
+R = TypeVar("R", bound=Tokens)
+
+
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Inputs:
     """B rows with up to T response tokens each, K response tokens in all.
 
-    The model's inputs are either padded, one row each, [B, L], or packed, [1, N] (see `dph.models.packing`); U of
-    their tokens predict the K response tokens.
+    The model's inputs are either padded, one row each, [B, L], or packed, [1, N] (see `dph.models.packing`). U of their
+    tokens predict the K response tokens.
     """
 
     input_ids: Tensor
@@ -48,37 +40,25 @@ class Batch:
     layout: PrefixLayout | None
     """Which packed tokens attend to which; None where rows are padded."""
     sources: Tensor
-    """int64 [U]: places in the flattened inputs of the tokens that something is predicted from."""
+    """int64 [U]: places in the flattened inputs of the tokens that predict something."""
     states: Tensor
-    """int64 [K]: by which of these each response token is predicted, row by row."""
+    """int64 [K]: which of these predicts each response token, row by row."""
     response_ids: Tensor
     """int64 [B, T]; padding is 0."""
     present: Tensor
     """bool [B, T]: where a response has a token."""
-    response_mask: Tensor
-    """float [B, T]: 1 on response tokens that count in the loss."""
-    old_logprobs: Tensor
-    """float [B, T]"""
-    ref_logprobs: Tensor | None
-    """float [B, T], or None where no row has them stored."""
-    advantages: Tensor
-    """float [B]"""
-    is_rehearsal: Tensor
-    """bool [B]"""
-    sampled_logprobs: Tensor | None = None
-    """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
 
 
-def microbatches(rows: Sequence[Row], token_budget: int, *, shared: bool = False) -> list[list[Row]]:
+def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) -> list[list[R]]:
     """Cut rows into micro-batches of at most `token_budget` tokens each, as the model sees them.
 
-    Padded, rows of like length go together, so that little is padded; packed (`shared`), rows of one prompt go
-    together as far as the budget allows. A row longer than the budget goes alone. Which rows share a micro-batch has
-    no influence on the loss (its denominators are those of the whole mini-batch).
+    Padded rows of similar length go together, so that there is little padding. Packed rows (`shared`) of one prompt go
+    together as far as the budget allows. A row longer than the budget goes alone. Which rows share a micro-batch does
+    not change the loss: its denominators are those of the whole mini-batch.
     """
     if shared:
         return _packed_microbatches(rows, token_budget)
-    batches: list[list[Row]] = []
+    batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * batches[-1][0].length <= token_budget:
             batches[-1].append(row)
@@ -87,12 +67,12 @@ def microbatches(rows: Sequence[Row], token_budget: int, *, shared: bool = False
     return batches
 
 
-def _packed_microbatches(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
+def _packed_microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
     sized = []
     for indices in group_by_prompt(rows):
         group = [rows[index] for index in indices]
         sized += [(packed_tokens(part), part) for part in _pieces(group, token_budget)]
-    batches: list[list[Row]] = []
+    batches: list[list[R]] = []
     room = 0
     for tokens, part in sorted(sized, key=lambda pair: pair[0], reverse=True):
         if tokens <= room:
@@ -104,11 +84,11 @@ def _packed_microbatches(rows: Sequence[Row], token_budget: int) -> list[list[Ro
     return batches
 
 
-def _pieces(group: list[Row], token_budget: int) -> list[list[Row]]:
-    """Rows of one prompt whole, or cut into pieces within the budget, which each hold the prompt again."""
+def _pieces(group: list[R], token_budget: int) -> list[list[R]]:
+    """Rows of one prompt whole, or cut into pieces within the budget; each piece repeats the prompt."""
     if packed_tokens(group) <= token_budget:
         return [group]
-    pieces: list[list[Row]] = []
+    pieces: list[list[R]] = []
     room = 0
     for row in group:
         if not pieces or len(row.response_ids) > room:
@@ -119,19 +99,20 @@ def _pieces(group: list[Row], token_budget: int) -> list[list[Row]]:
     return pieces
 
 
-def _padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
+def padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
+    """Ragged rows as one tensor [rows, width], zeros on the right."""
     out = torch.zeros(len(values), width, dtype=dtype)
     for index, row in enumerate(values):
         out[index, : len(row)] = torch.tensor(row, dtype=dtype)
     return out
 
 
-def _padded_inputs(rows: Sequence[Row], present: Tensor) -> dict[str, Any]:
+def _padded_inputs(rows: Sequence[Tokens], present: Tensor) -> dict[str, Any]:
     width = max(row.length for row in rows)
     index, steps = present.nonzero(as_tuple=True)
     prompt_lengths = torch.tensor([len(row.prompt_ids) for row in rows])
     return {
-        "input_ids": _padded([[*row.prompt_ids, *row.response_ids] for row in rows], width, torch.long),
+        "input_ids": padded([[*row.prompt_ids, *row.response_ids] for row in rows], width, torch.long),
         "position_ids": None,
         "layout": None,
         "sources": index * width + prompt_lengths[index] - 1 + steps,
@@ -139,38 +120,38 @@ def _padded_inputs(rows: Sequence[Row], present: Tensor) -> dict[str, Any]:
     }
 
 
-def _packed_inputs(rows: Sequence[Row]) -> dict[str, Any]:
+def _packed_inputs(rows: Sequence[Tokens]) -> dict[str, Any]:
     packed = pack(rows)
     return {item.name: getattr(packed, item.name) for item in fields(Packed)}
 
 
-def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False) -> Batch:
-    """Turn rows into tensors, padded or (`shared`) packed so that common beginnings stand once."""
+def collate_tokens(rows: Sequence[Tokens], device: torch.device | str = "cpu", *, shared: bool = False) -> Inputs:
+    """Rows as a model's inputs: padded or, with `shared`, packed so that common beginnings are stored once.
+
+    Raises ValueError for no rows.
+    """
     if not rows:
         raise ValueError("cannot collate an empty batch")
     steps = max(len(row.response_ids) for row in rows)
     response_lengths = torch.tensor([len(row.response_ids) for row in rows])
     present = torch.arange(steps)[None] < response_lengths[:, None]
-    has_ref = any(row.ref_logprobs is not None for row in rows)
-    has_sampled = any(row.sampled_logprobs is not None for row in rows)
-    sampled = [row.old_logprobs if row.sampled_logprobs is None else row.sampled_logprobs for row in rows]
-    batch = Batch(
+    inputs = Inputs(
         **(_packed_inputs(rows) if shared else _padded_inputs(rows, present)),
-        response_ids=_padded([row.response_ids for row in rows], steps, torch.long),
+        response_ids=padded([row.response_ids for row in rows], steps, torch.long),
         present=present,
-        response_mask=present * torch.tensor([row.weight for row in rows])[:, None],
-        old_logprobs=_padded([row.old_logprobs for row in rows], steps, torch.float32),
-        ref_logprobs=_padded([row.ref_logprobs or () for row in rows], steps, torch.float32) if has_ref else None,
-        advantages=torch.tensor([row.advantage for row in rows]),
-        is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
-        sampled_logprobs=_padded(sampled, steps, torch.float32) if has_sampled else None,
     )
-    return batch if str(device) == "cpu" else _moved(batch, device)
+    return moved(inputs, device)
 
 
-def _moved(batch: Batch, device: torch.device | str) -> Batch:
-    moved: dict[str, Any] = {}
-    for item in fields(Batch):
-        value = getattr(batch, item.name)
-        moved[item.name] = None if value is None else value.to(device)
-    return Batch(**moved)
+B = TypeVar("B", bound=Inputs)
+
+
+def moved(inputs: B, device: torch.device | str) -> B:
+    """The same inputs, or batch of a subclass, on a device."""
+    if str(device) == "cpu":
+        return inputs
+    values: dict[str, Any] = {}
+    for item in fields(inputs):
+        value = getattr(inputs, item.name)
+        values[item.name] = None if value is None else value.to(device)
+    return type(inputs)(**values)

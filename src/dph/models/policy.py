@@ -13,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config.schema import ModelConfig
 from dph.errors import UserError
-from dph.models.batch import Batch, Row, collate, microbatches
+from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
@@ -114,18 +114,36 @@ class Policy:
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
-    def microbatches(self, rows: Sequence[Row], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
-        """Rows in micro-batches of at most `token_budget` tokens, collated: packed where that saves tokens and the
-        model allows it, else padded."""
+    def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
+        """Rows in micro-batches of at most `token_budget` tokens, and whether to pack them: where that saves tokens
+        and the model allows it."""
         shared = self.shares(rows)
         parts = microbatches(rows, token_budget, shared=shared)
         if shared and len(parts) > 1 and not self._told_budget:
             self._check_budget(rows, parts, token_budget)
-        for part in parts:
-            yield part, collate(part, self.device, shared=shared)
+        return parts, shared
 
-    def _check_budget(self, rows: Sequence[Row], parts: Sequence[Sequence[Row]], token_budget: int) -> None:
-        """Say once where micro-batches are so small that little of a prompt's computation is shared."""
+    @torch.no_grad()
+    def response_logprobs(self, rows: Sequence[Tokens], temperature: float, token_budget: int) -> list[list[float]]:
+        """Log-probability of every response token of every row, by the forward pass that training uses.
+
+        Args:
+            temperature: logits are divided by it, as in sampling.
+            token_budget: tokens per micro-batch.
+        Returns:
+            For each row, in order, one value in nats for each response token.
+        """
+        results: dict[int, list[float]] = {}
+        index = {id(row): position for position, row in enumerate(rows)}
+        parts, shared = self.cut(rows, token_budget)
+        for part in parts:
+            logprobs, _ = self.logprobs(collate_tokens(part, self.device, shared=shared), temperature)
+            for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
+                results[index[id(row)]] = values[: len(row.response_ids)]
+        return [results[position] for position in range(len(rows))]
+
+    def _check_budget(self, rows: Sequence[Tokens], parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
+        """Say once that micro-batches are so small that little of a prompt's computation is shared."""
         computed, prompts = sum(len(group_by_prompt(part)) for part in parts), len(group_by_prompt(rows))
         if computed > 2 * prompts:
             self._told_budget = True
@@ -134,7 +152,7 @@ class Policy:
                 "does not hold the responses to one; raise optim.tokens_per_microbatch if memory allows"
             )
 
-    def shares(self, rows: Sequence[Row]) -> bool:
+    def shares(self, rows: Sequence[Tokens]) -> bool:
         """Whether rows with the same prompt compute it once; says once why not where that was asked for."""
         if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
             return False
@@ -152,7 +170,7 @@ class Policy:
         return obstacle is None
 
     def logprobs(
-        self, batch: Batch, temperature: float = 1.0, *, entropy: Entropy = "none"
+        self, batch: Inputs, temperature: float = 1.0, *, entropy: Entropy = "none"
     ) -> tuple[Tensor, Tensor | None]:
         """Log-probability of every response token, log π_θ(y_t | x, y_<t) at a temperature.
 
@@ -178,7 +196,7 @@ class Policy:
         logprobs = _spread(flat, batch.present)
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
-    def _predict(self, batch: Batch) -> Tensor:
+    def _predict(self, batch: Inputs) -> Tensor:
         """What each source predicts with: its last hidden state [U, H], or its logits [U, V] where the model changes
         them after the output embedding."""
         plain = self._plain_head() is not None

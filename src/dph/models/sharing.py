@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dph.models.batch import Batch, Row, collate
+from dph.models.batch import Inputs, Tokens, collate_tokens
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 """Largest difference of packed from plain outputs, relative to the largest output; rounding makes 1e-6 of it."""
@@ -36,7 +36,7 @@ def attention_window(config: Any) -> int:
 
 
 @torch.no_grad()
-def examine(predict: Callable[[Batch], Tensor], config: Any, device: torch.device, dtype: torch.dtype) -> Sharing:
+def examine(predict: Callable[[Inputs], Tensor], config: Any, device: torch.device, dtype: torch.dtype) -> Sharing:
     """Compare packed with plain outputs on a few tokens.
 
     Models whose layers carry a state along the sequence, bias scores by distance or hide their attention from
@@ -53,13 +53,13 @@ def examine(predict: Callable[[Batch], Tensor], config: Any, device: torch.devic
         first = 0 if index < 2 else 7  # the first two have one prompt
         ids = [(3 + 5 * step) % config.vocab_size for step in range(first, first + prompt)]
         more = [(4 + index + 7 * step) % config.vocab_size for step in range(response)]
-        rows.append(Row(ids, more, old_logprobs=()))
+        rows.append(Tokens(ids, more))
     if max(row.length for row in rows) > window:
         return Sharing(f"its attention window has only {window} tokens", window)
     try:
         outputs = []
         for shared in (False, True):
-            batch = collate(rows, device, shared=shared)
+            batch = collate_tokens(rows, device, shared=shared)
             outputs.append(predict(batch)[batch.states].double())
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         return Sharing(str(error).strip().split("\n")[0] or type(error).__name__, window)

@@ -1,1 +1,47 @@
-"""The paper's mathematics: divergences, advantages, losses. Pure functions on tensors."""
+"""The paper's mathematics as pure functions on tensors: divergences, advantages, losses (arXiv 2509.07430).
+
+`Objective` is all of eq. 7, for any training loop: it takes log-probabilities, a batch and the mini-batch's counts.
+"""
+
+from dph.objective.advantages import ADVANTAGES, Advantage, GroupView, group_advantages, register_advantage
+from dph.objective.batch import LossBatch, LossCounts, TokenBatch
+from dph.objective.correction import sampler_correction
+from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
+from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, register_divergence
+from dph.objective.objective import Objective, TermWeights
+from dph.objective.policy_losses import POLICY_LOSSES, ppo_clip, register_policy_loss
+from dph.objective.token_losses import (
+    importance_ratio,
+    js_definition_policy_term,
+    kl_loss,
+    masked_log_ratio,
+    rehearsal_loss,
+)
+
+__all__ = [
+    "ADVANTAGES",
+    "DIVERGENCES",
+    "POLICY_LOSSES",
+    "Advantage",
+    "Divergence",
+    "GroupView",
+    "LossBatch",
+    "LossCounts",
+    "Objective",
+    "TermWeights",
+    "TokenBatch",
+    "get_divergence",
+    "group_advantages",
+    "importance_ratio",
+    "js_definition_policy_term",
+    "kl_loss",
+    "masked_log_ratio",
+    "mean_metrics",
+    "ppo_clip",
+    "register_advantage",
+    "register_divergence",
+    "register_policy_loss",
+    "rehearsal_diagnostics",
+    "rehearsal_loss",
+    "sampler_correction",
+]

@@ -24,7 +24,7 @@ with top-p < 1 truncates π_ref while the log-probabilities are those of the who
 but forward KL's logarithm the divergences of tokens do not add up to the divergence of the sequence.
 
 Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gradients are finite in fp32 for ℓ in
-[−200, 80]. Masked positions have to be replaced *before* f is applied (`dph.objective.token_losses.masked_log_ratio`).
+[−200, 80]. Masked positions have to be replaced *before* f is applied (`token_losses.masked_log_ratio`).
 """
 
 import math
@@ -37,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dph.errors import UserError
+from dph.registry import Registry
 
 LOG_2 = math.log(2.0)
 
@@ -54,25 +55,15 @@ class Divergence:
 
 DivergenceFactory = Callable[..., Divergence]
 
-_FACTORIES: dict[str, DivergenceFactory] = {}
+DIVERGENCES: Registry[DivergenceFactory] = Registry("divergence")
+register_divergence = DIVERGENCES.register
+"""Decorator: make a divergence available under a name. The factory is called with the keyword arguments `alpha` and
+`official` of `get_divergence`; one that needs neither takes `**_`:
 
-
-def register_divergence(name: str) -> Callable[[DivergenceFactory], DivergenceFactory]:
-    """Decorator: make a divergence available under `name`.
-
-    The factory is called with the keyword arguments `alpha` and `official` of `get_divergence`; one that needs neither
-    takes `**_`:
-
-        @register_divergence("squared_log")
-        def squared_log(**_):
-            return Divergence("squared_log", f=lambda l: 0.5 * l**2, pull_weight=lambda l: l)
-    """
-
-    def add(factory: DivergenceFactory) -> DivergenceFactory:
-        _FACTORIES[name] = factory
-        return factory
-
-    return add
+    @register_divergence("squared_log")
+    def squared_log(**_):
+        return Divergence("squared_log", f=lambda l: 0.5 * l**2, pull_weight=lambda l: l)
+"""
 
 
 def get_divergence(name: str, *, alpha: float = 0.5, official: bool = False) -> Divergence:
@@ -82,9 +73,7 @@ def get_divergence(name: str, *, alpha: float = 0.5, official: bool = False) -> 
     official: the authors' code's formula where it differs from ours; among the built-in ones it does for forward_kl.
     Raises UserError for an unknown name or an α out of range.
     """
-    if name not in _FACTORIES:
-        raise UserError(f"no divergence is named {name!r}; known are: {', '.join(sorted(_FACTORIES))}")
-    return _FACTORIES[name](alpha=alpha, official=official)
+    return DIVERGENCES[name](alpha=alpha, official=official)
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Per-token losses: PPO-clip, rehearsal, KL estimators and the policy half of JS (arXiv 2509.07430, eqs. 5, 6, 13–17).
+"""Per-token losses besides the policy loss: rehearsal, KL estimators, the policy half of JS (eqs. 6, 13–17).
 
 Every function takes log-probabilities and a mask [B, T] and returns [B, T] with zeros outside the mask; `losses`
 sums them into the objective. Log-probabilities are at the sampling temperature; arithmetic is in fp32 at least.
@@ -36,31 +36,6 @@ def per_token(advantages: Tensor) -> Tensor:
 def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
     """ρ = π_θ/π_old, 1 outside the mask. All [B, T]."""
     return masked_log_ratio(logprobs, old_logprobs, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-
-
-def policy_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float = 0.0,
-) -> Tensor:
-    """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
-
-    advantages: [B], or [B, T] where they differ by token (an engine's importance weights are factors on them).
-    dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
-    GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
-    """
-    ratio = importance_ratio(logprobs, old_logprobs, mask)
-    advantages = per_token(advantages).to(ratio.dtype)
-    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    loss = torch.maximum(-ratio * advantages, -clipped * advantages)
-    if dual_clip:
-        loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
-    return loss * mask
 
 
 def rehearsal_loss(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, divergence: Divergence) -> Tensor:

@@ -82,6 +82,19 @@ class World:
         dist.all_gather_object(gathered, value)
         return gathered
 
+    def joined(self, values: Tensor) -> Tensor:
+        """The one-dimensional tensors of all processes, which may differ in length, as one on the CPU, by rank."""
+        if self.size == 1:
+            return values
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(values)], device=device))
+        longest = max(int(size) for size in sizes)
+        own = torch.cat([values.to(device), values.new_zeros(longest - len(values), device=device)])
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(parts, own)
+        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).cpu()
+
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError of any process is raised in all, so that none waits for another
         that has left."""

@@ -16,7 +16,7 @@ from dph.config.schema import RolloutConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.rehearsal.store import Rehearsal, read_rehearsal, reference_logprobs
+from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.runs.directory import RunDir, package_versions
 from dph.verifiers import judging_versions
 
@@ -117,7 +117,7 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
     if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
         raise UserError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
-    again = reference_logprobs(policy, [row.row() for row in rows], temperature, token_budget)
+    again = policy.response_logprobs(rows, temperature, token_budget)
     pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]
     return max(abs(a - b) for a, b in pairs)
 

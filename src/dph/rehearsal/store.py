@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from dph.errors import UserError
-from dph.models.batch import Row
-from dph.models.policy import Policy
+from dph.models.batch import Tokens
 from dph.sampling.seeding import EpochOrder
 
 _SCHEMA = pa.schema(
@@ -30,25 +28,13 @@ _ROUNDING = 1e-3  # a log-probability is at most 0, but for rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """One stored response."""
+class Rehearsal(Tokens):
+    """One stored response: its tokens, log π_ref of each, and its text."""
 
     problem_id: str
-    prompt_ids: Sequence[int]
-    response_ids: Sequence[int]
     ref_logprobs: Sequence[float]
-    """log π_ref of each response token, untruncated, at the temperature of the set's manifest."""
+    """log π_ref of each response token, untruncated, at the temperature in the set's manifest, in nats."""
     text: str
-
-    def row(self) -> Row:
-        """The response as a row of a mixed batch."""
-        return Row(
-            self.prompt_ids,
-            self.response_ids,
-            old_logprobs=self.ref_logprobs,
-            ref_logprobs=self.ref_logprobs,
-            is_rehearsal=True,
-        )
 
 
 class RehearsalSet:
@@ -66,9 +52,9 @@ class RehearsalSet:
         self._order = EpochOrder(len(prompts), seed, "rehearsal") if stored else None
         self._epoch, self._responses = -1, list(stored)
 
-    def take(self, cursor: int, count: int) -> list[Row]:
-        """Rows at positions cursor … cursor+count−1 of the order; none from an empty set."""
-        return [self._item(position).row() for position in range(cursor, cursor + count)] if self._size else []
+    def take(self, cursor: int, count: int) -> list[Rehearsal]:
+        """Responses at positions cursor … cursor+count−1 of the order; none from an empty set."""
+        return [self._item(position) for position in range(cursor, cursor + count)] if self._size else []
 
     def _item(self, position: int) -> Rehearsal:
         epoch, offset = divmod(position, self._size)
@@ -130,15 +116,3 @@ def _is_whole(row: Rehearsal) -> bool:
         return False
     finite = all(math.isfinite(value) and value < _ROUNDING for value in row.ref_logprobs)
     return finite and len(row.response_ids) == len(row.ref_logprobs) and min(*row.prompt_ids, *row.response_ids) >= 0
-
-
-@torch.no_grad()
-def reference_logprobs(policy: Policy, rows: Sequence[Row], temperature: float, token_budget: int) -> list[list[float]]:
-    """log π of every response token of rows under a policy, by the trainer's own forward pass."""
-    results: dict[int, list[float]] = {}
-    index = {id(row): position for position, row in enumerate(rows)}
-    for part, batch in policy.microbatches(rows, token_budget):
-        logprobs, _ = policy.logprobs(batch, temperature)
-        for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
-            results[index[id(row)]] = values[: len(row.response_ids)]
-    return [results[position] for position in range(len(rows))]

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config.schema import PresampleConfig
 from dph.errors import UserError
-from dph.models.batch import Row
+from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.rehearsal.check import file_hashes
 from dph.rehearsal.partition import Set
-from dph.rehearsal.store import Rehearsal, reference_logprobs, write_rehearsal
+from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
@@ -133,12 +133,12 @@ def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
 
 def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
     """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature."""
-    rows = [Row(group.prompt_ids, r.completion.token_ids, r.completion.logprobs) for group, r in stored]
+    rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
     budget = 16384
-    logprobs = reference_logprobs(policy, rows, config.rollout.temperature, budget) if rows else []
+    logprobs = policy.response_logprobs(rows, config.rollout.temperature, budget) if rows else []
     return [
-        Rehearsal(group.problem.id, list(group.prompt_ids), list(r.completion.token_ids), values, r.text)
-        for (group, r), values in zip(stored, logprobs, strict=True)
+        Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)
+        for row, (group, r), values in zip(rows, stored, logprobs, strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ import torch
 from dph.build import make_task
 from dph.config.schema import SftConfig
 from dph.errors import Interrupted, UserError
-from dph.models.batch import Row, collate, microbatches
+from dph.models.batch import Tokens, collate_tokens, microbatches
 from dph.models.loading import choose_device
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -42,7 +42,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     newest = world.decided(lambda: checkpoints.newest_intact(run.path))
     saved = None if newest is None else checkpoints.path_of(run.path, newest)
 
-    def load() -> tuple[Policy, list[Row]]:
+    def load() -> tuple[Policy, list[Tokens]]:
         texts = _texts(config)
         policy = _policy(config, texts, saved)
         return policy, _rows(policy, texts)
@@ -116,11 +116,11 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
     return Policy(policy.model, policy.tokenizer, precision=config.model.precision)
 
 
-def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Row]:
+def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     rows = []
     for prompt, response in texts:
         response_ids = policy.encode_response(response)
-        rows.append(Row(policy.encode_prompt(prompt), response_ids, old_logprobs=()))
+        rows.append(Tokens(policy.encode_prompt(prompt), response_ids))
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
@@ -131,16 +131,16 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Row]:
 
 
 def _step(
-    policy: Policy, optimizer: Optimizer, rows: Sequence[Row], token_budget: int, world: World
+    policy: Policy, optimizer: Optimizer, rows: Sequence[Tokens], token_budget: int, world: World
 ) -> tuple[float, float]:
     """One optimizer step on the mean negative log-likelihood per response token; returns loss and gradient norm."""
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
     own = [rows[i] for i in world.share(len(rows))]
     for part in microbatches(own, token_budget):
-        batch = collate(part, policy.device)
+        batch = collate_tokens(part, policy.device)
         logprobs, _ = policy.logprobs(batch)
-        loss = -(logprobs * batch.response_mask).sum() / tokens
+        loss = -logprobs.sum() / tokens
         loss.backward()
         total += float(loss.detach())
     world.sum_gradients(optimizer.parameters)

@@ -8,14 +8,14 @@ from pathlib import Path
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config.schema import TrainConfig
 from dph.errors import Interrupted, UserError
-from dph.models.batch import Row
+from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
-from dph.objective.losses import needs_rollout_ref
+from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import progress, say
 from dph.rehearsal.partition import training_problems
-from dph.rehearsal.store import RehearsalSet
+from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.directory import RunDir, directory_written_atomically
 from dph.runs.pinned import Pinned, pin
 from dph.runs.tracking import Metrics
@@ -24,12 +24,15 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.alarms import Judged, alarm
 from dph.training.checkpoints import TrainState
-from dph.training.explore import Drawn, Explorer, group_rows
+from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_judging, check_updates, judged
-from dph.training.inputs import check_settings, load_policy, load_rehearsal
-from dph.training.monitor import Best, Clock, Monitor, peak_memory, rollout_metrics
+from dph.training.inputs import check_settings, load_policy, load_rehearsal, make_objective
+from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
 from dph.training.optim import Optimizer
+from dph.training.rows import Row, rehearsal_row
+from dph.training.shaping import Shaping
 from dph.training.update import Updater
+from dph.types import SamplingParams
 from dph.verifiers import Verifiers, judging_versions
 
 
@@ -73,6 +76,7 @@ class Training:
     sampler: Sampler
     optimizer: Optimizer
     explorer: Explorer
+    shaping: Shaping
     rehearsal: RehearsalSet
     updater: Updater
     monitor: Monitor
@@ -99,23 +103,40 @@ class Training:
         cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, step: int | None
     ) -> "Training":
         saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
-        policy = load_policy(config, None if fresh else saved)
+        policy = load_policy(config.model, config.seed, None if fresh else saved)
         optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
         stored = load_rehearsal(config, policy, run, fresh=fresh, leads=world.leads)
-        reference = Policy.load(config.model) if needs_rollout_ref(config.loss) and not config.model.lora_rank else None
+        objective, advantage = make_objective(config), Advantage(config.advantage.name, config.advantage.options)
+        needs_reference = objective.needs_reference or advantage.needs_reference
+        reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
         longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
         sampler = make_sampler(config.sampler, policy, config.model, longest, training=True)
         task, problems = load_problems(config.task)
         usable = usable_problems(verifiers, problems)
         problems = training_problems(config.rehearsal.path, config.task, config.prompts, usable)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-        monitor = Monitor(config, task, policy, sampler, verifiers, world)
+        rollout = config.rollout
+        params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+        measured = replace(params, n=config.monitor.n)
+        evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
+        monitor = Monitor(config.monitor, evaluator, task, world)
         begun = policy if fresh or config.model.lora_rank else reference
         pinned = pin(
             run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
+        )
+        updater = Updater(
+            policy,
+            objective,
+            optimizer,
+            temperature=rollout.temperature,
+            token_budget=config.optim.tokens_per_microbatch,
+            reduced_budget=state.token_budget,
+            importance_cap=rollout.importance_cap,
+            own_reference=reference,
+            world=world,
         )
         return cls(
             config=config,
@@ -124,9 +145,22 @@ class Training:
             policy=policy,
             sampler=sampler,
             optimizer=optimizer,
-            explorer=Explorer(policy, sampler, verifiers, items, config, world),
+            explorer=Explorer(
+                policy,
+                sampler,
+                verifiers,
+                items,
+                prompts=rollout.prompts,
+                params=params,
+                dynamic=config.dynamic_sampling,
+                seed=config.seed,
+                world=world,
+            ),
+            shaping=Shaping(
+                advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
+            ),
             rehearsal=RehearsalSet(stored, config.seed),
-            updater=Updater(policy, reference, optimizer, config, world, state.token_budget),
+            updater=updater,
             monitor=monitor,
             pinned=pinned,
             state=state,
@@ -172,7 +206,7 @@ class Training:
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
                 shown.advance(1, f"reward {values['reward']:.3f}")
-                check_updates(self.state, config)
+                check_updates(self.state, config.optim.max_skipped)
                 stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]
                 if stop and not alone:  # several processes stop after the same step
                     raise Interrupted(interrupts.signal or signal.SIGTERM)
@@ -192,12 +226,14 @@ class Training:
             say(f"step {state.step + 1}: {message}")
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
-        minibatches = mix(drawn, stored, config, self.world)  # each row tagged with its set
+        rows = self.shaping.rows(drawn.groups)  # rewards become advantages
+        minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
         self.whole = False
         # PPO-clip on rollouts, η·f(u) on stored responses
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
         weights_changed(self.sampler)
-        values |= rollout_metrics(drawn, self.world) | {"lr": self.optimizer.lr}
+        rollouts = count_rollouts(drawn, self.world)
+        values |= rollouts.means() | {"lr": self.optimizer.lr}
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,
@@ -209,7 +245,7 @@ class Training:
         )
         self.whole = True
         clock.lap("update")
-        clock.rate("tokens_per_second", values["response_length"] * values["groups"] * config.rollout.n)
+        clock.rate("tokens_per_second", rollouts.tokens)
 
     def record(self, metrics: Metrics, values: Mapping[str, float], clock: Clock) -> None:
         """Write a step's line and, where it is due or has the best measurement so far, a checkpoint."""
@@ -242,15 +278,23 @@ class Training:
         return self.state == self.saved
 
 
-def mix(drawn: Drawn, stored: Sequence[Row], config: TrainConfig, world: World) -> list[list[Row]]:
-    """This process's rows of each mini-batch: groups and stored responses are spread evenly over the mini-batches, and
-    stored responses over processes; those of one prompt, which follow each other, stay together as far as that goes."""
-    parts = config.optim.minibatches
+def mix(
+    drawn: Drawn, rows: Sequence[Sequence[Row]], stored: Sequence[Rehearsal], parts: int, world: World
+) -> list[list[Row]]:
+    """This process's rows of each of `parts` mini-batches.
+
+    Groups and stored responses are spread evenly over the mini-batches, and stored responses over processes. Stored
+    responses to one prompt follow each other, so most of them stay together.
+
+    Args:
+        rows: those of each of this process's groups.
+        stored: the step's stored responses over all processes.
+    """
     minibatches: list[list[Row]] = [[] for _ in range(parts)]
-    for place, group in zip(drawn.ranks, drawn.groups, strict=True):
-        minibatches[place * parts // drawn.total] += group_rows(group, config)
+    for place, group in zip(drawn.ranks, rows, strict=True):
+        minibatches[place * parts // drawn.total] += group
     for part in range(parts):
-        own = [row for index, row in enumerate(stored) if index * parts // len(stored) == part]
+        own = [rehearsal_row(row) for index, row in enumerate(stored) if index * parts // len(stored) == part]
         first, end = (rank * len(own) // world.size for rank in (world.rank, world.rank + 1))
         minibatches[part] += own[first:end]
     return minibatches

@@ -1,16 +1,12 @@
-"""The exploration side of a step: draw prompts, sample and judge them, refill constant groups (DAPO), shape rewards."""
+"""The exploration side of a step: draw prompts, sample and judge them, refill constant groups (DAPO)."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import torch
-
-from dph.config.schema import OverlongConfig, TrainConfig
-from dph.models.batch import Row
+from dph.config.schema import DynamicSamplingConfig
 from dph.models.policy import Policy
-from dph.objective.advantages import group_advantages
 from dph.process.distributed import World
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
@@ -51,14 +47,24 @@ class Explorer:
         sampler: Sampler,
         verifiers: Verifiers,
         items: Sequence[Prompted],
-        config: TrainConfig,
+        *,
+        prompts: int,
+        params: SamplingParams,
+        dynamic: DynamicSamplingConfig,
+        seed: int,
         world: World,
     ) -> None:
-        self._policy, self._sampler, self._verifiers = policy, sampler, verifiers
-        self._items, self._config, self._world = items, config, world
-        self._order = EpochOrder(len(items), config.seed, "explore")
-        rollout = config.rollout
-        self._params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+        """
+        Args:
+            items: the prompts to draw from.
+            prompts: how many are drawn for a step, over all processes.
+            params: how responses are sampled; `n` is the size of a group.
+            seed: of the prompts' order and of the responses.
+        """
+        self._policy, self._sampler, self._verifiers, self._items = policy, sampler, verifiers, items
+        self._prompts, self._params, self._dynamic = prompts, params, dynamic
+        self._seed, self._world = seed, world
+        self._order = EpochOrder(len(items), seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
         """Groups for one step from a position of the endless order.
@@ -66,8 +72,7 @@ class Explorer:
         With dynamic sampling, groups that are all correct or all wrong are replaced by the next prompts, for at most
         `max_attempts` rounds; the step then goes on with those it has.
         """
-        wanted = self._config.rollout.prompts
-        dynamic = self._config.dynamic_sampling
+        wanted, dynamic = self._prompts, self._dynamic
         kept: list[tuple[int, Group]] = []
         total, start, rewarded = 0, cursor, 0
         outcomes: Counter[Outcome] = Counter()
@@ -97,35 +102,10 @@ class Explorer:
         items = [replace(self._items[self._order.item(position)], draw=position) for position in positions]
         if not items:
             return []
-        return sample_groups(
-            self._policy, self._sampler, self._verifiers, items, self._params, self._config.seed, "train"
-        )
+        return sample_groups(self._policy, self._sampler, self._verifiers, items, self._params, self._seed, "train")
 
 
 def is_informative(group: Group) -> bool:
     """Whether a group holds both correct and incorrect responses; shaped rewards do not count."""
     outcomes = {rollout.verdict.correct for rollout in group.rollouts if rollout.verdict.scored}
     return len(outcomes) == 2
-
-
-def overlong_penalty(length: int, max_tokens: int, config: OverlongConfig) -> float:
-    """DAPO's soft length penalty: 0 up to max_tokens − buffer, then linear to −penalty at max_tokens."""
-    if config.buffer <= 0:
-        return 0.0
-    excess = length - (max_tokens - config.buffer)
-    return -config.penalty * min(1.0, max(0.0, excess / config.buffer))
-
-
-def group_rows(group: Group, config: TrainConfig) -> list[Row]:
-    """A group's responses as rows with advantages; responses whose judging failed are left out."""
-    limit = config.rollout.max_tokens
-    rewards = [r.reward + overlong_penalty(len(r.completion.token_ids), limit, config.overlong) for r in group.rollouts]
-    scored = torch.tensor([[rollout.verdict.scored for rollout in group.rollouts]])
-    advantages = group_advantages(torch.tensor([rewards]), scored)[0].tolist()
-    rows = []
-    for rollout, advantage in zip(group.rollouts, advantages, strict=True):
-        cut = config.rollout.mask_truncated and rollout.completion.finish_reason == "length"
-        if rollout.verdict.scored and not cut:
-            completion = rollout.completion
-            rows.append(Row(group.prompt_ids, completion.token_ids, completion.logprobs, advantage=advantage))
-    return rows

@@ -3,7 +3,6 @@
 Each raises UserError in every process alike, at a place where the state can still be saved.
 """
 
-from dph.config.schema import TrainConfig
 from dph.errors import UserError
 from dph.process.distributed import World
 from dph.runs.pinned import Pinned
@@ -38,9 +37,8 @@ def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
     world.together(lambda: pinned.check(group.problem for group in drawn.groups))
 
 
-def check_updates(state: TrainState, config: TrainConfig) -> None:
-    """Raises UserError when loss or gradient has not been finite for too many updates in a row."""
-    limit = config.optim.max_skipped
+def check_updates(state: TrainState, limit: int) -> None:
+    """Raises UserError when loss or gradient has not been finite for `limit` updates in a row; 0 never does."""
     if 0 < limit <= state.skipped_in_a_row:
         raise UserError(
             f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step {state.step}; "

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config.schema import TrainConfig
+from dph.config.schema import ModelConfig, TrainConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.objective.losses import check_loss_config
+from dph.objective.advantages import Advantage
+from dph.objective.objective import Objective
 from dph.process.distributed import launched_processes
 from dph.rehearsal.check import check_fit, check_start, open_set
 from dph.rehearsal.store import Rehearsal
@@ -15,12 +16,13 @@ from dph.runs.directory import RunDir
 
 def check_settings(config: TrainConfig) -> None:
     """Raises UserError for settings that contradict each other, before anything is loaded."""
-    check_loss_config(config.loss)
+    make_objective(config)
+    Advantage(config.advantage.name, config.advantage.options)
     uses_rehearsal = config.rehearsal.rows > 0
-    if uses_rehearsal != (config.loss.eta > 0):
+    if uses_rehearsal and config.loss.eta == 0:
         raise UserError(
-            f"loss.eta is {config.loss.eta} but rehearsal.rows is {config.rehearsal.rows}: set both above 0 to "
-            "rehearse, or both to 0"
+            f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
+            "set loss.eta above 0, or rehearsal.rows to 0"
         )
     if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
         raise UserError(
@@ -66,11 +68,16 @@ def _check_vllm(config: TrainConfig) -> None:
         )
 
 
-def load_policy(config: TrainConfig, saved: Path | None) -> Policy:
+def make_objective(config: TrainConfig) -> Objective:
+    """The objective; without stored responses its rehearsal term is off."""
+    return Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
+
+
+def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or as the newest checkpoint has it (adapters are restored into the given model)."""
-    if saved is None or config.model.lora_rank:
-        return Policy.load(config.model, config.seed)
-    return Policy.load(replace(config.model, path=str(saved / "model")))
+    if saved is None or model.lora_rank:
+        return Policy.load(model, seed)
+    return Policy.load(replace(model, path=str(saved / "model")))
 
 
 def load_rehearsal(config: TrainConfig, policy: Policy, run: RunDir, *, fresh: bool, leads: bool) -> list[Rehearsal]:

@@ -11,23 +11,50 @@ from pathlib import Path
 import torch
 
 from dph.build import select
-from dph.config.schema import TrainConfig
+from dph.config.schema import MonitorConfig
 from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.scoring import Scored, metric_means, score_group
-from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics, write_atomically
-from dph.sampling.protocol import Sampler
 from dph.tasks import Task
 from dph.training.checkpoints import path_of, steps_saved
 from dph.training.explore import Drawn, is_informative
-from dph.types import Problem, SamplingParams
-from dph.verifiers import Verifiers
+from dph.types import Problem
 
 
-def rollout_metrics(drawn: Drawn, world: World) -> dict[str, float]:
-    """Means over the step's rollouts (D_exp only: stored responses never enter) and over its groups."""
+@dataclass(frozen=True, slots=True)
+class RolloutCounts:
+    """Sums over a step's rollouts and groups of all processes (D_exp only: stored responses never enter)."""
+
+    sums: Mapping[str, float]
+    attempted: int
+    """Prompts drawn, those of dropped groups included."""
+
+    @property
+    def tokens(self) -> float:
+        """Response tokens."""
+        return self.sums["tokens"]
+
+    def means(self) -> dict[str, float]:
+        """The metrics: means over rollouts, over those that could be judged, and over groups."""
+        sums = self.sums
+        per_rollout, per_group, judged = max(1, sums["rollouts"]), max(1, sums["groups"]), max(1, sums["scored"])
+        return {
+            "reward": sums["reward"] / judged,
+            "pass_rate": sums["correct"] / judged,
+            "solved": sums["solved"] / per_group,
+            "informative": sums["informative"] / per_group,
+            "response_length": sums["tokens"] / per_rollout,
+            "truncated": sums["truncated"] / per_rollout,
+            "unscored": 1 - sums["scored"] / per_rollout,
+            "groups": sums["groups"],
+            "prompts_drawn": self.attempted,
+        }
+
+
+def count_rollouts(drawn: Drawn, world: World) -> RolloutCounts:
+    """Count a step's rollouts over all processes."""
     rollouts = [rollout for group in drawn.groups for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if rollout.verdict.scored]
     sums = world.sum_values(
@@ -43,18 +70,7 @@ def rollout_metrics(drawn: Drawn, world: World) -> dict[str, float]:
             "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
         }
     )
-    per_rollout, per_group, judged = max(1, sums["rollouts"]), max(1, sums["groups"]), max(1, sums["scored"])
-    return {
-        "reward": sums["reward"] / judged,
-        "pass_rate": sums["correct"] / judged,
-        "solved": sums["solved"] / per_group,
-        "informative": sums["informative"] / per_group,
-        "response_length": sums["tokens"] / per_rollout,
-        "truncated": sums["truncated"] / per_rollout,
-        "unscored": 1 - sums["scored"] / per_rollout,
-        "groups": sums["groups"],
-        "prompts_drawn": drawn.attempted,
-    }
+    return RolloutCounts(sums, drawn.attempted)
 
 
 class Clock:
@@ -134,14 +150,9 @@ class Best:
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
-    def __init__(
-        self, config: TrainConfig, task: Task, policy: Policy, sampler: Sampler, verifiers: Verifiers, world: World
-    ) -> None:
-        rollout, monitor = config.rollout, config.monitor
-        params = SamplingParams(monitor.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
-        self._evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed)
-        self._task, self._world = task, world
-        self.problems: list[Problem] = select(task, monitor.split, monitor.limit) if monitor.every else []
+    def __init__(self, config: MonitorConfig, evaluator: Evaluator, task: Task, world: World) -> None:
+        self._evaluator, self._task, self._world = evaluator, task, world
+        self.problems: list[Problem] = select(task, config.split, config.limit) if config.every else []
 
     def measure(self) -> dict[str, float]:
         """Metrics named eval/…, from the same random keys each time."""

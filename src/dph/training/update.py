@@ -1,52 +1,47 @@
-"""One step's optimizer updates on mixed mini-batches (eq. 7), and what they report."""
+"""One step's optimizer updates on mixed mini-batches (eq. 7), and the metrics they report."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import torch
 from torch import Tensor
 
-from dph.config.schema import LossConfig, TrainConfig
 from dph.errors import is_out_of_memory
-from dph.models.batch import Batch, Row
 from dph.models.packing import group_by_prompt
 from dph.models.policy import Policy
+from dph.objective.batch import LossCounts
 from dph.objective.correction import sampler_correction
-from dph.objective.losses import (
-    LossCounts,
-    hybrid_loss,
-    mean_metrics,
-    needs_rollout_ref,
-    rehearsal_diagnostics,
-    rehearsal_divergence,
-)
+from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
+from dph.objective.objective import Objective
+from dph.objective.token_losses import per_token
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.store import reference_logprobs
 from dph.training.optim import Optimizer
+from dph.training.reference import Reference
+from dph.training.rows import Batch, Row, batches
 
 
 def count_rows(rows: Sequence[Row]) -> LossCounts:
-    """Denominators of rows; see LossCounts."""
+    """Denominators of rows; see `LossCounts`."""
     counted = [row for row in rows if row.weight > 0 and len(row.response_ids) > 0]
     exp = [len(row.response_ids) for row in counted if not row.is_rehearsal]
     pef = [len(row.response_ids) for row in counted if row.is_rehearsal]
     return LossCounts(sum(exp), sum(pef), len(exp), len(pef))
 
 
-def split_by_gradient(rows: Sequence[Row], config: LossConfig) -> tuple[list[Row], list[Row]]:
-    """Rows whose prompts have a gradient in this loss, and rows that only the metrics need.
+def split_by_gradient(rows: Sequence[Row], objective: Objective) -> tuple[list[Row], list[Row]]:
+    """Rows whose prompts have a gradient under this objective, and rows that only the metrics need.
 
-    A rollout without advantage has a gradient through KL, JS by its definition or entropy alone; a row without weight
-    has none, and none of its tokens counts. Prompts are kept whole, as their rows are computed together. If no row has
-    a gradient, one prompt is taken for one that has: its zeros let the optimizer step on with its moments.
+    A rollout without advantage has a gradient only through KL, JS by its definition, or entropy. A row without weight
+    has none, and none of its tokens counts. Prompts are kept whole, because their rows are computed together. If no row
+    has a gradient, the first prompt is treated as if it had one: its zero gradient lets the optimizer advance its
+    moments.
     """
-    everywhere = needs_rollout_ref(config) or bool(config.entropy_coef)
     counted = [row for row in rows if row.weight > 0]
 
     def learns(row: Row) -> bool:
-        return bool(config.eta) if row.is_rehearsal else everywhere or row.advantage != 0
+        return objective.config.eta > 0 if row.is_rehearsal else objective.learns_everywhere or row.advances
 
     groups = [[counted[index] for index in indices] for indices in group_by_prompt(counted)]
     moves = [any(learns(row) for row in group) for group in groups]
@@ -67,23 +62,29 @@ class Updater:
     def __init__(
         self,
         policy: Policy,
-        reference: Policy | None,
+        objective: Objective,
         optimizer: Optimizer,
-        config: TrainConfig,
+        *,
+        temperature: float,
+        token_budget: int,
+        reduced_budget: int = 0,
+        importance_cap: float = 0.0,
+        own_reference: Policy | None = None,
         world: World,
-        token_budget: int = 0,
     ) -> None:
         """
         Args:
-            reference: π_ref, where the objective needs it on rollouts; a policy with adapters is its own.
-            token_budget: replaces that of the settings when it is not 0.
+            temperature: of sampling; log-probabilities of training are taken at the same.
+            token_budget: tokens per micro-batch.
+            reduced_budget: replaces it where memory has run out before; else 0.
+            importance_cap: largest weight of a token whose sampler is not the trainer; 0 weighs all alike.
+            own_reference: π_ref, where training needs it on rollouts; a policy with adapters needs none.
         """
-        self.reduced_budget = token_budget
+        self.reduced_budget = reduced_budget
         """Tokens per micro-batch where memory ran out with those of the settings; else 0."""
-        self._policy, self._reference, self._optimizer = policy, reference, optimizer
-        self._config, self._world = config, world
-        self._loss = config.loss
-        self._temperature = config.rollout.temperature
+        self.reference = Reference(policy, own_reference, temperature, lambda: self._budget)
+        self._policy, self._objective, self._optimizer, self._world = policy, objective, optimizer, world
+        self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
 
     def update(self, minibatches: Sequence[Sequence[Row]], *, recompute_old: bool) -> dict[str, float]:
         """One optimizer step for each mini-batch, in order.
@@ -91,7 +92,7 @@ class Updater:
         Args:
             minibatches: this process's rows of each.
             recompute_old: take log π_old from the policy as it is now instead of from the sampler. The first
-                mini-batch has it from its own forward pass, as no weight has changed until then.
+                mini-batch has it from its own forward pass, because no weight has changed until then.
         Returns:
             Metrics over all mini-batches and processes.
         """
@@ -101,40 +102,39 @@ class Updater:
         prepared = [self._with_reference(rows) for rows in [*minibatches[:1], *later]]
         totals: dict[str, float] = {}
         norms, skipped = [], 0
-        seen: list[tuple[Tensor, Tensor, Tensor]] = []
+        log_ratios: list[Tensor] = []
         loss = 0.0
         for index, rows in enumerate(prepared):
-            sums, norm = self._step(rows, recompute_old and index == 0, seen)
+            sums, norm = self._step(rows, recompute_old and index == 0, log_ratios)
             loss += sums.pop("loss", 0.0)
             for name, value in sums.items():
                 totals[name] = totals.get(name, 0.0) + value
             norms.append(norm)
             skipped += not math.isfinite(norm)
-        metrics = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
-        metrics["loss"] = loss / max(1, len(norms))
-        metrics["grad_norm"] = sum(norms) / max(1, len(norms))
-        metrics["skipped_updates"] = skipped
-        metrics.update(self._diagnose(seen))
-        return metrics
+        means = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
+        rehearsed = self._diagnose(log_ratios)
+        means |= {name: rehearsed.pop(name) for name in ("pef/forgotten", "pef/pull_weight") if name in rehearsed}
+        return {
+            **dict(sorted(means.items())),
+            "loss": loss / max(1, len(norms)),
+            "grad_norm": sum(norms) / max(1, len(norms)),
+            "skipped_updates": skipped,
+            **rehearsed,
+        }
 
-    def _step(
-        self, rows: Sequence[Row], on_policy: bool, seen: list[tuple[Tensor, Tensor, Tensor]]
-    ) -> tuple[dict[str, float], float]:
-        config = self._config
-        own = count_rows(rows)
-        fields = {name: float(getattr(own, name)) for name in LossCounts.__dataclass_fields__}
-        counts = LossCounts(**self._world.sum_values(fields))
+    def _step(self, rows: Sequence[Row], on_policy: bool, log_ratios: list[Tensor]) -> tuple[dict[str, float], float]:
+        counts = LossCounts(**self._world.sum_values(asdict(count_rows(rows))))
         try:
-            sums = self._accumulate(rows, counts, on_policy, seen)
+            sums = self._accumulate(rows, counts, on_policy, log_ratios)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or self.reduced_budget:
                 raise
             sums = None
         if sums is None:  # outside the handler, which holds on to the tensors of the failed attempt
-            self.reduced_budget = max(1, config.optim.tokens_per_microbatch // 2)
-            say(f"out of memory: going on with optim.tokens_per_microbatch {self.reduced_budget}")
+            self.reduced_budget = max(1, self._token_budget // 2)
+            say(f"out of memory: continuing with optim.tokens_per_microbatch {self.reduced_budget}")
             self._optimizer.clear()
-            sums = self._accumulate(rows, counts, on_policy, seen)
+            sums = self._accumulate(rows, counts, on_policy, log_ratios)
         self._world.sum_gradients(self._optimizer.parameters)
         norm = self._optimizer.step()
         names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
@@ -142,33 +142,33 @@ class Updater:
         return reduced, norm
 
     def _accumulate(
-        self, rows: Sequence[Row], counts: LossCounts, on_policy: bool, seen: list[tuple[Tensor, Tensor, Tensor]]
+        self, rows: Sequence[Row], counts: LossCounts, on_policy: bool, log_ratios: list[Tensor]
     ) -> dict[str, Tensor]:
-        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics. `seen` grows
-        by what the diagnosis of the step needs, unless this fails.
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics.
 
-        on_policy: the policy is the one whose log-probabilities are to count as log π_old.
+        on_policy: the policy is the one whose log-probabilities count as log π_old.
+        log_ratios: grows by log u of the rehearsal tokens of each micro-batch, unless this fails.
         """
         sums: dict[str, Tensor] = {}
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
-        entropy_mode = "gradient" if self._loss.entropy_coef else "value"
-        for part, learns in zip(split_by_gradient(rows, self._loss), (True, False), strict=True):
-            for _, batch in self._policy.microbatches(part, self._budget):
+        found: list[Tensor] = []
+        entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
+        for part, learns in zip(split_by_gradient(rows, self._objective), (True, False), strict=True):
+            for _, batch in batches(self._policy, part, self._budget):
                 with torch.set_grad_enabled(learns):
                     logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
                     batch, gaps = self._corrected(batch)
-                    loss, parts = hybrid_loss(logprobs, batch, counts, self._loss, entropy)
+                    loss, parts = self._objective(logprobs, batch, counts, entropy)
                     parts |= gaps
                 if learns:
                     loss.backward()
                 for name, value in parts.items():
                     sums[name] = sums[name] + value if name in sums else value
                 if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
-                    mask = batch.response_mask * batch.is_rehearsal[:, None]
-                    found.append((logprobs.detach(), batch.ref_logprobs, mask))
-        seen += found
+                    counted = (batch.response_mask * batch.is_rehearsal[:, None]).bool()
+                    found.append((logprobs.detach() - batch.ref_logprobs)[counted].cpu())
+        log_ratios += found
         return sums
 
     def _corrected(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
@@ -176,40 +176,29 @@ class Updater:
         if batch.sampled_logprobs is None:
             return batch, {}
         mask = batch.response_mask * ~batch.is_rehearsal[:, None]
-        cap = self._config.rollout.importance_cap
-        weights, sums = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, cap)
-        return replace(batch, advantages=batch.advantages[:, None] * weights), sums
+        weights, sums = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
+        return replace(batch, advantages=per_token(batch.advantages) * weights), sums
 
     def _with_old(self, rows: Sequence[Row]) -> list[Row]:
-        values = self._rollout_logprobs(self._policy, rows)
+        rollouts = [row for row in rows if not row.is_rehearsal]
+        if not rollouts:
+            return list(rows)
+        values = iter(self._policy.response_logprobs(rollouts, self._temperature, self._budget))
         return [row if row.is_rehearsal else replace(row, old_logprobs=next(values)) for row in rows]
 
     def _with_reference(self, rows: Sequence[Row]) -> list[Row]:
-        if not needs_rollout_ref(self._config.loss):
+        if not self._objective.needs_reference:
             return list(rows)
-        if self._reference is not None:
-            values = self._rollout_logprobs(self._reference, rows)
-        else:
-            with self._policy.reference():
-                values = self._rollout_logprobs(self._policy, rows)
-        return [row if row.is_rehearsal else replace(row, ref_logprobs=next(values)) for row in rows]
-
-    def _rollout_logprobs(self, policy: Policy, rows: Sequence[Row]) -> Iterator[list[float]]:
-        """Log-probabilities under a policy of those rows that are rollouts, in order."""
-        fresh = [row for row in rows if not row.is_rehearsal]
-        return iter(reference_logprobs(policy, fresh, self._temperature, self._budget) if fresh else [])
+        lacking = [row for row in rows if row.ref_logprobs is None]
+        values = iter(self.reference.logprobs(lacking))
+        return [row if row.ref_logprobs is not None else replace(row, ref_logprobs=next(values)) for row in rows]
 
     @property
     def _budget(self) -> int:
-        return self.reduced_budget or self._config.optim.tokens_per_microbatch
+        return self.reduced_budget or self._token_budget
 
-    def _diagnose(self, seen: Sequence[tuple[Tensor, Tensor, Tensor]]) -> dict[str, float]:
-        """Quantiles of log u on D_pef over the step and all processes."""
-        if self._config.rehearsal.rows == 0:
-            return {}
-        own = torch.cat([(new - ref)[mask.bool()] for new, ref, mask in seen]).cpu() if seen else torch.empty(0)
-        every = torch.cat([torch.as_tensor(values) for values in self._world.gather(own)])
-        divergence = rehearsal_divergence(self._config.loss)
-        line = every[None]
-        found = rehearsal_diagnostics(line, torch.zeros_like(line), torch.ones_like(line), divergence)
+    def _diagnose(self, log_ratios: Sequence[Tensor]) -> dict[str, float]:
+        """Quantiles of log u on D_pef over the step and all processes, and what `rehearsal_diagnostics` adds."""
+        every = self._world.joined(torch.cat([*log_ratios, torch.empty(0)]))
+        found = rehearsal_diagnostics(every, self._objective.divergence)
         return {f"pef/{name}": value for name, value in found.items()}

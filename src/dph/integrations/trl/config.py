@@ -7,7 +7,7 @@ from trl import GRPOConfig
 
 from dph.config.schema import LossConfig
 from dph.errors import UserError
-from dph.objective.losses import check_loss_config
+from dph.objective import Objective
 
 _AGGREGATIONS = {
     **dict.fromkeys(("dapo", "cispo", "vespo"), "token"),
@@ -59,7 +59,7 @@ class DPHConfig(GRPOConfig):
             raise UserError(
                 f"rehearsal_rows is {self.rehearsal_rows}; it must be at least 1 (eta=0 switches rehearsal off)"
             )
-        check_loss_config(self.loss_config())
+        Objective(self.loss_config())
 
     def loss_config(self) -> LossConfig:
         """The rehearsal term in this package's own settings. What belongs to the policy loss is TRL's business."""

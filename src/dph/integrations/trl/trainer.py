@@ -23,11 +23,11 @@ from trl import GRPOTrainer
 from dph.config.schema import RolloutConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
-from dph.models.batch import Row
 from dph.models.policy import Policy
-from dph.objective.losses import TokenBatch, hybrid_loss, mean_metrics, term_weights
+from dph.objective import Objective, TokenBatch, mean_metrics
 from dph.rehearsal.check import check_fit, check_start, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.training.rows import Row, rehearsal_row
 from dph.training.update import count_rows
 
 
@@ -47,7 +47,7 @@ class DPHTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         if not isinstance(self.args, DPHConfig):
             raise UserError("DPHTrainer takes its settings as a DPHConfig; give it args=DPHConfig(…)")
-        self._loss_config = self.args.loss_config()
+        self._objective = Objective(self.args.loss_config())
         if self.args.eta == 0:
             return
         if rehearsal_set is None:
@@ -81,7 +81,8 @@ class DPHTrainer(GRPOTrainer):
         if self.state.global_step != self._step_of_rows:
             rows = self.args.rehearsal_rows or math.ceil(steps * processes * len(inputs["advantages"]) / 8)
             self._step_of_rows, self._micro = self.state.global_step, 0
-            self._step_rows = self._rehearsal.take(self.state.global_step * rows, rows)
+            stored = self._rehearsal.take(self.state.global_step * rows, rows)
+            self._step_rows = [rehearsal_row(one) for one in stored]
         own = self._step_rows[self.accelerator.process_index * steps + self._micro :: processes * steps]
         self._micro += 1
         counts = replace(
@@ -91,10 +92,10 @@ class DPHTrainer(GRPOTrainer):
         )
         # Every process passes through the model equally often, or FSDP would wait for the one that has nothing left.
         logprobs, batch = self._stored_logprobs(model, own or [replace(self._step_rows[0], weight=0.0)])
-        rehearsal, sums = hybrid_loss(logprobs, batch, counts, self._loss_config)
-        self._note(sums)
-        exp_count = counts.exp_tokens if self._loss_config.aggregation == "token" else counts.exp_sequences
-        share = term_weights(counts, self._loss_config).exp * exp_count
+        rehearsal, sums = self._objective(logprobs, batch, counts)
+        self._note(sums | self._objective.forgetting_sums(logprobs, batch))
+        exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
+        share = self._objective.weights(counts).exp * exp_count
         return share * loss + processes * rehearsal  # gradients are averaged over processes
 
     def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:

@@ -9,7 +9,7 @@
     mixing    driver: which mini-batch of which rank a stored row goes to
     replay    driver: DAPO's group filter on what could be judged
     worker    training processes: denominators of both sets over all ranks
-    loss      training processes: `dph.objective.losses.hybrid_loss` on verl's tensors
+    loss      training processes: `dph.objective.Objective` on verl's tensors
     reward    reward processes: our verifiers as a reward function
     settings  the block `dph` of verl's configuration, and the objective that it makes with verl's own settings
     data      problems as verl's Parquet

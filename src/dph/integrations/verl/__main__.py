@@ -33,10 +33,10 @@ def run(config: Any) -> None:
     from verl.utils.device import auto_set_device
 
     from dph.integrations.verl.settings import loss_config, read_settings
-    from dph.objective.losses import check_loss_config
+    from dph.objective import Objective
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    check_loss_config(loss_config(plain, read_settings(plain)))
+    Objective(loss_config(plain, read_settings(plain)))
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)

@@ -22,7 +22,7 @@ from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.sizes import Layout, ModelShape, Work, plan, read_shape
-from dph.objective.losses import check_loss_config
+from dph.objective import Objective
 from dph.process.progress import say
 
 STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
@@ -52,7 +52,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
     if not config.model.path:
         raise UserError("no model was named; add --model.path with a directory or a hub name")
-    check_loss_config(config.loss)
+    Objective(config.loss)
     config = _absolute(config)
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""The objective on verl's tensors. No mathematics here: `dph.objective.losses.hybrid_loss` does all of it."""
+"""The objective on verl's tensors. No mathematics here: `dph.objective.Objective` does all of it."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -12,7 +12,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from dph.build import load_plugin
 from dph.config.schema import LossConfig
-from dph.objective.losses import LossCounts, TokenBatch, hybrid_loss
+from dph.objective import LossCounts, Objective, TokenBatch
 
 IS_REHEARSAL = "dph_rehearsal"
 """Column [B]: 1 where a row is a stored response. Batches without stored responses lack it."""
@@ -69,7 +69,10 @@ def dph_loss(
         advantages = advantages * padded["rollout_is_weights"]
     batch = TokenBatch(stored, reference, padded["response_mask"], advantages, flags)
     counts = LossCounts(*data[COUNTS])
-    loss, sums = hybrid_loss(logprobs, batch, counts, config, entropy)
+    objective = Objective(config)
+    loss, sums = objective(logprobs, batch, counts, entropy)
+    if config.eta > 0:
+        sums |= objective.forgetting_sums(logprobs, batch)
     scale = int(data["dp_size"])
     return loss * scale, _metrics(sums, counts, scale)
 

@@ -19,10 +19,9 @@ from dph.errors import UserError
 from dph.integrations.verl.loss import IS_REHEARSAL
 from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.settings import DPHSettings
-from dph.models.batch import Row
 from dph.models.policy import tokenizer_hash
 from dph.rehearsal.check import open_set
-from dph.rehearsal.store import RehearsalSet
+from dph.rehearsal.store import Rehearsal, RehearsalSet
 
 
 def load_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> RehearsalSet:
@@ -45,7 +44,7 @@ def load_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p
 
 
 def put_rows(
-    batch: KVBatchMeta, stored: Sequence[Row], ranks: int, minibatches: int, step: int
+    batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
     """Put stored responses beside a step's rollouts.
 
@@ -83,12 +82,12 @@ def remove_rows(own: KVBatchMeta) -> None:
     tq.kv_clear(keys=own.keys, partition_id=own.partition_id)
 
 
-def _tag(row: Row, step: int) -> dict[str, Any]:
+def _tag(row: Rehearsal, step: int) -> dict[str, Any]:
     lengths = {"prompt_len": len(row.prompt_ids), "response_len": len(row.response_ids), "seq_len": row.length}
     return {"status": "success", "is_padding": True, "global_steps": step, **lengths}
 
 
-def _fields(template: dict[str, Any], row: Row, group: str, *, counts: bool) -> dict[str, Any]:
+def _fields(template: dict[str, Any], row: Rehearsal, group: str, *, counts: bool) -> dict[str, Any]:
     """A stored response with every column that the rollouts of this batch have.
 
     Columns of verl's that mean nothing here take the shape that the response gives them, filled with zeros; what is not

@@ -27,7 +27,7 @@ from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_setti
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
 from dph.objective.advantages import group_advantages
 from dph.rehearsal.store import RehearsalSet
-from dph.training.explore import overlong_penalty
+from dph.training.shaping import overlong_penalty
 
 
 @register_trainer(TRAINER_MODE)

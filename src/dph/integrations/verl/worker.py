@@ -8,14 +8,14 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from dph.integrations.verl.loss import COUNTS, count
-from dph.objective.losses import LossCounts
+from dph.objective import LossCounts
 
 MINIBATCHES = "dph_minibatches"
 """Number of mini-batches of a step, in the batch's extra information."""
 
 
 class DPHTrainingWorker(TrainingWorker):
-    """Adds the denominators of `dph.objective.losses` to each mini-batch."""
+    """Adds the denominators of `dph.objective` to each mini-batch."""
 
     def train_mini_batch(self, data: Any) -> Any:
         """verl gives the rows of a mini-batch, stored rows not counted; the number of mini-batches holds anyway."""

@@ -1,0 +1,213 @@
+"""The training objective: PPO-clip on D_exp, an f-divergence to π_ref on D_pef (arXiv 2509.07430, eqs. 5–7, 10, 14–17).
+
+    L = w_exp · Σ_{t ∈ D_exp} [ ℓ_clip,t + β·kl_t + λ·js_t − c·H_t ]  +  w_pef · Σ_{t ∈ D_pef} f(u_t)
+
+    reduction   w_exp              w_pef              λ (JS by its definition only)
+    pooled      1/(N_exp + N_pef)  η/(N_exp + N_pef)  η·N_pef/N_exp
+    per_set     1/N_exp            η/N_pef            η
+
+N counts response tokens (sequences for the two aggregations by sequence) of the *whole mini-batch*: over all of its
+micro-batches and all ranks. Every micro-batch contributes its sums over these global counts, so the contributions add
+up to the mini-batch's loss however it is cut, ordered or padded. (A trainer that averages gradients over ranks
+multiplies by their number.) Which set a row belongs to is a property of the row.
+
+The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dph.config.schema import LossConfig
+from dph.errors import UserError
+from dph.objective.batch import LossBatch, LossCounts
+from dph.objective.diagnostics import FORGOTTEN_BELOW
+from dph.objective.divergences import Divergence, get_divergence, js_reference_half
+from dph.objective.policy_losses import POLICY_LOSSES
+from dph.objective.token_losses import (
+    importance_ratio,
+    js_definition_policy_term,
+    kl_loss,
+    masked_log_ratio,
+    per_token,
+    rehearsal_loss,
+)
+
+
+class TermWeights(NamedTuple):
+    """Factors on the sums of the objective; see the head of this file."""
+
+    exp: float
+    pef: float
+    js_lambda: float
+
+
+class Objective:
+    """The objective of one training run: its settings are validated once, then it is called for every micro-batch."""
+
+    def __init__(self, config: LossConfig) -> None:
+        """Raises UserError for settings that exclude each other, are out of range, or name what nobody registered."""
+        _check(config)
+        self.config = config
+        self.divergence = _divergence(config)
+        """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
+        clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
+        self._policy_loss = POLICY_LOSSES.bind(config.policy, config.policy_options, **clips)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether D_exp rows need ref_logprobs, so that training needs a live reference model."""
+        return self.config.kl != "none" or (self.config.estimator == "definition" and self.config.eta > 0)
+
+    @property
+    def learns_everywhere(self) -> bool:
+        """Whether a rollout without advantage still has a gradient: through KL, JS by its definition, or entropy."""
+        return self.needs_reference or bool(self.config.entropy_coef)
+
+    def weights(self, counts: LossCounts) -> TermWeights:
+        """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
+
+        λ gives both halves of JS the same weight in the mini-batch. The paper says that it depends on the sizes of the
+        sets and η only (eq. 16); its formula is lost, so this one is our reading.
+        """
+        config = self.config
+        if config.aggregation == "token":
+            n_exp, n_pef = counts.exp_tokens, counts.pef_tokens
+        else:
+            n_exp, n_pef = counts.exp_sequences, counts.pef_sequences
+        if config.reduction == "pooled":
+            total = max(n_exp + n_pef, 1.0)
+            return TermWeights(1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0))
+        return TermWeights(1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta)
+
+    def __call__(
+        self, logprobs: Tensor, batch: LossBatch, counts: LossCounts, entropy: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """One micro-batch's contribution to the objective (eq. 7), and detached sums for metrics.
+
+        Args:
+            logprobs: [B, T] log π_θ of the response tokens, in nats, with gradient.
+            batch: the micro-batch's other tensors.
+            counts: of the whole mini-batch, over micro-batches and ranks.
+            entropy: [B, T] entropies of π_θ in nats, with gradient where entropy_coef ≠ 0. KL and entropy apply to
+                D_exp rows only.
+        Returns:
+            The loss (scalar), and sums that add up over micro-batches and ranks; `mean_metrics` divides them. The keys
+            depend only on the settings and on whether entropy is given, so all ranks have the same.
+        Raises:
+            ValueError: the batch lacks what the settings need.
+        """
+        config, weights = self.config, self.weights(counts)
+        mask = batch.response_mask.bool()
+        pef_rows = batch.is_rehearsal.bool()[:, None]
+        dtype = torch.promote_types(logprobs.dtype, torch.float32)
+        exp, pef = (mask & ~pef_rows).to(dtype), (mask & pef_rows).to(dtype)
+        share = _token_weights(mask.to(dtype), config)
+        sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
+
+        loss_exp = self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp)
+        sums["exp/policy_loss"] = loss_exp.sum()
+        sums |= _policy_sums(logprobs, batch, exp, config)
+        if config.kl != "none":
+            kl = kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
+            loss_exp = loss_exp + config.kl_coef * kl
+            sums["exp/kl_loss"] = kl.sum()
+        if config.estimator == "definition" and config.eta > 0:
+            js = js_definition_policy_term(
+                logprobs, batch.old_logprobs, _ref(batch), exp, scale=config.js_scale, official=config.official
+            )
+            loss_exp = loss_exp + weights.js_lambda * js
+            sums["exp/js_policy_term"] = js.sum()
+        if entropy is not None:
+            entropy = torch.where(exp.bool(), entropy.to(dtype), 0.0)
+            loss_exp = loss_exp - config.entropy_coef * entropy
+            sums["exp/entropy"] = entropy.sum()
+        elif config.entropy_coef:
+            raise ValueError("loss.entropy_coef is set, but the objective was given no entropy")
+        loss = weights.exp * (share * loss_exp).sum()
+
+        if config.eta > 0:
+            # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
+            ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
+            f = rehearsal_loss(logprobs, ref, pef, self.divergence)
+            loss = loss + weights.pef * (share * f).sum()
+            sums |= {"pef/divergence": f.sum(), "pef/log_ratio": masked_log_ratio(logprobs, ref, pef).sum()}
+        sums["loss"] = loss
+        return loss, {name: value.detach() for name, value in sums.items()}
+
+    @torch.no_grad()
+    def forgetting_sums(self, logprobs: Tensor, batch: LossBatch) -> dict[str, Tensor]:
+        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up.
+
+        `diagnostics.rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
+        """
+        pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
+        ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
+        log_ratio = masked_log_ratio(logprobs, ref, pef)
+        return {
+            "pef/pull_weight": (self.divergence.pull_weight(log_ratio) * pef).sum(),
+            "pef/forgotten": (log_ratio.exp() < FORGOTTEN_BELOW).to(pef.dtype).sum(),
+        }
+
+
+def _divergence(config: LossConfig) -> Divergence:
+    if config.estimator == "definition":
+        return js_reference_half(scale=config.js_scale, official=config.official)
+    return get_divergence(config.divergence, alpha=config.alpha, official=config.official)
+
+
+def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
+    """[B, T]: share of each token in its row's part of the sum."""
+    if config.aggregation == "sequence":
+        return mask / mask.sum(-1, keepdim=True).clamp(min=1)
+    if config.aggregation == "dr_grpo":
+        return mask / config.dr_grpo_length
+    return mask
+
+
+def _ref(batch: LossBatch) -> Tensor:
+    if batch.ref_logprobs is None:
+        raise ValueError("the loss needs ref_logprobs, but the batch has none")
+    return batch.ref_logprobs
+
+
+@torch.no_grad()
+def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, config: LossConfig) -> dict[str, Tensor]:
+    """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
+    ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
+    advantages = per_token(batch.advantages)
+    up, down = advantages > 0, advantages < 0
+    return {
+        "exp/ratio": (ratio * exp).sum(),
+        "exp/old_kl": (ratio - 1 - ratio.log()).sum(),
+        "exp/clipped_high": ((ratio > 1 + config.clip_high) & up).to(exp.dtype).sum(),
+        "exp/clipped_low": ((ratio < 1 - config.clip_low) & down).to(exp.dtype).sum(),
+        "exp/dual_clipped": ((ratio > config.dual_clip) & down).to(exp.dtype).sum() * bool(config.dual_clip),
+    }
+
+
+def _check(config: LossConfig) -> None:
+    if config.clip_high < 0 or not 0 <= config.clip_low <= 1:
+        raise UserError(
+            f"loss.clip_low must lie in [0, 1] and loss.clip_high must not be negative, "
+            f"but they are {config.clip_low} and {config.clip_high}"
+        )
+    if config.dual_clip and config.dual_clip <= 1:
+        raise UserError(f"loss.dual_clip must be greater than 1, or 0 for off, but is {config.dual_clip}")
+    if config.eta < 0:
+        raise UserError(f"loss.eta must not be negative, but is {config.eta}; 0 trains without rehearsal")
+    if config.aggregation == "dr_grpo" and config.dr_grpo_length < 1:
+        raise UserError(
+            f"loss.aggregation 'dr_grpo' needs loss.dr_grpo_length (the largest response length in tokens), "
+            f"but it is {config.dr_grpo_length}"
+        )
+    if config.estimator == "definition" and config.divergence != "js":
+        raise UserError(
+            f"loss.estimator 'definition' exists for loss.divergence 'js' only, not for {config.divergence!r}; "
+            "use estimator 'generator'"
+        )
+    if config.estimator != "definition" and config.js_scale != 1.0:
+        raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
+    if config.kl == "none" and config.kl_coef:
+        raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")

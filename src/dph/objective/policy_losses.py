@@ -1,0 +1,52 @@
+"""The policy loss on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5), and the registry for others.
+
+A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
+sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
+are its settings: `clip_low`, `clip_high` and `dual_clip` come from the fields of these names in `LossConfig`, others
+from `loss.policy_options`:
+
+    @register_policy_loss("reinforce")
+    def reinforce(logprobs, old_logprobs, advantages, mask, *, scale: float = 1.0):
+        return -scale * per_token(advantages) * logprobs * mask
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from dph.objective.token_losses import importance_ratio, per_token
+from dph.registry import Registry
+
+PolicyLoss = Callable[..., Tensor]
+"""(logprobs [B, T], old_logprobs [B, T], advantages [B] or [B, T], mask [B, T], **settings) → [B, T], 0 outside the
+mask."""
+
+POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
+register_policy_loss = POLICY_LOSSES.register
+
+
+@register_policy_loss("ppo_clip")
+def ppo_clip(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float = 0.0,
+) -> Tensor:
+    """PPO-clip per token (eq. 5): −min(ρ·A, clip(ρ, 1 − clip_low, 1 + clip_high)·A), [B, T].
+
+    advantages: [B], or [B, T] where they differ by token (an engine's importance weights are factors on them).
+    dual_clip: c > 1 bounds the loss of negative advantages by −c·A (arXiv 1912.09729); 0 is off.
+    GRPO has clip_low = clip_high = 0.2, DAPO ("clip-higher") 0.2 and 0.28.
+    """
+    ratio = importance_ratio(logprobs, old_logprobs, mask)
+    advantages = per_token(advantages).to(ratio.dtype)
+    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    loss = torch.maximum(-ratio * advantages, -clipped * advantages)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
+    return loss * mask
