@@ -37,7 +37,7 @@ class Clock:
         self._start, self._before = 0.0, 0
 
     def timed(self, function: Callable[..., Any], phase: str | None = None) -> Callable[..., Any]:
-        """Wrap a function to count its time for a phase, by default "forward", or "logprob passes" without gradients."""
+        """Wrap a function to count its time for a phase: "forward" by default, "logprob passes" without gradients."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             start = self._now()

@@ -14,12 +14,13 @@ from dph.build import load_plugin
 from dph.cli.main import main
 from dph.objective.divergences import get_divergence
 from dph.runs.directory import read_metrics
+from helpers import base_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "extend"
 
 
-@pytest.mark.parametrize("name", ["hellinger.py", "ends_with.py", "sorting.py"])
+@pytest.mark.parametrize("name", ["hellinger.py", "ends_with.py", "sorting.py", "own_method.py"])
 def test_an_addition_takes_no_more_than_twenty_lines(name):
     code = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
     imports = [line for line in code if line.startswith(("import ", "from ", '"""'))]
@@ -36,6 +37,20 @@ def test_hellinger_by_enumeration():
     assert float(found) == pytest.approx(float((new.sqrt() - ref.sqrt()).square().sum()))
     (gradient,) = torch.autograd.grad(divergence.f(log_ratio).sum(), log_ratio)
     assert torch.allclose(gradient, divergence.pull_weight(log_ratio))
+
+
+def test_a_method_of_ones_own_trains(tmp_path):
+    settings = ["--task.name", "toy", "--verifier.workers", "1", "--rollout.prompts", "4", "--rollout.n", "4"]
+    main(
+        [
+            *("train", "--plugin", str(EXAMPLES / "own_method.py"), "--config", str(EXAMPLES / "own_method.toml")),
+            *("--model.path", str(base_run() / "model"), "--steps", "2", "--rollout.max-tokens", "4"),
+            *(*settings, "--rollout.max-prompt-tokens", "16", "--out", str(tmp_path / "run")),
+        ]
+    )
+    rows = read_metrics(tmp_path / "run")
+    assert len(rows) == 2 and any(row["grad_norm"] > 0 for row in rows)
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["method"] == "own_method"
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from dph.objective.token_losses import (
     js_definition_policy_term,
     kl_loss,
     masked_log_ratio,
+    per_token,
     rehearsal_loss,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "kl_loss",
     "masked_log_ratio",
     "mean_metrics",
+    "per_token",
     "ppo_clip",
     "register_advantage",
     "register_divergence",
