@@ -26,7 +26,7 @@ def test_killed_runs_end_as_if_nothing_had_been(tmp_path):
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), *base, "--kills", "5", "--steps", "8", *SMALL]
     done = subprocess.run(
         command,
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[2] / "src")},
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "src")},
         capture_output=True,
         text=True,
     )

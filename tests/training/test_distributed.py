@@ -123,7 +123,7 @@ def together():
     out = folder()
     here = Path(__file__).parents[1]
     code = (
-        f"import sys; sys.path[:0] = [{str(here)!r}]\n"
+        f"import sys; sys.path[:0] = {[str(here), str(Path(__file__).parent)]!r}\n"
         "import helpers, pathlib, torch.distributed as dist, os\n"
         f"meeting, rank = 'file://{out}/rendezvous', int(os.environ['RANK'])\n"
         "dist.init_process_group('gloo', init_method=meeting, world_size=2, rank=rank)\n"
