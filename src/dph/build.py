@@ -1,18 +1,16 @@
 """From settings to objects: the task with its problems, the verifiers, the sampler."""
 
 import importlib
-import importlib.util
-import sys
-import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dph.config.schema import ModelConfig, SamplerConfig, TaskConfig, VerifierConfig
+from dph.config.schema import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
+from dph.process.user_code import describe, import_file
 from dph.tasks import Task, load_task
 from dph.tasks.protocol import option_types
 from dph.types import Problem
 from dph.verifiers import Verifiers
+from dph.verifiers.function import RewardFunction
 from dph.verifiers.sql.plan import PlanReader
 
 if TYPE_CHECKING:  # judging needs no torch
@@ -27,24 +25,11 @@ def load_plugin(name: str) -> None:
     """
     try:
         if name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
+            import_file(name)
         else:
             importlib.import_module(name)
     except Exception as error:  # it is the user's code
-        raise UserError(f"cannot import the plug-in {name!r}: {_where(name, error)}{error}") from error
-
-
-def _where(name: str, error: Exception) -> str:
-    """Kind of an error and the line of a plug-in's file at which it came up; empty where the file was not found."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename) == Path(name).absolute()]
-    if isinstance(error, SyntaxError):  # names its line itself
-        return "SyntaxError: "
-    return f"{type(error).__name__} in line {lines[-1]}: " if lines else ""
+        raise UserError(f"cannot import the plug-in {name!r}: {describe(error, name)}") from error
 
 
 def _value(text: str) -> str | int | float | bool:
@@ -109,13 +94,34 @@ def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
     return task, select(task, config.split, config.limit)
 
 
-def make_verifiers(config: VerifierConfig, *, bare_sql: bool = False) -> Verifiers:
-    """The verifiers, each with the settings that concern it. bare_sql: responses are SQL and nothing else."""
+def make_verifiers(
+    config: VerifierConfig,
+    reward: RewardConfig | None = None,
+    function: RewardFunction | None = None,
+    *,
+    bare_sql: bool = False,
+) -> Verifiers:
+    """The verifiers, each with the settings that concern it, or a reward function in their place.
+
+    Args:
+        reward: where it names a function, that judges every problem.
+        function: judges every problem too, in this process; it overrides the one that `reward` names.
+        bare_sql: responses are SQL and nothing else.
+    """
     common = {"workers": config.workers, "timeout": config.timeout}
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
     sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
     sql["answer"] = "whole" if bare_sql else "block"
-    return Verifiers({"sql": sql, "math": {**common, "policy": config.policy, "fallback": config.fallback or None}})
+    options = {"sql": sql, "math": {**common, "policy": config.policy, "fallback": config.fallback or None}}
+    reward = reward or RewardConfig()
+    if function is None and not reward.function:
+        return Verifiers(options)
+    options["function"] = common | {
+        "function": function or reward.function,
+        "correct_from": reward.correct_from,
+        "in_process": reward.in_process,
+    }
+    return Verifiers(options, only="function")
 
 
 def make_plan_reader(config: VerifierConfig) -> PlanReader:

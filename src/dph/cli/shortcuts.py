@@ -10,6 +10,7 @@
 | `--rule --policy NAME`            | `verifier.comparator`, `verifier.policy`                                         |
 | `--workers --timeout N`           | `verifier.workers`, `verifier.timeout`                                           |
 | `--keep-distinct`                 | `verifier.keep-distinct`                                                         |
+| `--reward FILE.py:NAME`           | `reward.function`                                                                |
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ _LONG = {
     "--policy": "--verifier.policy",
     "--workers": "--verifier.workers",
     "--timeout": "--verifier.timeout",
+    "--reward": "--reward.function",
 }
 _SWITCHES = {"--keep-distinct": "--verifier.keep-distinct"}
 _OPTIONS = {"--data": "root", "--databases": "databases", "--suite": "test_suite", "--gold": "gold"}

@@ -73,6 +73,19 @@ class VerifierConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RewardConfig:
+    """A Python function of your own that rewards responses, in place of the problems' verifiers."""
+
+    function: str = ""
+    """FILE.py:NAME of a function (prompt, completion, **columns) -> float | None; empty: verifiers judge."""
+    correct_from: float = 1.0
+    """Reward from which a response counts as correct: for the partition, dynamic sampling and pass@k."""
+    in_process: bool = False
+    """Call the function in this process, without limits, instead of in `verifier.workers` processes that are stopped
+    after `verifier.timeout` seconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class SamplerConfig:
     """How responses are generated."""
 
@@ -258,6 +271,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
@@ -290,6 +304,7 @@ class PresampleConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=lambda: RolloutConfig(n=8))
     threshold: int = 6
@@ -320,6 +335,7 @@ class EvalConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=lambda: RolloutConfig(n=32))
     greedy: bool = True

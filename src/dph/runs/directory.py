@@ -22,6 +22,7 @@ from typing import Any
 from dph.config.load import differences, from_dict, read_toml, to_dict, to_toml
 from dph.errors import UserError
 from dph.process.progress import say
+from dph.runs.code import check_code, code_hashes
 from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
 
@@ -119,7 +120,8 @@ class RunDir:
         process left half written is removed.
 
         Raises UserError when no directory is named, when it cannot be written, when another process works there, when
-        it already holds a run and `resume` is not set, or when the settings differ from those it was started with.
+        it already holds a run and `resume` is not set, or when the settings, or a Python file that they name, differ
+        from those it was started with.
         """
         if not out:
             raise UserError("no run directory was named; add --out DIRECTORY")
@@ -133,6 +135,7 @@ class RunDir:
             if changed:
                 raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); name another --out")
             if not run.complete:
+                check_code(path, run.manifest.get("code"), config)
                 run._take_over(versions)
             return run
         try:
@@ -140,7 +143,7 @@ class RunDir:
             lock(path)
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
-            run = cls(path, {"stage": stage, "status": "running", "versions": versions})
+            run = cls(path, {"stage": stage, "status": "running", "versions": versions, "code": code_hashes(config)})
             run.update()
         except OSError as error:
             raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error

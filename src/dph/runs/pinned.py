@@ -35,6 +35,8 @@ class Pinned:
         """Raises UserError when a database of these problems is not the one that the run started with."""
         for path in databases(problems):
             stamp = _stamp(path)
+            if stamp is None and path not in self._hashes:  # a column named so that holds no path
+                continue
             if stamp is not None and stamp == self._stamps.get(path):
                 continue
             now = _hash(path)

@@ -40,7 +40,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []
-    with make_verifiers(config.verifier) as verifiers, make_plan_reader(config.verifier) as plans:
+    with make_verifiers(config.verifier, config.reward) as verifiers, make_plan_reader(config.verifier) as plans:
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         for split in _split_names(config.task.split):
             problems = usable_problems(verifiers, select(task, split, config.task.limit))

@@ -59,7 +59,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     policy = Policy.load(config.model)
-    with make_verifiers(config.verifier) as verifiers:
+    with make_verifiers(config.verifier, config.reward) as verifiers:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)

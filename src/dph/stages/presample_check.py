@@ -76,7 +76,10 @@ def _judge(
 ) -> list[tuple[str, Outcome]]:
     """Problem id and outcome of the stored responses that are not judged correct."""
     found: list[tuple[str, Outcome]] = []
-    with make_verifiers(config.verifier) as verifiers, progress("judging stored responses", len(rows)) as shown:
+    with (
+        make_verifiers(config.verifier, config.reward) as verifiers,
+        progress("judging stored responses", len(rows)) as shown,
+    ):
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
             verdicts = verifiers.verify([(problems[row.problem_id], row.text) for row in part])

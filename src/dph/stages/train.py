@@ -49,7 +49,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
-    with make_verifiers(config.verifier) as verifiers, metrics:
+    with make_verifiers(config.verifier, config.reward) as verifiers, metrics:
         training = Training.prepare(config, run, verifiers, world)
         metrics.begin(training.state.step)
         try:

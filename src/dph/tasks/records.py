@@ -11,7 +11,7 @@ from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
-_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model", "db"}
+_TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
 _BUILT_IN = ("sql", "math", "exact")
 _VERL_ANSWER = "reward_model.ground_truth"
 
@@ -24,8 +24,9 @@ class Records:
     |-----------|---------------------------------------------------------------------------------------------------|
     | `id`      | unique, stable; optional: else the file's name and the row's number                               |
     | `prompt`  | text, or a list of messages {role, content}; `messages` may stand in for it                       |
-    | `answer`  | what the verifier compares with: gold SQL, a number, a list of accepted answers                   |
-    | `verifier`| name of the verifier; optional where the option `verifier` gives it                               |
+    | `answer`  | what the verifier compares with: gold SQL, a number, a list of accepted answers; a row that names |
+    |           | no verifier needs none                                                                            |
+    | `verifier`| name of the verifier; optional where the option `verifier` gives it, or a reward function judges  |
     | `db`      | for SQL: path of the SQLite file, absolute, or relative to `db_root` or to the data file; or      |
     |           | `db_id`, for db_root/<db_id>/<db_id>.sqlite                                                       |
 
@@ -72,21 +73,13 @@ class Records:
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:
         prompt = read_prompt(row, where)
-        answer, extra = _answer(row, where)
-        verifier = row.get("verifier") or self._verifier or ("sql" if "gold_sql" in extra else "")
+        verifier = row.get("verifier") or self._verifier
+        answer, extra = _answer(row, where, needed=bool(verifier))
+        verifier = verifier or ("sql" if "gold_sql" in extra else "")
         if not isinstance(verifier, str):
             raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
         if verifier in _BUILT_IN and not _is_answer(answer):
             raise UserError(f"{where}: the answer must be text, a number, or a list of these, not {answer!r:.200}")
-        if not verifier and "task" in row:
-            raise UserError(
-                f"{where}: the verifier's name belongs in a column 'verifier', not 'task'; rename the column"
-            )
-        if not verifier:
-            raise UserError(
-                f"{where}: no column 'verifier'; add it or set the option verifier to the verifier's name "
-                f"(sql, math, exact); the row has: {', '.join(row)}"
-            )
         meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
         if verifier == "sql":
             meta["db"] = self._database(row.get("db") or meta.get("db_id"), where, folder)
@@ -137,12 +130,14 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 
-def _answer(row: Mapping[str, Any], where: str) -> tuple[Any, dict[str, Any]]:
+def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
     """The answer, and what else verl's ground truth holds."""
     if row.get("answer") is not None:
         return row["answer"], {}
     model = row.get("reward_model")
     truth = model.get("ground_truth") if isinstance(model, dict) else None
+    if truth is None and not needed:
+        return None, {}
     if truth is None:
         raise UserError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
     if isinstance(truth, dict):

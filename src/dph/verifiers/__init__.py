@@ -1,6 +1,7 @@
 """Verifiers: they judge responses by execution, by mathematical equivalence or by equality of text."""
 
 import dph.verifiers.exact
+import dph.verifiers.function
 import dph.verifiers.math.verifier
 import dph.verifiers.sql.verifier  # noqa: F401 (importing them registers them)
 from dph.verifiers.protocol import Verifier, Verifiers, register_verifier

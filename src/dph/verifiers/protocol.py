@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from dph.errors import UserError
 from dph.registry import Registry
 from dph.types import Problem, Verdict
 
@@ -35,9 +36,11 @@ register_verifier = VERIFIERS.register
 class Verifiers:
     """Sends each problem to the verifier named by its field `verifier`; verifiers are made when first needed."""
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """options: keyword arguments for each verifier's factory, by verifier name."""
+    def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "") -> None:
+        """options: keyword arguments for each verifier's factory, by verifier name; only: a verifier that judges every
+        problem, whatever the problem names."""
         self._options = dict(options or {})
+        self._only = only
         self._made: dict[str, Verifier] = {}
 
     def _get(self, name: str) -> Verifier:
@@ -45,10 +48,24 @@ class Verifiers:
             self._made[name] = VERIFIERS[name](**self._options.get(name, {}))
         return self._made[name]
 
+    def _name(self, problem: Problem) -> str:
+        name = self._only or problem.verifier
+        if name:
+            return name
+        if "task" in problem.meta:
+            raise UserError(
+                f"problem {problem.id!r}: the verifier's name belongs in a column 'verifier', not 'task'; rename it"
+            )
+        raise UserError(
+            f"problem {problem.id!r} names no verifier; add a column 'verifier' ({', '.join(VERIFIERS)}), set the "
+            "option verifier with --task.options, or reward responses by --reward FILE.py:NAME"
+        )
+
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+        """Judge (problem, response) pairs; verdicts come back in the same order."""
         indices_of: dict[str, list[int]] = {}
         for index, (problem, _) in enumerate(items):
-            indices_of.setdefault(problem.verifier, []).append(index)
+            indices_of.setdefault(self._name(problem), []).append(index)
         verdicts: dict[int, Verdict] = {}
         for name, indices in indices_of.items():
             judged = self._get(name).verify([items[i] for i in indices])
@@ -56,11 +73,9 @@ class Verifiers:
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        problems_of: dict[str, list[Problem]] = {}
-        for problem in problems:
-            problems_of.setdefault(problem.verifier, []).append(problem)
+        """Problems whose gold answer cannot be judged against: id → reason. See Verifier.check."""
         broken: dict[str, str] = {}
-        for name, members in problems_of.items():
+        for name, members in self._by_name(problems).items():
             broken.update(self._get(name).check(members))
         return broken
 
@@ -70,11 +85,17 @@ class Verifiers:
         Only verifiers that have a method of this name flag anything (SQL: see sql_gold.GoldFlag).
         """
         flags: dict[str, list[str]] = {}
-        for name in {problem.verifier for problem in problems}:
+        for name, members in self._by_name(problems).items():
             find = getattr(self._get(name), "flags", None)
             if find is not None:
-                flags.update(find([problem for problem in problems if problem.verifier == name]))
+                flags.update(find(members))
         return flags
+
+    def _by_name(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
+        groups: dict[str, list[Problem]] = {}
+        for problem in problems:
+            groups.setdefault(self._name(problem), []).append(problem)
+        return groups
 
     def close(self) -> None:
         for verifier in self._made.values():

@@ -15,14 +15,16 @@ from dph.process.orphans import when_parent_ends
 Message = dict[str, Any]
 
 
-def _limit(memory_mb: int) -> list[str]:
-    """Cap the address space, forbid writing files and core dumps; returns what this system does not enforce."""
+def _limit(memory_mb: int, *, may_write: bool) -> list[str]:
+    """Cap the address space, forbid core dumps and, unless it may write, files; returns what this system does not
+    enforce."""
     try:
         import resource
     except ImportError:  # Windows
         return ["memory", "files", "processor time"]
     unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS takes the limit and does not heed it
-    for kind, value in (("RLIMIT_AS", memory_mb << 20), ("RLIMIT_FSIZE", 0), ("RLIMIT_CORE", 0)):
+    limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
+    for kind, value in limits.items():
         try:
             resource.setrlimit(getattr(resource, kind), (value, value))
         except (ValueError, OSError):
@@ -49,14 +51,16 @@ def send(message: Message) -> None:
     sys.stdout.buffer.flush()
 
 
-def serve(handle: Callable[[Message], Message], memory_mb: int) -> None:
+def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bool = False) -> None:
     """Answer requests until the parent closes the pipe.
 
-    A handler may `send({"extend": seconds})` before its answer to say that a new phase begins that may take so long.
+    A handler may `send({"extend": seconds})` before its answer: a new phase begins, and may take so long.
+
+    memory_mb: address space of this process. may_write: it may write files.
     """
     if hasattr(signal, "SIGINT"):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    unlimited = _limit(memory_mb)
+    unlimited = _limit(memory_mb, may_write=may_write)
     when_parent_ends(lambda: os._exit(1))  # a killed parent closes the pipe, but a busy worker would not notice
     send({"unlimited": unlimited})
     for line in sys.stdin.buffer:
