@@ -33,7 +33,7 @@ WORDS = {
     "preset before a flag": (["train", "--preset", "--resume"], "--preset needs a value"),
     "unknown plug-in": (
         ["train", "--plugin", "no_such_module"],
-        "cannot import the plug-in 'no_such_module': No module",
+        "cannot import the plug-in 'no_such_module': ModuleNotFoundError: No module",
     ),
     "missing plug-in": (["train", "--plugin=nothing.py"], "cannot import the plug-in 'nothing.py'"),
     "missing settings": (

@@ -47,9 +47,10 @@ ROWS = {
     "answer.jsonl": (rows({"answer": {"a": 1}}), "the answer must be text, a number, or a list of these, not {'a': 1}"),
     "empty_answer.jsonl": (rows({"answer": ""}), "none of the 1 gold answers can be judged against"),
     "empty_answers.jsonl": (rows({"answer": []}), "none of the 1 gold answers can be judged against"),
-    "no_verifier.jsonl": (
-        '{"prompt": "easy 1", "answer": "yes"}',
-        "row 1: no column 'verifier'; add it or set the option",
+    "no_verifier.jsonl": ('{"prompt": "easy 1", "answer": "yes"}', "'no_verifier-1' names no verifier; add a column"),
+    "task.jsonl": (
+        '{"prompt": "?", "task": "math"}',
+        "'task-1': the verifier's name belongs in a column 'verifier', not",
     ),
     "verifier.jsonl": (rows({"verifier": ["math"]}), "row 1: 'verifier' must be a verifier's name, not ['math']"),
     "unknown_verifier.jsonl": (rows({"verifier": "maths"}), "no verifier is named 'maths'; known are: "),

@@ -94,7 +94,11 @@ def test_words_that_are_no_settings(tmp_path, capsys, words):
 
 PLUGINS = {
     "a file that is missing": ("nothing.py", None, "cannot import the plug-in 'nothing.py'"),
-    "a module that is missing": ("no.such.module", None, "cannot import the plug-in 'no.such.module': No module named"),
+    "a module that is missing": (
+        "no.such.module",
+        None,
+        "cannot import the plug-in 'no.such.module': ModuleNotFoundError: No module",
+    ),
     "no name": ("", None, "cannot import the plug-in ''"),
     "a relative name": ("..", None, "cannot import the plug-in '..'"),
     "no Python": ("a.py", "def (:", "cannot import the plug-in 'a.py': SyntaxError: invalid syntax (a.py, line 1)"),

@@ -76,7 +76,7 @@ def test_rewards_are_numbers_of_ones_own(tmp_path, reward):
 def test_rows_need_no_verifier(tmp_path, capsys):
     rows = [{"prompt": f"hard {i}", "wanted": "yes"} for i in range(4)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code = "def score(prompt, completion, wanted, answer, **_):\n    assert answer is None\n    return wanted in completion\n"
+    code = "def score(prompt, completion, wanted, answer, **_):\n    return wanted in completion and answer is None\n"
     (tmp_path / "mine.py").write_text(code)
     words = ["eval", "--task", "records", "--data", str(tmp_path / "rows.jsonl"), "--model.device", "cpu"]
     words += ["--model.path", str(base_run() / "model"), "--rollout.n", "2", "--rollout.max-tokens", "4"]
@@ -91,7 +91,7 @@ def test_rows_need_no_verifier(tmp_path, capsys):
 def test_a_function_that_fails_stops_the_run_before_its_zeros_count(tmp_path, reward):
     (tmp_path / "mine.py").write_text("def score(prompt, completion, **_):\n    return 1 / 0\n")
     config = train_config(tmp_path / "run", reward=reward, verifier=WORKERS)
-    with pytest.raises(UserError, match="could not be judged .*ZeroDivisionError in line 2"):
+    with pytest.raises(UserError, match=r"could not be judged .*ZeroDivisionError in line 2"):
         train(config)
 
 

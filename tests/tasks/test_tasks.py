@@ -102,6 +102,13 @@ def test_databases_are_found_by_id_and_by_path_beside_the_file(tmp_path: Path, n
         assert verifiers.verify([(problem, "```sql\nSELECT 3\n```")])[0].correct
 
 
+def test_rows_that_name_no_verifier_keep_all_their_columns(tmp_path):
+    rows = [{"prompt": "?", "answer": "1", "task": "sums", "db": "x"}, {"prompt": "?", "messages": [], "grade": 3}]
+    first, second = load_task("records", path=str(write_lines(tmp_path / "x.jsonl", rows))).problems("x")
+    assert (first.verifier, first.answer, first.meta) == ("", "1", {"task": "sums", "db": "x"})
+    assert (second.verifier, second.answer, second.meta) == ("", None, {"grade": 3})
+
+
 GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
 
 
@@ -114,8 +121,6 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
             [{"id": "b", "prompt": "?", "verifier": "math"}],
             r"row 1: no column 'answer' .*; it has: id, prompt, verifier",
         ),
-        ([{"prompt": "?", "answer": "1"}], "no column 'verifier'; add it or set the option verifier"),
-        ([{"prompt": "?", "answer": "1", "task": "math"}], "name belongs in a column 'verifier', not 'task'"),
         ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
         ([{**GOOD, "prompt": [{"content": "?"}]}], "text or a list of messages"),
         ([{**GOOD, "verifier": "sql"}], "needs a column 'db' or 'db_id'"),

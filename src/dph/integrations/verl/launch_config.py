@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dph.config.schema import RewardConfig
 from dph.config.verl import VerlConfig
 from dph.errors import UserError
 from dph.integrations.verl.settings import NO_DUAL_CLIP
@@ -44,6 +45,11 @@ def check_launch(config: VerlConfig, layout: Layout) -> None:
         raise UserError(
             f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
             "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
+        )
+    if config.reward != RewardConfig():
+        raise UserError(
+            "a launch of verl judges by verifiers only: put the reward function into a verifier "
+            "(docs/guides/extend.md), or train it with `dph train`"
         )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
