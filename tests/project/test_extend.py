@@ -10,17 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dph.build import load_plugin
+from dph.build import load_plugin, make_verifiers
 from dph.cli.main import main
+from dph.config.schema import RewardConfig, VerifierConfig
 from dph.objective.divergences import get_divergence
 from dph.runs.directory import read_metrics
+from dph.tasks import load_task
 from helpers import base_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "extend"
 
 
-@pytest.mark.parametrize("name", ["hellinger.py", "ends_with.py", "sorting.py", "own_method.py"])
+@pytest.mark.parametrize("name", ["hellinger.py", "ends_with.py", "sorting.py", "own_method.py", "reward.py"])
 def test_an_addition_takes_no_more_than_twenty_lines(name):
     code = [line for line in (EXAMPLES / name).read_text().splitlines() if line.strip()]
     imports = [line for line in code if line.startswith(("import ", "from ", '"""'))]
@@ -51,6 +53,17 @@ def test_a_method_of_ones_own_trains(tmp_path):
     rows = read_metrics(tmp_path / "run")
     assert len(rows) == 2 and any(row["grad_norm"] > 0 for row in rows)
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["method"] == "own_method"
+
+
+def test_the_reward_function_judges_the_sorting_task():
+    load_plugin(str(EXAMPLES / "sorting.py"))
+    problems = load_task("sorting").problems("train")[:1]
+    first, *rest = problems[0].answer.split()
+    responses = [problems[0].answer, " ".join([first, *reversed(rest)]), first]
+    with make_verifiers(VerifierConfig(timeout=60), RewardConfig(f"{EXAMPLES / 'reward.py'}:in_place")) as verifiers:
+        verdicts = verifiers.verify([(problems[0], response) for response in responses])
+    assert [verdict.reward for verdict in verdicts] == pytest.approx([1.0, 1 / 3, 0.0])
+    assert [verdict.correct for verdict in verdicts] == [True, False, False]
 
 
 @pytest.mark.slow

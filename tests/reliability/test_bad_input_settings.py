@@ -97,7 +97,7 @@ PLUGINS = {
     "a module that is missing": (
         "no.such.module",
         None,
-        "cannot import the plug-in 'no.such.module': ModuleNotFoundError: No module",
+        "cannot import the plug-in 'no.such.module': ModuleNotFound",
     ),
     "no name": ("", None, "cannot import the plug-in ''"),
     "a relative name": ("..", None, "cannot import the plug-in '..'"),
