@@ -195,8 +195,9 @@ def test_a_file_that_cannot_be_used(tmp_path, name, in_process):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"function": "mine.py"}, "given as FILE.py:NAME, not 'mine.py'"),
-        ({"function": "mine:f"}, "given as FILE.py:NAME, not 'mine:f'"),
+        ({"function": "mine.py"}, "given by --reward FILE.py:NAME, not 'mine.py'"),
+        ({"function": "mine:f"}, "given by --reward FILE.py:NAME, not 'mine:f'"),
+        ({}, "given by --reward FILE.py:NAME, not ''"),
         ({"function": "gone.py:f"}, "the reward function's file gone.py does not exist"),
         ({"function": len, "timeout": 0}, "option timeout must be positive, not 0"),
     ],

@@ -18,7 +18,7 @@ def split_reference(reference: str) -> tuple[Path, str]:
     """File and name of a function that is given as FILE.py:NAME. Raises UserError for another form or no such file."""
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UserError(f"a reward function is given as FILE.py:NAME, not {reference!r}")
+        raise UserError(f"a reward function is given by --reward FILE.py:NAME, not {reference!r}")
     path = Path(file).absolute()
     if not path.is_file():
         raise UserError(f"the reward function's file {file} does not exist")

@@ -30,7 +30,7 @@ class FunctionVerifier:
     def __init__(
         self,
         *,
-        function: str | RewardFunction,
+        function: str | RewardFunction = "",
         correct_from: float = 1.0,
         in_process: bool = False,
         workers: int = 1,
