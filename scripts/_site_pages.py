@@ -46,7 +46,8 @@ def api_of(package: str) -> str:
     if public := public_names(folder / "__init__.py"):
         return f"::: {package}\n    options:\n      show_root_heading: false\n      members: [{', '.join(public)}]"
     modules = [path.stem for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")]
-    return "\n\n".join(f"::: {package}.{name}" for name in modules)
+    head = f"::: {package}\n    options:\n      show_root_heading: false\n      summary: false\n      members: false"
+    return "\n\n".join([head, *(f"::: {package}.{name}" for name in modules)])
 
 
 def public_names(source: Path) -> list[str]:
