@@ -11,8 +11,9 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from dph.config.schema import LossConfig, MonitorConfig, OptimConfig, RehearsalConfig, TrainConfig
+from dph.config.schema import LossConfig, MonitorConfig, OptimConfig
 from dph.errors import Interrupted, UserError
+from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.training import checkpoints
@@ -27,7 +28,7 @@ TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
 def step(world, sizes=(8, 1, 0)):
     """One update of mini-batches of these sizes, the rows dealt out over processes; one process may get none of one."""
     policy = tiny_policy()
-    config = TrainConfig(loss=LossConfig(divergence="forward_kl"), rehearsal=RehearsalConfig(rows=1))
+    objective = Objective(LossConfig(divergence="forward_kl"))
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-2, grad_clip=0.5), 10)
     seen = []
     take = optimizer.step
@@ -35,7 +36,8 @@ def step(world, sizes=(8, 1, 0)):
     rows = iter(random_rows(policy, sum(sizes), seed=5, rehearsal_every=3))
     parts = [[next(rows) for _ in range(size)] for size in sizes]
     minibatches = [[part[i] for i in world.share(len(part))] for part in parts]
-    metrics = Updater(policy, None, optimizer, config, world).update(minibatches, recompute_old=False)
+    updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=16384, world=world)
+    metrics = updater.update(minibatches, recompute_old=False)
     parameters = torch.cat([p.detach().flatten() for _, p in policy.trainable()])
     return {"metrics": metrics, "gradient": seen[0], "weights": parameters}
 
