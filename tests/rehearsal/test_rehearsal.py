@@ -268,7 +268,7 @@ def test_a_check_names_what_is_not_correct_any_more(tmp_path):
 def test_a_check_finds_text_and_numbers_that_are_not_the_tokens(tmp_path):
     swapped = copied(tmp_path / "a", lambda rows: [replace(rows[0], text="yes")])
     assert check(swapped).responses == 1  # the verdict stands; only the tokens say that the text was changed
-    with pytest.raises(UserError, match="the text of the response to 'train/1' is not what its stored tokens say"):
+    with pytest.raises(UserError, match="the text of the response to 'train/1' does not match its stored tokens"):
         check(swapped, "--check-logprobs")
     path = copied(tmp_path / "b", lambda rows: [replace(rows[0], prompt_ids=rows[1].prompt_ids)])
     with pytest.raises(UserError, match="the prompt to 'train/1' is not what"):

@@ -44,7 +44,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, 
             train(config_of(tmp_path / "run"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "the one after step 2 is kept; make room, then --resume goes on from there" in str(caught.value)
+    assert "the one after step 2 is kept; free disk space, then continue from there with --resume" in str(caught.value)
     assert "ile too large" in str(caught.value) and "is saved" not in capsys.readouterr().err
     assert checkpoints.steps_saved(tmp_path / "run") == [1, 2]
     assert sorted(entry.name for entry in (tmp_path / "run" / "checkpoints").glob(".*")) == []
@@ -83,7 +83,7 @@ def test_a_damaged_newest_checkpoint_costs_its_steps_only(tmp_path, monkeypatch,
     file.write_bytes(file.read_bytes()[:-7])
     run = train(config_of(tmp_path / "run"), resume=True)
     assert "the checkpoint after step 3 is damaged" in (said := capsys.readouterr().err)
-    assert "going on from the one before, after step 2" in said
+    assert "continuing from the previous one, after step 2" in said
     (aside,) = (run / "checkpoints").glob("damaged-*")
     for entry in sorted(aside.rglob("*"), reverse=True):
         entry.rmdir() if entry.is_dir() else entry.unlink()
@@ -212,7 +212,7 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
 
     monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
-    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to step 3; start over from an earlier"):
+    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to step 3; restart from an earlier"):
         train(train_config(tmp_path / "run", "grpo", settings))
     assert [line["skipped_updates"] for line in read_metrics(tmp_path / "run")] == [2, 2, 2]
     state = checkpoints.read_state(checkpoints.path_of(tmp_path / "run", 3))

@@ -6,14 +6,14 @@ import pytest
 
 from dph.stages.train import train
 from dph.training import explore
-from dph.training.alarms import Judged, alarm
+from dph.training.alarms import StepVerdicts, alarm
 from dph.types import Outcome, Verdict
 from helpers import train_config
 
-GOOD = Judged({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
-PARTIAL = Judged({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
-NOTHING = Judged({Outcome.WRONG: 6, Outcome.NO_ANSWER: 2, Outcome.CORRECT: 0}, rewarded=0)
-BROKEN = Judged({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
+GOOD = StepVerdicts({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
+PARTIAL = StepVerdicts({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
+NOTHING = StepVerdicts({Outcome.WRONG: 6, Outcome.NO_ANSWER: 2, Outcome.CORRECT: 0}, rewarded=0)
+BROKEN = StepVerdicts({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
 
 
 @pytest.mark.parametrize(
@@ -23,18 +23,18 @@ BROKEN = Judged({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
         ([GOOD], None),
         ([PARTIAL], None),
         ([NOTHING, GOOD], None),
-        ([Judged({}, rewarded=0)], None),
-        ([GOOD, NOTHING], "every reward is 0 in this step (8 responses: 6 wrong, 2 no_answer); see whether the gold"),
+        ([StepVerdicts({}, rewarded=0)], None),
+        ([GOOD, NOTHING], "every reward is 0 in this step (8 responses: 6 wrong, 2 no_answer); check whether the gold"),
         (
             [BROKEN],
-            "every verdict is an error in this step (8 responses: 5 error, 3 timeout); see whether",
+            "every verdict is an error in this step (8 responses: 5 error, 3 timeout); check",
         ),
         ([NOTHING, NOTHING], "every reward is 0 in 2 steps in a row"),
         ([NOTHING, BROKEN], "every verdict is an error in this step"),
         ([BROKEN, NOTHING], "every reward is 0 in 2 steps in a row"),  # no reward in either
     ],
 )
-def test_what_the_newest_step_gives_alarm_for(steps: list[Judged], expected: str | None):
+def test_what_the_newest_step_gives_alarm_for(steps: list[StepVerdicts], expected: str | None):
     message = alarm(steps)
     assert message is None if expected is None else message is not None and message.startswith(expected)
 
@@ -46,15 +46,15 @@ def test_a_lasting_state_is_told_of_ever_more_rarely():
 
 
 def test_one_verdict_that_is_no_error_calls_off_that_alarm():
-    mixed = Judged({Outcome.ERROR: 7, Outcome.WRONG: 1}, rewarded=0)
+    mixed = StepVerdicts({Outcome.ERROR: 7, Outcome.WRONG: 1}, rewarded=0)
     assert str(alarm([mixed])).startswith("every reward is 0")
-    assert alarm([Judged({Outcome.ERROR: 7, Outcome.CORRECT: 1}, rewarded=1)]) is None
+    assert alarm([StepVerdicts({Outcome.ERROR: 7, Outcome.CORRECT: 1}, rewarded=1)]) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [
-        (Outcome.NO_ANSWER, "form of answer"),
+        (Outcome.NO_ANSWER, "answer format"),
         (Outcome.TIMEOUT, "verifier.timeout"),
         (Outcome.INFRA_ERROR, "databases"),
         (Outcome.WRONG, "gold answers"),
@@ -62,7 +62,7 @@ def test_one_verdict_that_is_no_error_calls_off_that_alarm():
 )
 def test_the_commonest_outcome_decides_the_advice(kind: Outcome, advice: str):
     rest = Outcome.WRONG if kind is not Outcome.WRONG else Outcome.NO_ANSWER
-    assert advice in str(alarm([Judged({rest: 1, kind: 5}, rewarded=0)]))
+    assert advice in str(alarm([StepVerdicts({rest: 1, kind: 5}, rewarded=0)]))
 
 
 def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch, capsys):

@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, capsys, name
     assert checkpoints.newest_intact(run) == 2
     said = capsys.readouterr().err
     assert "the checkpoint after step 3 is damaged (" in said and name.rpartition("/")[2] in said
-    assert "going on from the one before, after step 2" in said
+    assert "continuing from the previous one, after step 2" in said
     assert checkpoints.steps_saved(run) == [1, 2]
     assert (run / "checkpoints" / "damaged-step-00000003").is_dir()
     assert checkpoints.newest_intact(run) == 2 and not capsys.readouterr().err  # said once

@@ -1,7 +1,7 @@
-"""Where a response was sampled by another engine than the one that trains, their probabilities differ by rounding.
+"""When another engine than the trainer samples a response, their probabilities differ by rounding.
 
-Truncated importance sampling weighs each token of a rollout by min(π_old / π_sampler, cap), so that its gradient is the
-one of the policy that trains, up to the cap.
+Truncated importance sampling weighs each token of a rollout by min(π_old / π_sampler, cap). Up to the cap, the
+gradient is then that of the trained policy.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 def sampler_correction(
     old_logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Weights of tokens, and sums for metrics.
+    """Importance weights of tokens, and sums for metrics.
 
     old_logprobs, sampled_logprobs: [B, T], of the sampled tokens under the policy that trains, as it was when they were
     sampled, and under the sampler, in nats. mask: [B, T], nonzero on the tokens that count. cap: the largest weight; 0

@@ -10,7 +10,7 @@ the one with f(1) = f′(1) = 0: value and gradient then vanish at π_θ = π_re
 average, and the variance is lowest there.
 
 Gradient. For one sample ∇f(u) = u·f′(u)·∇log π_θ. The factor u·f′(u) is the *pull weight*: negative pulls the
-sample's probability up. What it tends to as u → 0 says what happens to a token that the policy has all but forgotten:
+sample's probability up. Its limit as u → 0 is the pull on a token that the policy has almost forgotten:
 
     name          centred f(u)                            u·f′(u)             as u → 0
     forward_kl    u − 1 − log u                           u − 1               −1: pulled back at full strength
@@ -18,7 +18,7 @@ sample's probability up. What it tends to as u → 0 says what happens to a toke
     js            u log u − (u+1) log((u+1)/2)            u log(2u/(u+1))     0
     alpha         (u^(1−α) − (1−α)u − α) / (α(α−1))       (u − u^(1−α)) / α   0, more slowly as α → 1
 
-Bias. Three things keep the sum over stored tokens from being an unbiased estimate of a divergence between sequences:
+Bias. For three reasons the sum over stored tokens is not an unbiased estimate of a divergence between sequences:
 stored responses are samples of π_ref *conditioned on being correct*, so E[u − 1] = 0 holds only approximately; sampling
 with top-p < 1 truncates π_ref while the log-probabilities are those of the whole distribution; and for all generators
 but forward KL's logarithm the divergences of tokens do not add up to the divergence of the sequence.

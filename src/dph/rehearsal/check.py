@@ -1,9 +1,9 @@
-"""What a presample run says of itself, and the checks before training uses it.
+"""The checks of a presample run before training uses it.
 
-The manifest names the model (hash of the weights), the tokenizer (hash), the sampling temperature and top-p, the
-threshold, the seed, the versions and the content of the files. A set whose model, tokenizer, temperature or top-p are
-not those of the training is refused; so is one whose files are no longer those that were written. Other versions are
-only reported, because the recomputed log-probabilities measure what they changed.
+The manifest holds hashes of the weights, the tokenizer and the files, the sampling temperature and top-p, the
+threshold, the seed, and the versions of packages. A set with another model, tokenizer, temperature or top-p than the
+training is refused, and so is one whose files have changed since they were written. Changed versions are only reported,
+because the recomputed log-probabilities measure their effect.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ FILES = ("partition.parquet", "rehearsal.parquet")
 
 _SAME_NUMBERS = 0.1
 """Nats by which a stored log-probability may differ from the recomputed one when both were computed in fp32: kernels of
-another device or version stay well below it, other weights do not."""
+another device or version stay well below it; other weights do not."""
 _LOW_PRECISION = 1.0
-"""The same where bf16 took part."""
+"""The same where either was computed in bf16."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSet:
-    """A presample run whose files are those that were written."""
+    """A presample run whose files have not changed since they were written."""
 
     run: RunDir
     stored: Sequence[Rehearsal]
@@ -55,7 +55,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def open_presampled(path: Path) -> RunDir:
-    """A finished presample run whose files are those that it wrote. Raises UserError otherwise."""
+    """A finished presample run whose files have not changed. Raises UserError otherwise."""
     run = RunDir.open(path, "presample")
     if not run.complete:
         raise UserError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
@@ -65,7 +65,7 @@ def open_presampled(path: Path) -> RunDir:
     for name, digest in file_hashes(path).items():
         if written.get(name) != digest:
             raise UserError(
-                f"{path / name} is not the file that the run wrote: it was changed, damaged or exchanged; run "
+                f"{path / name} is not the file that the run wrote (it was changed, damaged or replaced); run "
                 "`dph presample` again"
             )
     return run
@@ -97,7 +97,7 @@ def check_fit(
     if wrong:
         raise UserError(
             f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
-            "model and this sampling, or train with those of the set"
+            "model and this sampling, or train with the model and sampling of the set"
         )
 
 
@@ -123,7 +123,7 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
 
 
 def largest_deviation(manifest: Mapping[str, Any], policy: Policy) -> float:
-    """Nats by which stored and recomputed log-probabilities may differ."""
+    """The largest allowed difference of stored and recomputed log-probabilities, in nats."""
     both_fp32 = manifest.get("precision") == "fp32" and policy.precision == "fp32"
     return _SAME_NUMBERS if both_fp32 else _LOW_PRECISION
 

@@ -19,7 +19,7 @@ Set = Literal["explore", "perfect", "dropped"]
 
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
-    """Set of every problem id in a presample run, which may cover more splits than the task's: their responses are
+    """The set of every problem id in a presample run. The run may cover more splits than the task; their responses are
     then rehearsed too. Raises UserError when the run is missing, unfinished, changed or of another task."""
     run = open_presampled(path)
     made = run.manifest.get("task")
@@ -36,7 +36,7 @@ def _covers(made: Any, wanted: dict[str, Any]) -> bool:
 
 
 def partition_of(run: RunDir) -> dict[str, Set]:
-    """Set of every problem id in a presample run whose files were checked. Raises UserError for another layout."""
+    """The set of every problem id in a presample run whose files were checked. Raises UserError for another layout."""
     file = run.path / "partition.parquet"
     try:
         table = pq.read_table(file, columns=["problem_id", "set"])

@@ -1,6 +1,6 @@
-"""The rehearsal set: stored correct responses of the reference policy for the prompts it masters (D_pef).
+"""The rehearsal set: stored correct responses of the reference policy to the prompts that it masters (D_pef).
 
-Stored as Parquet, never pickled; `dph.rehearsal.check` says which facts its manifest holds and compares them.
+Stored as Parquet, never pickled. `dph.rehearsal.check` compares its manifest with the training run.
 """
 
 import math
@@ -24,7 +24,7 @@ _SCHEMA = pa.schema(
         ("text", pa.string()),
     ]
 )
-_ROUNDING = 1e-3  # a log-probability is at most 0, but for rounding
+_ROUNDING = 1e-3  # a log-probability is at most 0, up to rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
 
 
 def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column's type is the one that is written, or another width of it."""
+    """Whether a column has the type that is written, or the same type at another width."""
     if pa.types.is_list(wanted):
         return pa.types.is_list(kind) and _fits(kind.value_type, wanted.value_type)
     tests = (
@@ -110,7 +110,7 @@ def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _is_whole(row: Rehearsal) -> bool:
-    """Whether a stored response has all its parts: training would fail late, or learn nonsense, without them."""
+    """Whether a stored response is complete: otherwise training would fail late, or learn nonsense."""
     lists = (row.prompt_ids, row.response_ids, row.ref_logprobs)
     if row.problem_id is None or row.text is None or any(not part or None in part for part in lists):
         return False

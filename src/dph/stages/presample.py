@@ -29,7 +29,7 @@ from dph.verifiers import judging_versions
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where one prompt went."""
+    """The set that one prompt was assigned to."""
 
     problem_id: str
     set: Set
@@ -42,7 +42,7 @@ class Placed:
 
 
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
-    """Whether correct of samples draws reach threshold of n; draws whose judging failed shorten the count."""
+    """Whether the share of correct draws reaches threshold/n; draws that could not be judged are not counted."""
     return samples > 0 and correct * n >= threshold * samples
 
 
@@ -117,7 +117,7 @@ def _place(config: PresampleConfig, group: Group, correct: int, samples: int, ex
         return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
     if extra.verdict.correct:
         return place("perfect", "kept")
-    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged says nothing
+    if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged is no evidence
         return place("perfect")
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 

@@ -45,7 +45,7 @@ def check_presample(config: PresampleConfig) -> Findings:
         named = ", ".join(f"{name}: {outcome}" for name, outcome in failed[:_NAMED])
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         raise UserError(
-            f"{len(failed)} of {len(checked.stored)} stored responses of {path} are not judged correct any more "
+            f"{len(failed)} of {len(checked.stored)} stored responses of {path} are no longer judged correct "
             f"({named}{more}); if databases, answers or the verifier's settings changed, run `dph presample` again"
         )
     agreement = "" if deviation is None else f"; log-probabilities agree to {deviation:.1e} nats"
@@ -61,8 +61,8 @@ def _check_places(checked: CheckedSet, problems: Mapping[str, Problem]) -> None:
     for row in checked.stored:
         if row.problem_id not in problems:
             raise UserError(
-                f"the task no longer has the problem {row.problem_id!r} of {checked.run.path}; give the task's data as "
-                "it was, or run `dph presample` again"
+                f"the task no longer has the problem {row.problem_id!r} of {checked.run.path}; restore the task's "
+                "data, or run `dph presample` again"
             )
         if partition.get(row.problem_id) != "perfect":
             raise UserError(
@@ -100,8 +100,8 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
         if not same_prompt or policy.decode(row.response_ids) != row.text:
             what = "text of the response" if same_prompt else "prompt"
             raise UserError(
-                f"{path}: the {what} to {row.problem_id!r} is not what its stored tokens say; give the task's data as "
-                "it was, or run `dph presample` again"
+                f"{path}: the {what} to {row.problem_id!r} does not match its stored tokens; restore the task's "
+                "data, or run `dph presample` again"
             )
     budget = 16384
     deviation = recheck(policy, checked.stored, config.rollout.temperature, budget)

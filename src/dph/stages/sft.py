@@ -76,7 +76,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             if stop:
                 where = f"stopped after step {state.step} of {config.steps}, which is saved"
                 raise Interrupted(
-                    interrupts.signal or signal.SIGTERM, f"{where}; the same command with --resume goes on"
+                    interrupts.signal or signal.SIGTERM, f"{where}; the same command with --resume continues"
                 )
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:

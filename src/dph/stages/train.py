@@ -1,4 +1,4 @@
-"""Training: the loop of DPH-RL (paper §4.2) and, with other settings, of its baselines."""
+"""Training: the loop of DPH-RL (paper §4.2) and, with other settings, of the baselines."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler, close, weights_changed
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
-from dph.training.alarms import Judged, alarm
+from dph.training.alarms import StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer
-from dph.training.guards import check_databases, check_judging, check_updates, judged
+from dph.training.guards import check_databases, check_judging, check_updates, step_verdicts
 from dph.training.inputs import check_settings, load_policy, load_rehearsal, make_objective
 from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
 from dph.training.optim import Optimizer
@@ -39,8 +39,8 @@ from dph.verifiers import Verifiers, judging_versions
 def train(config: TrainConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
-    Raises UserError for settings that contradict each other or do not fit the presampled data, and where the run must
-    stop; Interrupted on SIGINT and SIGTERM. The state is saved before either leaves the loop.
+    Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
+    stop; Interrupted on SIGINT and SIGTERM. In both cases the state is saved first.
     """
     check_settings(config)
     world = World.join()
@@ -67,7 +67,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
 
 @dataclass(slots=True)
 class Training:
-    """A training run in progress: its parts, and where it stands."""
+    """A training run: its parts and its progress."""
 
     config: TrainConfig
     world: World
@@ -85,16 +85,16 @@ class Training:
     saved: TrainState
     """The state of the newest checkpoint."""
     tried: TrainState
-    """The state whose checkpoint was last begun; where that failed there is no sense in trying again at once."""
+    """The state of the last attempted checkpoint; if that attempt failed, an immediate second one would too."""
     best: Best
     whole: bool = True
-    """Whether weights and optimizer are those of `state`: not so in the midst of a step's updates."""
-    judged: list[Judged] = field(default_factory=list)
-    """How the responses of the last steps were judged, as far back as alarms look."""
+    """Whether weights and optimizer belong to `state`; False during a step's updates."""
+    judged: list[StepVerdicts] = field(default_factory=list)
+    """Verdicts of the last steps, as far back as the alarms look."""
 
     @classmethod
     def prepare(cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World) -> "Training":
-        """Load everything, as it is at the start or as the newest intact checkpoint of the run has it."""
+        """Load everything: from the settings at the start, or from the run's newest intact checkpoint."""
         step = world.decided(lambda: checkpoints.newest_intact(run.path))
         return world.together(lambda: cls._load(config, run, verifiers, world, step))
 
@@ -170,13 +170,13 @@ class Training:
         )
 
     def run(self, metrics: Metrics, interrupts: Interrupts) -> None:
-        """All steps that are left. Whatever breaks them off, the state is saved first if it is whole."""
+        """Run the remaining steps. If anything interrupts them, the state is saved first if it is whole."""
         try:
             self._loop(metrics, interrupts)
         except Interrupted as error:
             where = f"stopped after step {self.state.step} of {self.config.steps}"
             kept = "which is saved" if self._rescue() else "but not saved"
-            raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume goes on") from error
+            raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
         except UserError:
             if self._rescue():
                 say(f"the state after step {self.state.step} is saved")
@@ -208,7 +208,7 @@ class Training:
                 shown.advance(1, f"reward {values['reward']:.3f}")
                 check_updates(self.state, config.optim.max_skipped)
                 stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]
-                if stop and not alone:  # several processes stop after the same step
+                if stop and not alone:  # all processes stop after the same step
                     raise Interrupted(interrupts.signal or signal.SIGTERM)
 
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
@@ -218,9 +218,9 @@ class Training:
             drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
         check_judging(drawn, self.world, config.max_unjudged)
         check_databases(self.pinned, drawn, self.world)
-        newest = judged(drawn, self.world)
+        newest = step_verdicts(drawn, self.world)
         if not newest.all_failed and not newest.all_unrewarded:
-            self.judged.clear()  # no alarm looks further back
+            self.judged.clear()  # alarms look back to the last normal step only
         self.judged.append(newest)
         if (message := alarm(self.judged)) and self.world.leads:
             say(f"step {state.step + 1}: {message}")
@@ -248,7 +248,7 @@ class Training:
         clock.rate("tokens_per_second", rollouts.tokens)
 
     def record(self, metrics: Metrics, values: Mapping[str, float], clock: Clock) -> None:
-        """Write a step's line and, where it is due or has the best measurement so far, a checkpoint."""
+        """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""
         step, config = self.state.step, self.config
         metrics.log(step, values, clock.laps | peak_memory())
         best = self.best.note(step, values)
@@ -266,8 +266,8 @@ class Training:
         self.saved = self.state
 
     def _rescue(self) -> bool:
-        """Save a state that is whole and not saved yet; returns whether the state is saved. Other processes are not
-        waited for: it may be that one of them is why this one ends."""
+        """Save the state if it is whole and not saved yet; returns whether it is saved. Does not wait for other
+        processes, because one of them may be the reason why this one ends."""
         if not self.whole or self.state.step == 0:
             return False
         if self.state != self.tried:
@@ -301,7 +301,7 @@ def mix(
 
 
 def recomputes_old(config: TrainConfig) -> bool:
-    """Whether log π_old is recomputed by the trainer: where the sampler's own numbers are not exact."""
+    """Whether the trainer recomputes log π_old, because the sampler's own numbers are not exact."""
     if config.rollout.old_logprobs == "auto":
         return config.sampler.engine != "hf" or config.model.precision != "fp32"
     return config.rollout.old_logprobs == "recompute"

@@ -1,6 +1,6 @@
-"""Alarms of a training run: signs in its verdicts that judge, prompts or limits are at fault rather than the policy.
+"""Alarms of a training run: verdicts which show that the verifier, the prompts or a limit is at fault, not the policy.
 
-Pure: what the verdicts of consecutive steps were goes in, a message or nothing comes out.
+Pure functions: from the verdicts of consecutive steps to a message, or None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ _FAILURES = frozenset({Outcome.ERROR, Outcome.TIMEOUT, Outcome.INFRA_ERROR, Outc
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StepVerdicts:
     """How all responses of one training step were judged, over all processes."""
 
     outcomes: Mapping[Outcome, int]
@@ -26,7 +26,7 @@ class Judged:
 
     @property
     def all_failed(self) -> bool:
-        """Whether every verdict is an error or a time-out, of the response or of the judging."""
+        """Whether every verdict is an error or a timeout, of the response or of the judging."""
         return self.responses > 0 and sum(self.outcomes.get(kind, 0) for kind in _FAILURES) == self.responses
 
     @property
@@ -35,15 +35,16 @@ class Judged:
         return self.responses > 0 and self.rewarded == 0
 
 
-def alarm(steps: Sequence[Judged]) -> str | None:
+def alarm(steps: Sequence[StepVerdicts]) -> str | None:
     """What is wrong with the newest of consecutive steps (oldest first), or None.
 
-    A state that lasts is told of in its 1st, 2nd, 4th, 8th, … step. All errors are told of rather than no reward.
+    A condition that lasts is reported in its 1st, 2nd, 4th, 8th, … step. If all verdicts are errors, that is reported
+    instead of the missing reward.
     """
     for holds, message in ((_failed, _FAILED), (_unrewarded, _UNREWARDED)):
         lasted = _lasted(steps, holds)
         if lasted:
-            if lasted & (lasted - 1):  # no power of two
+            if lasted & (lasted - 1):  # not a power of two
                 return None
             newest = steps[-1]
             since = "this step" if lasted == 1 else f"{lasted} steps in a row"
@@ -56,11 +57,11 @@ _FAILED = "every verdict is an error"
 _UNREWARDED = "every reward is 0"
 
 
-def _failed(judged: Judged) -> bool:
+def _failed(judged: StepVerdicts) -> bool:
     return judged.all_failed
 
 
-def _unrewarded(judged: Judged) -> bool:
+def _unrewarded(judged: StepVerdicts) -> bool:
     return judged.all_unrewarded
 
 
@@ -68,23 +69,23 @@ def _by_count(item: tuple[Outcome, int]) -> tuple[int, str]:
     return -item[1], item[0]
 
 
-def _lasted(steps: Sequence[Judged], holds: Callable[[Judged], bool]) -> int:
-    """For how many of the newest steps something holds without a gap."""
+def _lasted(steps: Sequence[StepVerdicts], holds: Callable[[StepVerdicts], bool]) -> int:
+    """The number of newest steps, without a gap, for which a condition holds."""
     for count, judged in enumerate(reversed(steps)):
         if not holds(judged):
             return count
     return len(steps)
 
 
-def _advice(judged: Judged) -> str:
+def _advice(judged: StepVerdicts) -> str:
     kind = max(sorted(judged.outcomes), key=lambda outcome: judged.outcomes[outcome])
     if kind is Outcome.NO_ANSWER:
         return (
-            "see whether the prompt asks for the form of answer that the verifier reads, and whether "
-            "rollout.max_tokens cuts responses off"
+            "check that the prompt asks for the answer format that the verifier reads, and that "
+            "rollout.max_tokens does not cut responses off"
         )
     if kind is Outcome.TIMEOUT:
-        return "see whether verifier.timeout is too short for this machine"
+        return "check whether verifier.timeout is too short for this machine"
     if kind in _FAILURES:
-        return "see whether the verifier's databases and the form of the responses are as it needs them"
-    return "see whether the gold answers are right, and whether the problems are not too hard for this model"
+        return "check the verifier's databases and the format of the responses"
+    return "check whether the gold answers are right, and whether the problems are too hard for this model"

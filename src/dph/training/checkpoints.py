@@ -1,5 +1,5 @@
-"""Checkpoints of training: written atomically, verified by checksums, loaded without pickle, enough to go on with the
-same trajectory.
+"""Checkpoints of training: written atomically, verified by checksums, loaded without pickle, and sufficient to continue
+the same trajectory.
 
 checkpoints/step-00000040/
     model/                the policy, as AutoModelForCausalLM and vLLM load it
@@ -30,7 +30,7 @@ _CHECKSUMS = "checksums.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainState:
-    """Where a training run stands, besides weights and optimizer. All randomness is a function of these."""
+    """The progress of a training run, besides weights and optimizer. All randomness is a function of these fields."""
 
     step: int = 0
     """Steps finished."""
@@ -40,11 +40,11 @@ class TrainState:
     """Position in the endless order of stored responses."""
     optimizer_steps: int = 0
     skipped_in_a_row: int = 0
-    """Optimizer steps left out, up to the last one, because loss or gradient was not finite."""
+    """Consecutive optimizer steps, up to the last one, that were skipped because loss or gradient was not finite."""
     token_budget: int = 0
-    """Tokens that pass through the model at once, where memory ran out with the budget of the settings; else 0."""
+    """Reduced tokens per micro-batch, after memory ran out with the budget of the settings; else 0."""
     pending: Mapping[str, float] | None = None
-    """Metrics of the last step while its line is not written yet: it was interrupted in its evaluation."""
+    """Metrics of the last step if their line is not written yet: the step was interrupted during its evaluation."""
 
 
 def _folder(run: Path) -> Path:
@@ -52,7 +52,7 @@ def _folder(run: Path) -> Path:
 
 
 def path_of(run: Path, step: int) -> Path:
-    """Directory of the checkpoint after a step, whether it is there or not."""
+    """Directory of the checkpoint after a step, whether it exists or not."""
     return _folder(run) / f"step-{step:08d}"
 
 
@@ -61,7 +61,7 @@ def save(
 ) -> Path:
     """Write a checkpoint and remove all but the newest `keep` and those of the steps `keep_too`; returns its directory.
 
-    Raises UserError when it cannot be written; the checkpoints before it are then as they were.
+    Raises UserError when it cannot be written; earlier checkpoints are then unchanged.
     """
     tensors = {f"optimizer/{name}": value for name, value in optimizer.state().items()}
     if hasattr(policy.model, "get_base_model"):
@@ -82,18 +82,19 @@ def save(
         left = f"the one after step {before[-1]} is kept" if before else "there is none before it"
         reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"cannot write the checkpoint {target} ({reason}), {left}; make room, then --resume goes on from there"
+            f"cannot write the checkpoint {target} ({reason}), {left}; free disk space, then continue from "
+            "there with --resume"
         ) from error
     return target
 
 
 def steps_saved(run: Path) -> list[int]:
-    """Steps of the checkpoints that are there, oldest first."""
+    """Steps of the existing checkpoints, oldest first."""
     return sorted(int(path.name[5:]) for path in _folder(run).glob("step-*") if path.name[5:].isdigit())
 
 
 def damage(checkpoint: Path) -> str:
-    """What is wrong with a checkpoint, or nothing: every file must be there as it was written."""
+    """What is wrong with a checkpoint; empty if every file is as it was written."""
     try:
         sums: dict[str, str] = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
         for name, expected in sums.items():
@@ -110,9 +111,9 @@ def damage(checkpoint: Path) -> str:
 
 
 def newest_intact(run: Path) -> int | None:
-    """Step of the newest checkpoint that is as it was written, or None where there are none at all.
+    """Step of the newest intact checkpoint, or None where there are no checkpoints.
 
-    Damaged ones that are newer are reported and set aside under another name. Raises UserError when all are damaged.
+    Newer ones that are damaged are reported and renamed. Raises UserError when all are damaged.
     """
     damaged = []
     for step in reversed(steps_saved(run)):
@@ -124,7 +125,7 @@ def newest_intact(run: Path) -> int | None:
                 os.replace(path_of(run, other), aside)
                 say(f"the checkpoint after step {other} is damaged ({reason}): set aside as {aside.name}")
             if damaged:
-                say(f"going on from the one before, after step {step}")
+                say(f"continuing from the previous one, after step {step}")
             return step
         damaged.append((step, found))
     if damaged:
@@ -149,7 +150,7 @@ def read_state(checkpoint: Path) -> TrainState:
 
 
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
-    """Load optimizer and adapter weights into place (whole models are loaded from the checkpoint's folder `model`).
+    """Load optimizer and adapter weights (whole models are loaded from the checkpoint's folder `model`).
 
     Raises UserError when the files are not those of this policy.
     """

@@ -27,15 +27,15 @@ class Drawn:
     attempted: int
     """Prompts drawn over all processes, those of dropped groups included."""
     cursor: int
-    """Position in the endless order after this step."""
+    """Position in the endless order of prompts after this step."""
     sampled: int = 0
     """This process's responses, those of dropped groups included."""
     lost: int = 0
-    """Those among them whose judging failed."""
+    """How many of them could not be judged."""
     outcomes: Mapping[Outcome, int] = field(default_factory=dict)
-    """Number of them by outcome."""
+    """How many of them have each outcome."""
     rewarded: int = 0
-    """Those among them with a positive reward."""
+    """How many of them have a positive reward."""
 
 
 class Explorer:
@@ -67,10 +67,10 @@ class Explorer:
         self._order = EpochOrder(len(items), seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
-        """Groups for one step from a position of the endless order.
+        """Groups for one step, starting at a position of the endless order.
 
         With dynamic sampling, groups that are all correct or all wrong are replaced by the next prompts, for at most
-        `max_attempts` rounds; the step then goes on with those it has.
+        `max_attempts` rounds; then the step continues with those it has.
         """
         wanted, dynamic = self._prompts, self._dynamic
         kept: list[tuple[int, Group]] = []
@@ -106,6 +106,6 @@ class Explorer:
 
 
 def is_informative(group: Group) -> bool:
-    """Whether a group holds both correct and incorrect responses; shaped rewards do not count."""
+    """Whether a group holds both correct and incorrect responses; shaping of rewards does not matter."""
     outcomes = {rollout.verdict.correct for rollout in group.rollouts if rollout.verdict.scored}
     return len(outcomes) == 2

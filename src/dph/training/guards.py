@@ -1,19 +1,19 @@
-"""When a training run must stop, because going on would waste it: its judge fails, its numbers do, or its data changed.
+"""When a training run must stop: its verifier fails, its numbers are not finite, or its data have changed.
 
-Each raises UserError in every process alike, at a place where the state can still be saved.
+Each check raises UserError in every process, at a point where the state can still be saved.
 """
 
 from dph.errors import UserError
 from dph.process.distributed import World
 from dph.runs.pinned import Pinned
-from dph.training.alarms import Judged
+from dph.training.alarms import StepVerdicts
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn
 from dph.types import Outcome
 
 
 def check_judging(drawn: Drawn, world: World, limit: float) -> None:
-    """Raises UserError when the judging of more than a share `limit` of a step's responses failed."""
+    """Raises UserError when judging failed for more than the share `limit` of a step's responses."""
     sums = world.sum_values({"sampled": drawn.sampled, "lost": drawn.lost})
     if sums["lost"] > limit * sums["sampled"]:
         reasons = {
@@ -21,19 +21,19 @@ def check_judging(drawn: Drawn, world: World, limit: float) -> None:
         }
         raise UserError(
             f"{sums['lost']:.0f} of {sums['sampled']:.0f} responses could not be judged "
-            f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); see to the verifier's processes, then "
-            "--resume goes on, or raise --max-unjudged"
+            f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); check the verifier's processes, then "
+            "continue with --resume, or raise --max-unjudged"
         )
 
 
-def judged(drawn: Drawn, world: World) -> Judged:
-    """How a step's responses were judged over all processes, for the alarms; those of dropped groups count too."""
+def step_verdicts(drawn: Drawn, world: World) -> StepVerdicts:
+    """How a step's responses were judged, over all processes and including dropped groups, for the alarms."""
     sums = world.sum_values({kind: drawn.outcomes.get(kind, 0) for kind in Outcome} | {"rewarded": drawn.rewarded})
-    return Judged({kind: int(sums[kind]) for kind in Outcome}, int(sums["rewarded"]))
+    return StepVerdicts({kind: int(sums[kind]) for kind in Outcome}, int(sums["rewarded"]))
 
 
 def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
-    """Raises UserError when a database of a step's problems is not the one that the run started with."""
+    """Raises UserError when a database of a step's problems has changed since the run started."""
     world.together(lambda: pinned.check(group.problem for group in drawn.groups))
 
 
@@ -42,5 +42,5 @@ def check_updates(state: TrainState, limit: int) -> None:
     if 0 < limit <= state.skipped_in_a_row:
         raise UserError(
             f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step {state.step}; "
-            "start over from an earlier checkpoint with a lower --optim.lr, or raise --optim.max-skipped"
+            "restart from an earlier checkpoint with a lower --optim.lr, or raise --optim.max-skipped"
         )

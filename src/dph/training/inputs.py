@@ -1,4 +1,4 @@
-"""What training starts from: settings that fit together, the policy, its partition and its stored responses."""
+"""What training starts from: consistent settings, the policy, and its stored responses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,7 @@ def check_settings(config: TrainConfig) -> None:
     if config.overlong.buffer > config.rollout.max_tokens:
         raise UserError(
             f"overlong.buffer {config.overlong.buffer} is longer than a response may be (rollout.max_tokens "
-            f"{config.rollout.max_tokens}), so even an empty one would be penalised; lower it"
+            f"{config.rollout.max_tokens}), so even an empty response would be penalised; lower it"
         )
     if config.rollout.prompts < config.optim.minibatches:
         raise UserError(
@@ -48,8 +48,8 @@ def check_settings(config: TrainConfig) -> None:
 def _check_vllm(config: TrainConfig) -> None:
     if config.rollout.top_p < 1:
         raise UserError(
-            "vLLM does not tell the log-probabilities of what it samples with rollout.top_p below 1, and training "
-            "needs them; set it to 1, or sample with --sampler.engine hf"
+            "vLLM does not report log-probabilities of samples with rollout.top_p below 1, and training needs them; "
+            "set it to 1, or sample with --sampler.engine hf"
         )
     if config.rollout.old_logprobs == "sampler":
         raise UserError(
@@ -58,7 +58,7 @@ def _check_vllm(config: TrainConfig) -> None:
         )
     if config.model.lora_rank:
         raise UserError(
-            "beside `dph train` vLLM takes whole models; train without model.lora_rank, or sample with "
+            "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
             "--sampler.engine hf"
         )
     if config.sampler.tensor_parallel > 1 or launched_processes() > 1:
@@ -74,15 +74,15 @@ def make_objective(config: TrainConfig) -> Objective:
 
 
 def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
-    """The policy at the start, or as the newest checkpoint has it (adapters are restored into the given model)."""
+    """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         return Policy.load(model, seed)
     return Policy.load(replace(model, path=str(saved / "model")))
 
 
 def load_rehearsal(config: TrainConfig, policy: Policy, run: RunDir, *, fresh: bool, leads: bool) -> list[Rehearsal]:
-    """Stored responses, checked against the policy that training starts from; on resume, against the set that the run
-    started with. The leading process notes set and deviation in the run's manifest."""
+    """Stored responses, checked against the policy that training starts from or, on resume, against the set that the
+    run started with. The leading process records the set's hash and the deviation in the run's manifest."""
     if config.rehearsal.rows == 0:
         return []
     path = Path(config.rehearsal.path)

@@ -1,4 +1,4 @@
-"""What a training run measures besides its losses: its rollouts, its time, and held-out problems."""
+"""What a training run measures besides its losses: rollouts, time, memory, and held-out problems."""
 
 import json
 import math
@@ -85,12 +85,12 @@ class Clock:
         self.laps[f"{name}_seconds"], self._last = now - self._last, now
 
     def rate(self, name: str, count: float) -> None:
-        """Record `count` units over the seconds of all laps so far, per second."""
+        """Record `count` units per second, over the seconds of all laps so far."""
         self.laps[name] = count / max(1e-9, sum(self.laps.values()))
 
 
 def peak_memory() -> dict[str, float]:
-    """Most memory that this process has held so far, in GiB: of the GPU where one is in use, else resident."""
+    """Peak memory of this process so far, in GiB: of the GPU if one is in use, else resident."""
     if torch.cuda.is_initialized():
         return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
     try:
@@ -103,7 +103,7 @@ def peak_memory() -> dict[str, float]:
 
 @dataclass(slots=True)
 class Best:
-    """The step with the highest value of one metric of the monitor; what it is follows from metrics.jsonl alone."""
+    """The step with the highest value of one metric of the monitor; it is a function of metrics.jsonl alone."""
 
     metric: str
     step: int = 0
@@ -111,7 +111,7 @@ class Best:
 
     @classmethod
     def so_far(cls, run: Path, metric: str) -> "Best":
-        """The best of the steps that a run has logged and still has a checkpoint of."""
+        """The best of the steps that a run has logged and still has checkpoints of."""
         best, there = cls(metric), steps_saved(run)
         for line in read_metrics(run):
             if line["step"] in there:
@@ -120,7 +120,7 @@ class Best:
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """The steps whose checkpoints are to be kept."""
+        """The steps whose checkpoints must be kept."""
         return (self.step,) if self.step else ()
 
     def check(self, values: Mapping[str, float]) -> None:
@@ -129,7 +129,7 @@ class Best:
             raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
 
     def note(self, step: int, values: Mapping[str, float]) -> bool:
-        """Take a step's metrics into account; returns whether it is the best now."""
+        """Take a step's metrics into account; returns whether the step is the best so far."""
         better = values.get(self.metric, -math.inf) > self.value
         if better:
             self.step, self.value = step, values[self.metric]

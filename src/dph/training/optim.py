@@ -31,7 +31,7 @@ class Optimizer:
         self.parameters = [parameter for _, parameter in parameters]
         self.steps_taken = 0
         self.skipped_in_a_row = 0
-        """Steps left out, up to the last one, because the gradient was not finite."""
+        """Consecutive steps, up to the last one, that were skipped because the gradient was not finite."""
         self._adamw = torch.optim.AdamW(
             self.parameters, lr=config.lr, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay
         )
@@ -42,8 +42,8 @@ class Optimizer:
         return learning_rate(self._config, self.steps_taken, self._total)
 
     def step(self) -> float:
-        """Clip, step and clear the gradients. Returns the gradient norm before clipping; where it is not finite the
-        weights stay as they are."""
+        """Clip, step and clear the gradients. Returns the gradient norm before clipping; if it is not finite, the
+        weights do not change."""
         limit = self._config.grad_clip or float("inf")
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
         self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
@@ -56,7 +56,7 @@ class Optimizer:
         return norm
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         self._adamw.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
@@ -69,7 +69,7 @@ class Optimizer:
         }
 
     def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         self.steps_taken, self.skipped_in_a_row = steps_taken, skipped_in_a_row
         for name, parameter in zip(self._names, self.parameters, strict=True):
             if f"{name}/step" in state:
