@@ -271,7 +271,7 @@ def test_a_check_finds_text_and_numbers_that_are_not_the_tokens(tmp_path):
     with pytest.raises(UserError, match="the text of the response to 'train/1' does not match its stored tokens"):
         check(swapped, "--check-logprobs")
     path = copied(tmp_path / "b", lambda rows: [replace(rows[0], prompt_ids=rows[1].prompt_ids)])
-    with pytest.raises(UserError, match="the prompt to 'train/1' is not what"):
+    with pytest.raises(UserError, match="the prompt to 'train/1' does not match"):
         check(path, "--check-logprobs")
     path = copied(tmp_path / "c", lambda rows: shifted(rows, {5}))
     with pytest.raises(UserError, match=r"differ from the model's by 3\.0 nats"):
