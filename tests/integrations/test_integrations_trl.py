@@ -1,6 +1,6 @@
 """The TRL trainer against the native engine: the contract's losses and gradients, counts, and short real training.
 
-Run in an environment with the extra `trl`: pytest -m engines tests/test_integrations_trl.py
+Run in an environment with the extra `trl`: scripts/test-trl
 """
 
 import json
@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.engines,
     pytest.mark.filterwarnings("ignore"),  # of TRL, accelerate and datasets, about themselves
 ]
+HERE = Path(__file__).parent
 CONTRACT = read()
 CASES = [case for case in CONTRACT.cases if case.config.estimator == "generator"]
 STORED = [row for row in CONTRACT.rows if row.is_rehearsal]
@@ -180,7 +181,7 @@ def test_rows_are_a_function_of_the_step_and_evaluation_has_none(tmp_path):
 
 TWO_PROCESSES = """
 import sys, torch, pathlib
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {folders!r}
 import test_integrations_trl as t
 case = next(case for case in t.CASES if case.config.divergence == "js" and case.config.reduction == {reduction!r})
 made = t.trainer(t.settings({folder!r}, reduction={reduction!r}, per_device_train_batch_size=3, num_generations=2))
@@ -214,7 +215,7 @@ def test_two_processes_keep_the_contract_together(reduction, tmp_path):
     """As a trainer that averages gradients over processes: five and four rollouts, three and two stored responses."""
     script = tmp_path / "two.py"
     script.write_text(
-        TWO_PROCESSES.format(tests=str(Path(__file__).parents[1]), reduction=reduction, folder=str(tmp_path))
+        TWO_PROCESSES.format(folders=[str(HERE), str(HERE.parent)], reduction=reduction, folder=str(tmp_path))
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
