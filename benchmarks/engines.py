@@ -57,7 +57,7 @@ def trl(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Path:
     if not (out / "model" / "config.json").exists():
         from transformers import AutoTokenizer
 
-        from dph.integrations.trl import DPHConfig, DPHTrainer, Judged, exploration_set
+        from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
 
         args = DPHConfig(
             str(out),
@@ -81,7 +81,7 @@ def trl(out: Path, base: Path, presampled: Path, steps: int, seed: int) -> Path:
         tokenizer = AutoTokenizer.from_pretrained(base)
         trainer = DPHTrainer(
             model=str(base),
-            reward_funcs=Judged(),
+            reward_funcs=VerifierReward(),
             args=args,
             train_dataset=exploration_set(presampled, tokenizer, PLUGINS),
             rehearsal_set=presampled,

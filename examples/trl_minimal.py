@@ -4,12 +4,12 @@ import sys
 
 from transformers import AutoTokenizer
 
-from dph.integrations.trl import DPHConfig, DPHTrainer, Judged, exploration_set
+from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
 
 model, run, out, *plugins = sys.argv[1:]
 trainer = DPHTrainer(
     model=model,
-    reward_funcs=Judged(),
+    reward_funcs=VerifierReward(),
     args=DPHConfig(
         out,
         divergence="js",

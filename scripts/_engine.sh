@@ -8,7 +8,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 variable="DPH_VENV_$(echo "$engine" | tr '[:lower:]' '[:upper:]')"
 venv="${!variable:-$root/.venv-$engine}"
 python="$venv/bin/python"
-test_tools=(hypothesis pytest pytest-timeout pytest-xdist pyyaml)
+test_tools=(hypothesis pytest pytest-timeout pytest-xdist)
 
 pinned() { grep -E "^($(
     IFS='|'

@@ -1,6 +1,6 @@
 """The TRL trainer against the native engine: the contract's losses and gradients, counts, and short real training.
 
-Run in an environment with the extra `trl`: scripts/test-trl
+It runs in an environment with the extra `trl`: scripts/test-trl
 """
 
 import json
@@ -15,18 +15,21 @@ import torch
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="TRL is not installed")
-    from dph.integrations.trl import DPHConfig, DPHTrainer, Judged, exploration_set
+    from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
 
 from datasets import Dataset
 
 from contract.fixture import TOLERANCE, case_name, read, relative_error
 from dph.config.schema import LossConfig, ModelConfig
 from dph.errors import UserError
+from dph.integrations.problems import problem_json
 from dph.models.policy import Policy
 from dph.objective import LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.training.rows import collate
+from dph.types import Problem
 from helpers import base_run, presampled, randomise, tiny_policy
+from verl_cpu import parity  # noqa: F401  (registers a verifier that can fail)
 
 pytestmark = [
     pytest.mark.engines,
@@ -101,7 +104,7 @@ def loss_and_gradient(trainer, parts):
     exp_tokens, total = sum(len(row.response_ids) for part in parts for row in part), 0.0
     for index, part in enumerate(parts):
         trainer.accelerator.gradient_state._set_sync_gradients(index == len(parts) - 1)
-        loss = trainer._compute_loss(trainer.model, trl_inputs(part, exp_tokens))
+        loss = trainer.compute_loss(trainer.model, trl_inputs(part, exp_tokens))
         loss.backward()
         total += loss.item()
     return total, {name: x.grad.clone() for name, x in trainer.model.named_parameters()}
@@ -125,13 +128,13 @@ def test_it_keeps_the_contract(case, steps, tmp_path):
         gradient_accumulation_steps=steps,
     )
     made = trainer(args)
-    for _ in range(2):  # the rows of a step stay those of the step
-        made._step_of_rows = -1
+    for step in range(2):  # five stored responses are all that there are, so every step has the same
+        made.state.global_step = step
         loss, gradient = loss_and_gradient(made, [FRESH[index::steps] for index in range(steps)])
         assert loss == pytest.approx(case.loss, rel=TOLERANCE)
         assert relative_error(gradient, case.gradient) < TOLERANCE
-    logged = made._metrics["train"]
-    assert logged["pef/tokens"] == [sum(len(row.response_ids) for row in STORED)] * 2
+    made.log(logged := {})
+    assert logged["pef/tokens"] == sum(len(row.response_ids) for row in STORED)
     assert {"pef/divergence", "pef/log_ratio", "pef/pull_weight", "pef/forgotten"} <= logged.keys()
 
 
@@ -167,16 +170,22 @@ def test_fewer_stored_responses_than_microbatches(tmp_path):
 
 def test_rows_are_a_function_of_the_step_and_evaluation_has_none(tmp_path):
     made = trainer(settings(tmp_path, rehearsal_rows=2))
-    seen = []
+    losses = []
     for step in (0, 1, 2, 1):
         made.state.global_step = step
-        loss_and_gradient(made, [FRESH])
-        seen.append([tuple(row.response_ids) for row in made._step_rows])
-    assert seen[3] == seen[1] != seen[2] and len({*seen[0], *seen[1]}) == 4
+        losses.append(loss_and_gradient(made, [FRESH])[0])
+    assert losses[3] == losses[1] and len({*losses}) == 3
+    rows = [{tuple(row.response_ids) for row in made.stored_rows(step, rollouts=9)} for step in range(2)]
+    assert len(rows[0] | rows[1]) == 4
     made.model.eval()
     inputs = trl_inputs(FRESH, sum(len(row.response_ids) for row in FRESH))
     with torch.no_grad():
-        assert made._compute_loss(made.model, inputs) == super(DPHTrainer, made)._compute_loss(made.model, inputs)
+        assert made.compute_loss(made.model, inputs) == super(DPHTrainer, made)._compute_loss(made.model, inputs)
+
+
+def test_one_stored_response_for_eight_rollouts_by_default(tmp_path):
+    made = trainer(settings(tmp_path, rehearsal_rows=None))
+    assert [len(made.stored_rows(0, rollouts)) for rollouts in (8, 9, 64)] == [1, 2, 8]
 
 
 TWO_PROCESSES = """
@@ -194,7 +203,7 @@ made.current_gradient_accumulation_steps = 1
 inputs = t.trl_inputs(parts[rank], exp_tokens)
 if rank == 1:
     inputs["completion_mask"][-1] = 0
-loss = made._compute_loss(made.model, inputs)
+loss = made.compute_loss(made.model, inputs)
 loss.backward()
 gradient = {{}}
 for name, x in made.model.named_parameters():
@@ -204,7 +213,8 @@ assert t.relative_error(gradient, case.gradient) < t.TOLERANCE
 loss = loss.detach()
 torch.distributed.all_reduce(loss)
 assert abs(loss.item() / 2 - case.loss) < t.TOLERANCE * abs(case.loss)
-assert made._metrics["train"]["pef/tokens"] == [sum(len(row.response_ids) for row in t.STORED)]
+made.log(logged := {{}})
+assert logged["pef/tokens"] == sum(len(row.response_ids) for row in t.STORED)
 print("agrees")
 """
 
@@ -228,7 +238,7 @@ def test_two_processes_keep_the_contract_together(reduction, tmp_path):
 def toy_run(folder, steps=3, **changes):
     """Train on what a presample run of the toy task left to explore."""
     policy_path, tokenizer = base_run() / "model", tiny_policy().tokenizer
-    reward = Judged()
+    reward = VerifierReward()
     values = {
         "max_steps": steps,
         "temperature": 1.0,
@@ -261,7 +271,7 @@ def test_it_trains_from_a_presample_run_and_logs(tmp_path, capfd):
     assert len(logs) == 5 and all(entry["pef/tokens"] > 0 for entry in logs)
     # the policy starts as the reference, up to rounding, and moves away
     assert abs(logs[0]["pef/log_ratio"]) < 1e-6 and abs(logs[-1]["pef/log_ratio"]) > 1e-4
-    assert any("rewards/judged/mean" in entry for entry in logs)
+    assert any("rewards/verifier/mean" in entry for entry in logs)
     changed = [not torch.equal(x, before[name]) for name, x in made.model.named_parameters()]
     assert all(changed)
     assert "agree with recomputed ones" in capfd.readouterr().err
@@ -285,8 +295,17 @@ def test_adapters_train_and_nothing_else(tmp_path):
         assert torch.equal(x, before[name]) == ("lora_" not in name), name
 
 
-def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path):
-    whole, _ = toy_run(tmp_path / "a", steps=2)
+def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path, monkeypatch):
+    taken, stored_rows = [], DPHTrainer.stored_rows
+
+    def noted(self, step, rollouts):
+        rows = stored_rows(self, step, rollouts)
+        taken.append((step, [tuple(row.response_ids) for row in rows]))
+        return rows
+
+    monkeypatch.setattr(DPHTrainer, "stored_rows", noted)
+    toy_run(tmp_path / "a", steps=2)
+    whole = taken.copy()
     toy_run(tmp_path / "b", steps=1, save_strategy="steps", save_steps=1)
     args = settings(
         tmp_path / "b",
@@ -298,7 +317,7 @@ def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path):
         rehearsal_rows=4,
         seed=3,
     )
-    reward = Judged()
+    reward = VerifierReward()
     again = DPHTrainer(
         model=str(base_run() / "model"),
         reward_funcs=reward,
@@ -309,7 +328,8 @@ def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path):
     again.train(resume_from_checkpoint=str(tmp_path / "b" / "checkpoint-1"))
     reward.close()
     assert again.state.global_step == 2
-    assert [row.response_ids for row in again._step_rows] == [row.response_ids for row in whole._step_rows]
+    assert [step for step, _ in whole] == [0, 1]
+    assert taken[-1] == whole[-1] != whole[0]
 
 
 # Data ---------------------------------------------------------------------------------------------------------------
@@ -326,14 +346,14 @@ def test_prompts_are_those_of_the_native_engine(tmp_path):
     assert ids == [policy.encode_prompt(prompt) for prompt in explore["prompt"]]
 
 
-def test_the_judge_gives_rewards_and_none_where_judging_failed():
-    problems = [json.dumps({"id": "1", "answer": "yes", "verifier": "exact", "meta": {}})] * 3
-    judged = Judged()
-    assert judged(["yes", "no", [{"role": "assistant", "content": "yes"}]], problem=problems) == [1.0, 0.0, 1.0]
-    from dph.types import Outcome, Verdict
+def test_the_reward_is_the_verifiers_and_none_where_judging_failed():
+    def problems(verifier, count):
+        return [problem_json(Problem("1", "", "yes", verifier))] * count
 
-    judged._verifiers.verify = lambda items: [Verdict(Outcome.INFRA_ERROR, 0.0)] * len(items)
-    assert judged(["yes"], problem=problems[:1]) == [None]
+    reward = VerifierReward()
+    assert reward(["yes", "no", [{"role": "assistant", "content": "yes"}]], problem=problems("exact", 3)) == [1, 0, 1]
+    assert reward(["zz"], problem=problems("parity", 1)) == [None]
+    reward.close()
 
 
 # Mistakes -----------------------------------------------------------------------------------------------------------
@@ -343,15 +363,25 @@ def test_the_judge_gives_rewards_and_none_where_judging_failed():
     ("changes", "message"),
     [
         ({"loss_type": "bnpo"}, "no fixed denominator"),
-        ({"reduction": "both"}, "'pooled' or 'per_set'"),
+        ({"reduction": "both"}, "'pooled', 'per_set'"),
         ({"divergence": "jsd"}, "known are"),
         ({"eta": -1.0}, "eta must not be negative"),
         ({"rehearsal_rows": 0}, "at least 1"),
+        ({"rehearsal_check_tokens": 0}, "at least 1"),
     ],
 )
-def test_settings_that_cannot_be(changes, message, tmp_path):
+def test_invalid_settings_are_refused(changes, message, tmp_path):
     with pytest.raises(UserError, match=message):
         settings(tmp_path, **changes)
+
+
+def test_the_term_is_on_the_command_line_with_its_help():
+    from transformers import HfArgumentParser
+
+    text = " ".join(HfArgumentParser(DPHConfig).format_help().split())
+    assert "--reduction {pooled,per_set} pooled: both sets over all tokens of the mini-batch" in text
+    assert "--divergence-alpha DIVERGENCE_ALPHA α of the alpha divergence" in text
+    assert "--js_scale" not in text  # JS by its definition needs log π_ref of rollouts, which TRL does not have
 
 
 def test_sets_that_do_not_fit(tmp_path):
@@ -369,7 +399,7 @@ def test_sets_that_do_not_fit(tmp_path):
         trainer(settings(tmp_path, temperature=1.0), **given)
     plain = trainer(settings(tmp_path, eta=0.0), rehearsal_set=None)
     inputs = trl_inputs(FRESH, sum(len(row.response_ids) for row in FRESH))
-    assert plain._compute_loss(plain.model, inputs).item() == pytest.approx(
+    assert plain.compute_loss(plain.model, inputs).item() == pytest.approx(
         super(DPHTrainer, plain)._compute_loss(plain.model, inputs).item()
     )
 

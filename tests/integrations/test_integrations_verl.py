@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.errors import UserError
+from dph.integrations.problems import problem_json, read_problem
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
+from dph.integrations.verl.defaults import FILE, defaults_text
 from dph.integrations.verl.mixing import mixed_order, padded_count
-from dph.integrations.verl.reward import Judge, compute_score, read_problem, score, stored_problem
+from dph.integrations.verl.reward import Judge, compute_score, score
 from dph.integrations.verl.settings import loss_config, read_settings
 from dph.objective import Objective
 from dph.types import Outcome, Problem, Verdict
@@ -53,7 +55,7 @@ def test_stored_rows_are_dealt_by_length() -> None:
 
 
 def test_rows_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(ValueError, match="do not divide"):
+    with pytest.raises(ValueError, match="do not divide evenly"):
         mixed_order(4, [1, 1, 1], ranks=2, minibatches=1)
 
 
@@ -102,7 +104,7 @@ def objective(**changes: Any) -> Any:
     return loss
 
 
-def test_the_objective_is_made_of_verls_settings_and_ours() -> None:
+def test_the_objective_combines_verls_settings_and_ours() -> None:
     loss = objective(
         actor_rollout_ref__actor__use_kl_loss=True,
         actor_rollout_ref__actor__kl_loss_coef=0.01,
@@ -112,6 +114,11 @@ def test_the_objective_is_made_of_verls_settings_and_ours() -> None:
     assert (loss.clip_low, loss.clip_high, loss.dual_clip, loss.aggregation) == (0.2, 0.28, 3.0, "token")
     assert (loss.kl, loss.kl_coef) == ("k3", 0.01)
     assert (loss.divergence, loss.eta, loss.reduction) == ("alpha", 0.01, "per_set")
+
+
+def test_the_file_of_defaults_is_what_the_settings_say() -> None:
+    """`python -m dph.integrations.verl.defaults` writes it again."""
+    assert FILE.read_text(encoding="utf-8") == defaults_text()
 
 
 def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
@@ -132,7 +139,7 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
         ({"dph": {"rows": 6, "rehearsal": "run", "divergence": "chi"}}, "chi"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UserError, match=complaint):
         objective(**changes)
 
@@ -143,12 +150,12 @@ PROBLEM = Problem("p/1", "What is 2 + 2?", ["four", "4"], "exact", {"kind": "sum
 
 
 def judge(response: str, **options: Any) -> dict[str, Any]:
-    info = {"index": 0, "problem": stored_problem(PROBLEM), "num_turns": 2}
+    info = {"index": 0, "problem": problem_json(PROBLEM), "num_turns": 2}
     return asyncio.run(compute_score("toy", response, "4", info, **options))
 
 
-def test_a_problem_survives_the_way_through_verl() -> None:
-    back = read_problem(stored_problem(PROBLEM))
+def test_a_problem_survives_the_way_through_another_engine() -> None:
+    back = read_problem(problem_json(PROBLEM))
     assert (back.id, back.answer, back.verifier, back.meta) == ("p/1", ["four", "4"], "exact", {"kind": "sum"})
 
 
@@ -162,7 +169,7 @@ def test_an_option_that_no_verifier_has_is_refused() -> None:
         judge("four", comparer="strict")
 
 
-def test_what_could_not_be_judged_has_no_accuracy_and_is_not_scored() -> None:
+def test_a_response_that_could_not_be_judged_has_no_accuracy_and_is_not_scored() -> None:
     for outcome in (Outcome.INFRA_ERROR, Outcome.GOLD_ERROR):
         assert score(Verdict(outcome, 0.0)) == {"score": 0.0, "outcome": str(outcome), "scored": 0.0}
 
@@ -171,7 +178,7 @@ def test_a_partial_reward_is_not_a_correct_answer() -> None:
     assert score(Verdict(Outcome.WRONG, 0.1)) == {"score": 0.1, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
 
 
-def test_responses_that_wait_are_judged_together_and_get_their_own_verdicts() -> None:
+def test_waiting_responses_are_judged_together_and_get_their_own_verdicts() -> None:
     sizes: list[int] = []
     first_begun, go_on = threading.Event(), threading.Event()
 
@@ -194,7 +201,7 @@ def test_responses_that_wait_are_judged_together_and_get_their_own_verdicts() ->
     assert sizes == [1, 7]
 
 
-def test_a_judge_that_fails_says_so_to_all_who_wait_and_goes_on() -> None:
+def test_a_failing_judge_tells_all_who_wait_and_continues() -> None:
     answers: list[Any] = [RuntimeError("out"), [Verdict(Outcome.CORRECT, 1.0)]]
 
     def verify(items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
@@ -236,7 +243,7 @@ def test_a_row_does_not_repeat_the_prompt() -> None:
 # Messages -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_another_process_found_is_said_without_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_from_another_process_is_printed_without_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     class RayCopy(UserError):
         """As Ray raises it in the driver: of the error's class, with the traceback as its text."""
 

@@ -14,7 +14,8 @@ from dph.config.load import from_dict
 from dph.config.schema import EvalConfig, PresampleConfig, TrainConfig
 from dph.config.verl import ClusterConfig, VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.launch import launch_yaml, preset_launch, run_launch, verl, write_launch
+from dph.integrations.verl import preset_launch, run_launch, write_launch
+from dph.integrations.verl.launch import launch_yaml, verl
 from dph.integrations.verl.sizes import ModelShape, Work, plan, read_shape, training_bytes
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
@@ -137,9 +138,11 @@ def test_yaml_reads_back_as_what_was_meant() -> None:
         "a": {"lr": 1e-06, "big": 1e22, "none": None, "flag": True, "n": 3, "x": 0.28},
         "b": ["1", "it's", "a: b"],
         "c": "on",
+        "d": "1e5",
     }
     back = yaml.safe_load(launch_yaml(tree))
     assert {key: back[key] for key in tree} == tree
+    assert 'd: "1e5"' in launch_yaml(tree)  # OmegaConf would read a number
     # A backslash keeps OmegaConf from reading it as an interpolation
     assert yaml.safe_load(launch_yaml({"a": "${oc.env:HOME}"}))["a"] == r"\${oc.env:HOME}"
 
@@ -147,7 +150,7 @@ def test_yaml_reads_back_as_what_was_meant() -> None:
 # The command line and repetition -----------------------------------------------------------------------------------
 
 
-def test_flags_go_before_the_method_and_the_method_before_the_model(tmp_path: Path) -> None:
+def test_flags_override_the_method_and_the_method_the_model(tmp_path: Path) -> None:
     words = ["--preset", "llama_math", "--preset", "dapo", "--cluster.gpus", "4", "--partition.threshold", "5"]
     config, _ = parse("verl", [*words, "--model.path", "m", "--out", str(tmp_path), "--rollout.prompts", "64"])
     assert (config.method, config.loss.clip_high, config.dynamic_sampling.enabled) == ("dapo", 0.2, True)
@@ -186,10 +189,11 @@ def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"cluster": {"gpus": 12}}, "no multiple of cluster.per_node"),
-        ({"rollout": {"prompts": 127}}, "no multiple of optim.minibatches"),
+        ({"cluster": {"gpus": 12}}, "not a multiple of cluster.per_node"),
+        ({"rollout": {"prompts": 127}}, "not a multiple of optim.minibatches"),
         ({"rollout": {"prompts": 2, "n": 4}}, "does not divide over 32 data-parallel ranks"),
         ({"optim": {"schedule": "linear"}}, "no linear learning-rate schedule"),
+        ({"rollout": {"old_logprobs": "sampler"}}, "recomputes the log-probabilities"),
         ({"loss": {"kl": "k3_is", "kl_coef": 0.1}}, "k3_is"),
         ({"loss": {"eta": -1.0}}, "eta must not be negative"),
         ({"cluster": {"gpus": 4, "tensor_parallel": 3}}, "tensor_parallel 3 does not divide"),

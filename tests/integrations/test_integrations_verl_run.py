@@ -93,8 +93,8 @@ def test_a_run_with_rehearsal(whole: Path, launch: tuple[Path, Path, Path]) -> N
     assert metrics[1]["dph/ref_deviation"] < 1e-5  # nats a token: the stored log-probabilities are this model's
     assert metrics[1]["actor/pef/tokens"] == harness.stored_tokens(launch[1], 0, 6)
     assert metrics[2]["actor/pef/tokens"] == harness.stored_tokens(launch[1], 6, 6)
-    # Before the first optimizer step the policy is π_ref
-    assert abs(metrics[1]["actor/pef/divergence"]) < 1e-9 < 1e-3 < metrics[2]["actor/pef/divergence"]
+    # Before the first optimizer step the policy is π_ref; f(1) = 0 up to the rounding of fp32, 6e-8
+    assert abs(metrics[1]["actor/pef/divergence"]) < 6e-8 < 1e-3 < metrics[2]["actor/pef/divergence"]
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(whole: Path, launch: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ into micro-batches of a few dozen tokens.
 import json
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from verl.workers.config import TrainingWorkerConfig
 
 from contract.fixture import Contract, case_name, read, relative_error
 from dph.config.schema import NewModelConfig
-from dph.integrations.verl.loss import IS_REHEARSAL, dph_loss
+from dph.integrations.verl.loss import IS_REHEARSAL, DPHLoss
 from dph.integrations.verl.worker import MINIBATCHES, DPHTrainingWorker
 from dph.models.scratch import new_policy
 from dph.training.rows import Row
@@ -111,7 +110,7 @@ def main(folder: Path) -> None:
     worker.engine.optimizer_step = note_gradient
     errors = {}
     for case in contract.cases:
-        worker.set_loss_fn(partial(dph_loss, config=case.config))
+        worker.set_loss_fn(DPHLoss(case.config))
         definition = case.config.estimator == "definition"
         data = batch_of(contract.rows[rank::ranks], with_reference=definition)
         facts = {"epochs": 1, "temperature": contract.temperature, "calculate_entropy": False, MINIBATCHES: 1}

@@ -91,6 +91,11 @@ def check_fit(
     facts = {"tokenizer_hash": policy.tokenizer_hash(), "temperature": rollout.temperature, "top_p": rollout.top_p}
     if same_weights:
         facts["weight_hash"] = policy.weight_hash()
+    check_facts(manifest, facts, where)
+
+
+def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Path) -> None:
+    """Raises UserError if a rehearsal set's manifest differs from the facts of this training in one of their keys."""
     wrong = [
         f"{name} {manifest.get(name)!r} there, {now!r} here" for name, now in facts.items() if manifest.get(name) != now
     ]
@@ -136,12 +141,21 @@ def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, cou
     rows = checked.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
     deviation = recheck(policy, sample, rollout.temperature, token_budget)
+    versions = check_deviation(checked, deviation, largest_deviation(checked.run.manifest, policy))
+    say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
+    return deviation
+
+
+def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> str:
+    """Raises UserError if stored log-probabilities deviate from recomputed ones by more than allowed, both in nats.
+
+    Returns a note on the packages whose versions changed since the set was made, or nothing.
+    """
     changed = other_versions(checked.run.manifest)
     versions = f"; versions have changed: {', '.join(changed)}" if changed else ""
-    if deviation > largest_deviation(checked.run.manifest, policy):
+    if not deviation <= allowed:  # a deviation that is not a number is refused too
         raise UserError(
             f"the stored log-probabilities of {checked.run.path} differ from this model's by {deviation:.1f} nats, so "
             f"they are not its own{versions}; run `dph presample` again"
         )
-    say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
-    return deviation
+    return versions

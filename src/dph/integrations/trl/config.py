@@ -1,11 +1,14 @@
 # pyright: reportMissingImports=false
-"""TRL's settings with those of the rehearsal loss."""
+"""TRL's settings, and those of the rehearsal term."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, get_type_hints
 
+from docstring_parser import parse_from_object
 from trl import GRPOConfig
 
-from dph.config.schema import LossConfig
+from dph.config.load import from_dict
+from dph.config.schema import LossConfig, RehearsalTerm
 from dph.errors import UserError
 from dph.objective import Objective
 
@@ -14,36 +17,42 @@ _AGGREGATIONS = {
     **dict.fromkeys(("grpo", "sapo"), "sequence"),
     "dr_grpo": "dr_grpo",
 }
-"""How a loss type of TRL's weighs tokens, in our terms. bnpo and luspo divide by what a micro-batch happens to hold."""
+"""Our name for how each loss type of TRL averages. bnpo and luspo divide by what a micro-batch happens to hold."""
+
+_TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
+"""TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""
+del _TERM["estimator"], _TERM["js_scale"]  # JS by its definition needs log π_ref of the rollouts, which TRL lacks
+
+
+def _term_fields() -> list[tuple[str, Any, Any]]:
+    """The fields of the rehearsal term under TRL's names, with their docstrings as help texts."""
+    types, docs = get_type_hints(RehearsalTerm), parse_from_object(RehearsalTerm).params
+    texts = {one.arg_name: one.description for one in docs}
+    return [
+        (_TERM[one.name], types[one.name], field(default=one.default, metadata={"help": texts[one.name]}))
+        for one in fields(RehearsalTerm)
+        if one.name in _TERM
+    ]
+
+
+_TermFields: Any = make_dataclass("_TermFields", _term_fields())
 
 
 @dataclass
-class DPHConfig(GRPOConfig):
-    """GRPOConfig and the rehearsal term; everything of TRL's keeps TRL's defaults."""
+class DPHConfig(_TermFields, GRPOConfig):
+    """GRPOConfig and the rehearsal term (see `dph.config.schema.RehearsalTerm`). TRL's settings keep their defaults."""
 
-    divergence: str = field(
-        default="js",
-        metadata={"help": "f-divergence to the reference on stored responses: js, forward_kl, alpha, reverse_kl …"},
-    )
-    divergence_alpha: float = field(default=0.5, metadata={"help": "α of the divergence called alpha, 0 < α < 1."})
-    official: bool = field(
-        default=False,
-        metadata={"help": "Follow the authors' code where it departs from the paper (clamped forward KL)."},
-    )
-    eta: float = field(default=0.2, metadata={"help": "η, weight of the rehearsal term; 0 switches rehearsal off."})
-    reduction: str = field(
-        default="pooled",
-        metadata={"help": "pooled: both sets over all their tokens; per_set: each set over its own tokens."},
-    )
     rehearsal_rows: int | None = field(
         default=None,
-        metadata={
-            "help": "Stored responses per optimizer step, over all processes; by default one for eight rollouts."
-        },
+        metadata={"help": "Stored responses per optimizer step, over all processes; by default one per 8 rollouts."},
     )
     rehearsal_check_rows: int = field(
         default=8,
-        metadata={"help": "Stored responses whose log-probabilities are computed again at the start; 0 skips it."},
+        metadata={"help": "Stored responses whose log-probabilities are recomputed at the start; 0 skips the check."},
+    )
+    rehearsal_check_tokens: int = field(
+        default=4096,
+        metadata={"help": "Tokens, padding included, that this check passes through the model at once."},
     )
 
     def __post_init__(self) -> None:
@@ -53,22 +62,22 @@ class DPHConfig(GRPOConfig):
             raise UserError(
                 f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {known}"
             )
-        if self.reduction not in ("pooled", "per_set"):
-            raise UserError(f"reduction is {self.reduction!r}; it must be 'pooled' or 'per_set'")
         if self.rehearsal_rows is not None and self.rehearsal_rows < 1:
             raise UserError(
                 f"rehearsal_rows is {self.rehearsal_rows}; it must be at least 1 (eta=0 switches rehearsal off)"
             )
+        if self.rehearsal_check_tokens < 1:
+            raise UserError(f"rehearsal_check_tokens is {self.rehearsal_check_tokens}; it must be at least 1")
         Objective(self.loss_config())
 
     def loss_config(self) -> LossConfig:
-        """The rehearsal term in this package's own settings. What belongs to the policy loss is TRL's business."""
-        return LossConfig(
-            aggregation=_AGGREGATIONS[self.loss_type],  # type: ignore[arg-type]
-            dr_grpo_length=self.max_completion_length or 1,
-            divergence=self.divergence,
-            alpha=self.divergence_alpha,
-            official=self.official,
-            eta=self.eta,
-            reduction=self.reduction,  # type: ignore[arg-type]
-        )
+        """The rehearsal term in this package's settings; the policy loss is TRL's own.
+
+        Raises UserError for a value that a setting cannot take.
+        """
+        term = {ours: getattr(self, theirs) for ours, theirs in _TERM.items()}
+        denominators = {
+            "aggregation": _AGGREGATIONS[self.loss_type],
+            "dr_grpo_length": self.max_completion_length or 1,
+        }
+        return from_dict(LossConfig, term | denominators, "the settings of DPHConfig")

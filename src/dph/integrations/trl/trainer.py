@@ -1,13 +1,12 @@
 # pyright: reportMissingImports=false
-"""TRL's GRPO trainer with rehearsal. Of TRL's it changes `_compute_loss` alone, to which it adds.
+"""TRL's GRPO trainer with rehearsal. It overrides TRL's `_compute_loss` alone, and adds to its result:
 
     pooled:   L = N_exp/(N_exp + N_pef) · L_TRL  +  η/(N_exp + N_pef) · Σ_{D_pef} f(u)
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
 
-N counts tokens (sequences, where TRL's loss type averages sequences) of an optimizer step: over its micro-batches and
-all processes. N_exp is the denominator that TRL itself takes. All of the mathematics is in `dph.objective`; the stored
-responses pass through the model by TRL's own method for log-probabilities, so temperature, precision, adapters, FSDP
-and DeepSpeed are TRL's.
+N counts tokens of an optimizer step (sequences, where TRL's loss type averages sequences), over its micro-batches and
+all processes. N_exp is TRL's own denominator. All of the mathematics is in `dph.objective`. TRL's own method computes
+the log-probabilities of the stored responses, so temperature, precision, adapters, FSDP and DeepSpeed are TRL's.
 """
 
 import math
@@ -39,10 +38,10 @@ class DPHTrainer(GRPOTrainer):
     ) -> None:
         """
         Args:
-            rehearsal_set: run directory of `dph presample` with the model that training starts from, or stored
-                responses; unused where eta is 0. The rest is GRPOTrainer's.
+            rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
+                starts from; not used where eta is 0. All other arguments are GRPOTrainer's.
 
-        Raises UserError where a run directory was made with another model, tokenizer, temperature or top-p.
+        Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
         """
         super().__init__(*args, **kwargs)
         if not isinstance(self.args, DPHConfig):
@@ -58,30 +57,39 @@ class DPHTrainer(GRPOTrainer):
                 f"the rehearsal set {rehearsal_set} is empty; lower the threshold of `dph presample`, or eta=0"
             )
         self._rehearsal = RehearsalSet(stored, self.args.seed)
+        self._micro_step, self._micro = -1, 0
+        """The step that the last micro-batch belonged to, and the number of that step's micro-batches so far."""
         self._step_rows: list[Row] = []
-        self._step_of_rows, self._micro = -1, 0
         self._sums: dict[str, Tensor] = {}
 
     def _open(self, path: Path) -> Sequence[Rehearsal]:
-        """The stored responses of a presample run, once they are known to be this model's."""
+        """The stored responses of a presample run, checked against this model and its sampling."""
         checked = open_set(path)
         model = self.accelerator.unwrap_model(self.model)
         policy = Policy(model, self._tokenizer, precision="bf16" if self.args.bf16 or self.args.fp16 else "fp32")
         rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
         check_fit(checked.run.manifest, policy, rollout, same_weights=False, where=path)
         if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
-            check_start(checked, policy, rollout, count, 4096)
+            check_start(checked, policy, rollout, count, self.args.rehearsal_check_tokens)
         return checked.stored
+
+    def stored_rows(self, step: int, rollouts: int) -> list[Rehearsal]:
+        """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone.
+
+        Args:
+            rollouts: of an optimizer step, over all processes; they decide how many where `rehearsal_rows` is None.
+        """
+        rows = self.args.rehearsal_rows or math.ceil(rollouts / 8)
+        return self._rehearsal.take(step * rows, rows)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         loss = super()._compute_loss(model, inputs)
         if self.args.eta == 0 or not self.model.training:
             return loss
         processes, steps = self.accelerator.num_processes, self.current_gradient_accumulation_steps
-        if self.state.global_step != self._step_of_rows:
-            rows = self.args.rehearsal_rows or math.ceil(steps * processes * len(inputs["advantages"]) / 8)
-            self._step_of_rows, self._micro = self.state.global_step, 0
-            stored = self._rehearsal.take(self.state.global_step * rows, rows)
+        if self.state.global_step != self._micro_step:
+            self._micro_step, self._micro = self.state.global_step, 0
+            stored = self.stored_rows(self._micro_step, steps * processes * len(inputs["advantages"]))
             self._step_rows = [rehearsal_row(one) for one in stored]
         own = self._step_rows[self.accelerator.process_index * steps + self._micro :: processes * steps]
         self._micro += 1
@@ -90,7 +98,7 @@ class DPHTrainer(GRPOTrainer):
             exp_tokens=float(inputs["num_items_in_batch"]) * steps / self.args.steps_per_generation,
             exp_sequences=float(len(inputs["advantages"]) * steps * processes),
         )
-        # Every process passes through the model equally often, or FSDP would wait for the one that has nothing left.
+        # Every process runs the model equally often; with FSDP the others would wait for one that has no row left.
         logprobs, batch = self._stored_logprobs(model, own or [replace(self._step_rows[0], weight=0.0)])
         rehearsal, sums = self._objective(logprobs, batch, counts)
         self._note(sums | self._objective.forgetting_sums(logprobs, batch))
@@ -99,7 +107,7 @@ class DPHTrainer(GRPOTrainer):
         return share * loss + processes * rehearsal  # gradients are averaged over processes
 
     def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
-        """log π_θ [B, T] of stored responses, prompts padded on the left and responses on the right as TRL does."""
+        """log π_θ [B, T] of stored responses. As in TRL, prompts are padded on the left, responses on the right."""
         device, pad = self.accelerator.device, self._tokenizer.pad_token_id
         width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
 
@@ -127,7 +135,7 @@ class DPHTrainer(GRPOTrainer):
         )
 
     def _note(self, sums: dict[str, Tensor]) -> None:
-        """Add up what a step's micro-batches report; after the last one, log the means over all processes."""
+        """Add up the sums of a step's micro-batches; after the last one, log the means over all processes."""
         for name, value in sums.items():
             if name.startswith("pef/"):
                 self._sums[name] = self._sums[name] + value if name in self._sums else value

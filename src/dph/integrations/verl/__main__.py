@@ -9,7 +9,7 @@ from dph.errors import UserError
 
 
 def check_registered() -> None:
-    """Make sure that the trainer is there, and say what to install where it is not."""
+    """Raises UserError, with what to install, if verl or our trainer is missing."""
     try:
         from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
@@ -25,30 +25,34 @@ def check_registered() -> None:
 
 
 def run(config: Any) -> None:
-    """Check the settings before anything is started, then train as verl does."""
+    """Check the settings before anything starts, then train as verl does."""
     from omegaconf import OmegaConf
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
 
+    from dph.build import load_plugin
     from dph.integrations.verl.settings import loss_config, read_settings
     from dph.objective import Objective
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    Objective(loss_config(plain, read_settings(plain)))
+    settings = read_settings(plain)
+    for plugin in settings.plugins:
+        load_plugin(plugin)
+    Objective(loss_config(plain, settings))
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)
 
 
 def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
-    """What a user can mend ends with one sentence and status 2, also where another process of Ray's found it."""
+    """A task whose UserErrors end in one sentence and status 2, also those from other processes of Ray."""
 
     def run_task(*arguments: Any) -> None:
         try:
             task(*arguments)
-        except UserError as error:  # Ray's copy of it holds the traceback, and the error itself as its cause
+        except UserError as error:  # from Ray a copy with the traceback as its text, and the error as its cause
             print(f"dph: {getattr(error, 'cause', error)}", file=sys.stderr)
             sys.exit(2)
 
@@ -60,7 +64,7 @@ def train() -> None:
     check_registered()
     import hydra
 
-    # Hydra would report an error of the task itself, so the sentence is said inside
+    # Hydra reports errors in its own way, so the sentence is printed inside
     start = hydra.main(config_path="pkg://dph.integrations.verl", config_name="dph_trainer", version_base=None)
     start(one_sentence(run))()
 

@@ -1,8 +1,7 @@
 """Problems as verl's Parquet: `python -m dph.integrations.verl.data --config LAUNCH/train.toml --out LAUNCH/data`.
 
-Written where the data lies, after presampling: train.parquet holds the prompts that are sampled in training (D_exp, or
-all for baselines), val.parquet those of the monitor's split. The rehearsal set needs no conversion: the plug-in reads
-the presample run.
+Run it where the data is, after pre-sampling. train.parquet holds the prompts that training samples (D_exp, or all for
+baselines), val.parquet those of the monitor's split. The plug-in reads the rehearsal set from the presample run itself.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dph.build import load_plugin, make_task, make_verifiers, select
 from dph.config.load import from_dict, read_toml
 from dph.config.schema import TrainConfig
 from dph.errors import UserError
-from dph.integrations.verl.reward import stored_problem
+from dph.integrations.problems import problem_json
 from dph.process.progress import say
 from dph.rehearsal.partition import training_problems
 from dph.sampling.rollouts import usable_problems
@@ -35,7 +34,7 @@ _SCHEMA = pa.schema(
 
 
 def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
-    """One problem as verl's dataset has it; the problem itself travels in extra_info.problem as JSON."""
+    """One problem as a row of verl's dataset; extra_info.problem holds the problem itself, as JSON."""
     text = problem.prompt
     messages = [{"role": "user", "content": text}] if isinstance(text, str) else [dict(m) for m in text]
     return {
@@ -43,7 +42,7 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
         "prompt": [{"role": message["role"], "content": message["content"]} for message in messages],
         "ability": problem.verifier,
         "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
-        "extra_info": {"index": index, "split": split, "problem": stored_problem(problem)},
+        "extra_info": {"index": index, "split": split, "problem": problem_json(problem)},
     }
 
 
@@ -54,7 +53,7 @@ def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str)
 
 
 def check_tokenizer(path: str) -> None:
-    """verl renders every prompt with the tokenizer's chat template. Raises UserError where there is none."""
+    """verl renders every prompt with the tokenizer's chat template. Raises UserError for a tokenizer without one."""
     from transformers import AutoTokenizer
 
     try:
@@ -66,7 +65,7 @@ def check_tokenizer(path: str) -> None:
 
 
 def convert(config: TrainConfig, out: Path) -> None:
-    """Write train.parquet and val.parquet. Raises UserError where a split is too small for a step."""
+    """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes."""
     check_tokenizer(config.model.path)
     problems = select(make_task(config.task), config.task.split, config.task.limit)
     with make_verifiers(config.verifier) as verifiers:

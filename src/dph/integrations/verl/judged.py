@@ -12,16 +12,16 @@ from dph.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One response."""
+class JudgedResponse:
+    """One response of a step, with its verdict."""
 
     group: str
-    """verl's id of the prompt's draw."""
+    """verl's id of the draw: one prompt, asked once for a whole group."""
     reward: float
     scored: bool
     """False where the judging itself failed, and for verl's padding rows."""
     outcome: str
-    """Typed outcome of our verifiers; empty with another reward function."""
+    """The outcome that our verifiers gave; empty with another reward function."""
     length: int
     truncated: bool
     mask: Tensor
@@ -30,7 +30,7 @@ class Judged:
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
-    """What the reward function returned besides the score, from verl's column extra_fields."""
+    """What the reward function returned in addition to the score, from verl's column extra_fields."""
     fields = getattr(extra_fields, "data", extra_fields)
     info = fields.get("reward_extra_info", {}) if isinstance(fields, dict) else {}
     return info if isinstance(info, dict) else {}
@@ -41,12 +41,13 @@ def is_scored(info: dict[str, Any]) -> bool:
     return bool(info.get("scored", 1.0))
 
 
-def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[Judged]:
+def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[JudgedResponse]:
     """The rows of a batch, in its order.
 
     Args:
-        limit: longest response, in tokens; eos: a response of that length that does not end with it was cut off.
-    Raises UserError for agent loops that give several trajectories a session.
+        limit: length of the longest response, in tokens.
+        eos: a response of that length that does not end with this token was cut off.
+    Raises UserError for agent loops with several trajectories per session.
     """
     fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
@@ -54,12 +55,10 @@ def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[Judged]:
     rows = []
     for key, tag, uid, responses, mask, scores, extra in zip(batch.keys, batch.tags, *columns, strict=True):
         if not key.endswith("_0"):
-            raise UserError(
-                "agent loops with several trajectories a session are not supported by trainer mode dph_sync"
-            )
+            raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
         info, padding = reward_info(extra), bool(tag.get("is_padding", False))
         rows.append(
-            Judged(
+            JudgedResponse(
                 group=str(getattr(uid, "data", uid)),
                 reward=float(scores.sum()),
                 scored=not padding and is_scored(info),

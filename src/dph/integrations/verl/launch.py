@@ -1,14 +1,13 @@
-"""`dph verl`: a directory with everything to train through verl, step by step, on one machine or a cluster.
+"""`dph verl`: writes a directory with everything that training through verl needs, on one machine or a cluster.
 
 launch.yaml      verl's configuration          presample.sh   1. partition and rehearsal set, through vLLM
 presample.toml   settings of each stage        data.sh        2. problems as verl's Parquet
-train.toml                                     ray.sh         3. on each node of several: join them
+train.toml                                     ray.sh         3. with several nodes: join them, on each
 eval.toml                                      train.sh       4. train; the same command resumes
-verl.toml        what this was written from    eval.sh        5. merge a checkpoint and score it
+verl.toml        the settings of `dph verl`    eval.sh        5. merge a checkpoint and score it
 README.md        all of this, with the estimates of memory
 """
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +18,15 @@ from dph.config.load import from_dict, merge_settings, to_dict, to_toml
 from dph.config.schema import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
 from dph.config.verl import VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.launch_config import presamples, verl_config
+from dph.integrations.verl.launch_config import presamples, unused_settings, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
-from dph.integrations.verl.sizes import Layout, ModelShape, Work, plan, read_shape
+from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
+from dph.integrations.verl.yaml_text import yaml_text
 from dph.objective import Objective
 from dph.process.progress import say
 
 STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
-"""Scripts of a launch in the order in which they run; methods that use no partition have no presample.sh."""
+"""Scripts of a launch in the order in which they run; a method without a partition has no presample.sh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Launch:
     path: Path
     steps: tuple[Path, ...]
     """Scripts to run, in this order."""
-    layout: Layout
+    layout: ClusterLayout
 
 
 def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
@@ -44,9 +44,9 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
 
     Args:
         config: settings; `out` is the directory.
-        shape: of the model, where its configuration cannot be read here.
-    Raises UserError for settings that verl cannot do or that no estimate of memory allows, and for a directory that
-    holds another launch.
+        shape: of the model; by default it is read from the model's configuration.
+    Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
+    estimate, and for a directory that holds another launch.
     """
     if not config.out:
         raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
@@ -76,10 +76,10 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
 def preset_launch(
     presets: Sequence[str], out: Path, settings: Mapping[str, Any], shape: ModelShape | None = None
 ) -> Launch:
-    """Write a launch from presets (a model's and a method's) and settings that go before them.
+    """Write a launch from presets (a model's and a method's) and settings that override them.
 
     `settings` are nested as in a settings file: {"model": {"path": …}, "task": {"options": {…}}, "cluster": {"gpus":
-    32}, "seed": 1, …}. Raises UserError as `write_launch`, and for unknown presets and keys.
+    32}, "seed": 1, …}. Raises UserError as `write_launch` does, and for unknown presets and keys.
     """
     default = from_dict(VerlConfig, merge_settings("verl", presets, []))
     return write_launch(replace(from_dict(VerlConfig, settings, default=default), out=str(out)), shape)
@@ -90,15 +90,17 @@ def run_launch(launch: Launch) -> None:
     for step in launch.steps:
         say(f"running {step}")
         if status := subprocess.run([str(step)], check=False).returncode:
-            raise UserError(f"{step} ended with status {status}; see its output, mend it and start again")
+            raise UserError(f"{step} ended with status {status}; see its output, fix the cause and start again")
 
 
 def verl(config: VerlConfig) -> Path:
-    """The stage: write a launch and, where asked, run it."""
+    """The stage: write a launch and, with `start`, run it. Returns the launch directory."""
     if config.start and config.cluster.gpus > config.cluster.per_node:
         raise UserError("--start runs on one node; for several write the launch and follow its README.md")
     launch = write_launch(config)
-    estimate = f"about {launch.layout.training_gb:.0f} GB a GPU in training, by estimate"
+    if unused := unused_settings(config):
+        say(f"training through verl does not use: {', '.join(unused)}")
+    estimate = f"about {launch.layout.training_gb:.0f} GB per GPU in training, by estimate"
     say(f"wrote {launch.path} for {config.cluster.gpus} GPUs ({estimate}); its README.md says what to run")
     if config.start:
         run_launch(launch)
@@ -106,14 +108,14 @@ def verl(config: VerlConfig) -> Path:
 
 
 def work_of(config: VerlConfig) -> Work:
-    """What a run asks of memory."""
+    """Lengths and sizes that a run's memory depends on."""
     rollout = config.rollout
     tokens = config.optim.tokens_per_microbatch
     return Work(rollout.max_prompt_tokens, rollout.max_tokens, rollout.n, tokens, adapters=config.model.lora_rank > 0)
 
 
 def _absolute(config: VerlConfig) -> VerlConfig:
-    """Paths that are there, made absolute: the processes of a launch start in other directories."""
+    """Existing paths made absolute, because the processes of a launch start in other directories."""
 
     def place(text: str) -> str:
         path = Path(text).expanduser()
@@ -130,8 +132,8 @@ def _absolute(config: VerlConfig) -> VerlConfig:
     )
 
 
-def _settings_files(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, str]:
-    """Settings of the other stages, so that all of them agree with training."""
+def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, str]:
+    """Settings files of the other stages, in agreement with training."""
     sampler = SamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
     drawn = replace(config.rollout, n=config.partition.n)
     partition = config.partition
@@ -167,35 +169,9 @@ def _settings_files(config: VerlConfig, layout: Layout, folder: Path) -> dict[st
 
 def launch_yaml(config: Mapping[str, Any]) -> str:
     """verl's configuration as a Hydra file: verl's defaults, then ours, then this launch's."""
-    head = [
-        "# Written by `dph verl`. Values here go before verl's own; `train.sh KEY=VALUE` goes before both.",
-        "hydra:",
-        "  searchpath:",
-        "    - pkg://verl.trainer.config",
-        "    - pkg://dph.integrations.verl",
-        "defaults:",
-        "  - ppo_trainer",
-        "  - dph_defaults",
-        "  - _self_",
-        "",
-    ]
-    return "\n".join([*head, *_yaml(config, "")]) + "\n"
-
-
-def _yaml(tree: Mapping[str, Any], indent: str) -> list[str]:
-    """Nested dictionaries as YAML; JSON's scalars and lists are YAML's."""
-    lines = []
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
-        else:
-            lines.append(f"{indent}{key}: {_scalar(value)}")
-    return lines
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, float):
-        text = repr(value)  # YAML reads 1e-06 as text
-        return text if "." in text or "e" not in text else text.replace("e", ".0e")
-    # "${" would be an interpolation
-    return json.dumps(value, ensure_ascii=False).replace("${", "\\\\${")
+    hydra = {
+        "hydra": {"searchpath": ["pkg://verl.trainer.config", "pkg://dph.integrations.verl"]},
+        "defaults": ["ppo_trainer", "dph_defaults", "_self_"],
+    }
+    head = "# Written by `dph verl`. Values here override verl's own; `train.sh KEY=VALUE` overrides both.\n"
+    return head + yaml_text({**hydra, **config})

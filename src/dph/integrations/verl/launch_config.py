@@ -1,37 +1,58 @@
-"""From our settings to verl's configuration: every setting of `dph train` that verl has a place for, and ours beside.
+"""From our settings to verl's configuration.
 
-What verl cannot do as asked is an error, never a silent difference; docs/guides/verl.md lists what it does by itself.
+Every setting of `dph train` reaches verl's configuration or the data that `data.sh` writes, is refused because verl has
+no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each of them and looks at what happens.
 """
 
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config.schema import RewardConfig
+from dph.config.load import flatten, to_dict
+from dph.config.schema import AdvantageConfig, RewardConfig
 from dph.config.verl import VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.settings import NO_DUAL_CLIP
-from dph.integrations.verl.sizes import Layout
+from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, term_of
+from dph.integrations.verl.sizes import ClusterLayout
 
-_AGGREGATION = {"token": "token-mean", "sequence": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
 _NO_GRAD_CLIP = 1e9
-_CHECK_ROWS = 64
+
+WITHOUT_EFFECT: dict[str, Any] = {
+    "dynamic_sampling.max_attempts": None,  # verl refills without a limit
+    "keep_best": None,  # verl keeps the newest checkpoints
+    "model.attention": None,
+    "model.device": None,
+    "model.gradient_checkpointing": True,  # the estimate of memory assumes it
+    "model.shared_prefix": None,
+    "optim.max_skipped": None,
+    "sampler.engine": "vllm",  # laid out by `cluster`
+    "sampler.memory": None,
+    "sampler.rows": None,
+    "sampler.tensor_parallel": None,
+}
+"""Settings of `dph train` that training through verl does not use, and the value that verl always acts by, if any."""
+
+
+def unused_settings(config: VerlConfig) -> list[str]:
+    """Names of settings without effect that ask for something else than their default and verl's own behaviour."""
+    now, default = flatten(to_dict(config)), flatten(to_dict(VerlConfig()))
+    return [name for name, always in WITHOUT_EFFECT.items() if now[name] not in (default[name], always)]
 
 
 def presamples(config: VerlConfig) -> bool:
-    """Whether a launch begins with pre-sampling: its method needs a partition, and none is named."""
+    """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
     return (config.prompts == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
 
 
-def check_launch(config: VerlConfig, layout: Layout) -> None:
-    """Raises UserError for settings that verl has no counterpart for, and for sizes that do not divide."""
+def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
+    """Raises UserError for settings that verl has no counterpart for, and for sizes that do not divide evenly."""
     cluster, gpus = config.cluster, config.cluster.gpus
     prompts, minibatches = config.rollout.prompts, config.optim.minibatches
     if gpus > cluster.per_node and gpus % cluster.per_node:
-        raise UserError(f"cluster.gpus {gpus} is no multiple of cluster.per_node {cluster.per_node}")
+        raise UserError(f"cluster.gpus {gpus} is not a multiple of cluster.per_node {cluster.per_node}")
     if prompts % minibatches:
         raise UserError(
-            f"verl needs mini-batches of equal size: rollout.prompts {prompts} is no multiple of optim.minibatches "
+            f"verl needs mini-batches of equal size: rollout.prompts {prompts} is not a multiple of optim.minibatches "
             f"{minibatches}"
         )
     per_node = min(gpus, cluster.per_node)
@@ -53,9 +74,18 @@ def check_launch(config: VerlConfig, layout: Layout) -> None:
         )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
+    if config.advantage != AdvantageConfig():
+        raise UserError(
+            "training through verl has the advantage 'group' without options only; leave --advantage.name and "
+            "--advantage.options out (train.sh algorithm.norm_adv_by_std_in_grpo=false is Dr. GRPO's advantage)"
+        )
+    if config.rollout.old_logprobs == "sampler":
+        raise UserError(
+            "verl recomputes the log-probabilities of its sampler; use --rollout.old-logprobs auto or recompute"
+        )
 
 
-def verl_config(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, Any]:
+def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, Any]:
     """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
     check_launch(config, layout)
     cluster, rollout = config.cluster, config.rollout
@@ -71,7 +101,7 @@ def verl_config(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, A
             "default_local_dir": str(folder / "checkpoints"),
             "logger": ["console", "file", "tensorboard", *trackers],
             "total_training_steps": config.steps,
-            "total_epochs": config.steps,  # verl stops at whichever comes first
+            "total_epochs": config.steps,  # verl stops at the smaller of the two
             "save_freq": config.checkpoint_every,
             "max_actor_ckpt_to_keep": config.keep_checkpoints,
             "test_freq": every or -1,
@@ -87,7 +117,10 @@ def verl_config(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, A
             "seed": config.seed,
             "trust_remote_code": config.model.trust_remote_code,
         },
-        "algorithm": {"filter_groups": {"enable": config.dynamic_sampling.enabled}},
+        "algorithm": {
+            "filter_groups": {"enable": config.dynamic_sampling.enabled},
+            "rollout_correction": _correction(rollout.importance_cap),
+        },
         "actor_rollout_ref": {
             "model": _model(config),
             "actor": _actor(config, layout),
@@ -103,7 +136,12 @@ def verl_config(config: VerlConfig, layout: Layout, folder: Path) -> dict[str, A
     }
 
 
-def _waits(layout: Layout) -> bool:
+def _correction(cap: float) -> dict[str, Any]:
+    """Truncated importance sampling by tokens, as in `dph.objective.correction`."""
+    return {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None}
+
+
+def _waits(layout: ClusterLayout) -> bool:
     return layout.offload == "between"
 
 
@@ -118,12 +156,12 @@ def _model(config: VerlConfig) -> dict[str, Any]:
     return {
         "path": model.path,
         "trust_remote_code": model.trust_remote_code,
-        "enable_gradient_checkpointing": True,  # the memory estimate counts on it
+        "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
         **(adapters if model.lora_rank else {}),
     }
 
 
-def _actor(config: VerlConfig, layout: Layout) -> dict[str, Any]:
+def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
     loss, optim = config.loss, config.optim
     definition = loss.estimator == "definition" and loss.eta > 0
     clip = optim.grad_clip or _NO_GRAD_CLIP
@@ -135,10 +173,10 @@ def _actor(config: VerlConfig, layout: Layout) -> dict[str, Any]:
         "clip_ratio_low": loss.clip_low,
         "clip_ratio_high": loss.clip_high,
         "clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
-        "loss_agg_mode": _AGGREGATION[loss.aggregation],
-        "loss_scale_factor": loss.dr_grpo_length,  # of that aggregation only
+        "loss_agg_mode": AGGREGATIONS[loss.aggregation],
+        "loss_scale_factor": loss.dr_grpo_length,  # verl reads it for that aggregation only
         "entropy_coeff": loss.entropy_coef,
-        "use_kl_loss": loss.kl != "none" or definition,  # what makes verl keep a reference model
+        "use_kl_loss": loss.kl != "none" or definition,  # without it verl loads no reference model
         "kl_loss_type": _kl(loss.kl),
         "kl_loss_coef": loss.kl_coef,
         "data_loader_seed": config.seed,
@@ -167,7 +205,7 @@ def _kl(kind: str) -> str:
     return "k3" if kind == "none" else kind
 
 
-def _rollout(config: VerlConfig, layout: Layout) -> dict[str, Any]:
+def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
     rollout, validation = config.rollout, config.validation
     greedy = validation.temperature == 0
     longest = rollout.max_prompt_tokens + rollout.max_tokens
@@ -191,18 +229,14 @@ def _rollout(config: VerlConfig, layout: Layout) -> dict[str, Any]:
 
 
 def _dph(config: VerlConfig, folder: Path) -> dict[str, Any]:
-    loss, rows = config.loss, config.rehearsal.rows
+    rows = config.rehearsal.rows
     return {
-        "divergence": loss.divergence,
-        "alpha": loss.alpha,
-        "eta": loss.eta,
-        "reduction": loss.reduction,
-        "estimator": loss.estimator,
-        "official": loss.official,
-        "js_scale": loss.js_scale,
+        **term_of(config.loss),
+        "policy": config.loss.policy,
+        "policy_options": config.loss.policy_options,
         "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
         "rows": rows,
-        "check_rows": _CHECK_ROWS,
+        "check_rows": config.rehearsal.check_rows,
         "seed": config.seed,
         "overlong_buffer": config.overlong.buffer,
         "overlong_penalty": config.overlong.penalty,

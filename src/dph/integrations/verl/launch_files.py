@@ -5,11 +5,11 @@ from pathlib import Path
 
 from dph.config.verl import VerlConfig
 from dph.integrations.verl.launch_config import presamples
-from dph.integrations.verl.sizes import Layout, ModelShape
+from dph.integrations.verl.sizes import ClusterLayout, ModelShape
 
 _HEAD = """#!/usr/bin/env bash
 # {title}
-# PYTHON names the interpreter, of an environment that has {needs}.
+# PYTHON names the interpreter of an environment that has {needs}.
 set -euo pipefail
 here={here}
 python="${{PYTHON:-python}}"
@@ -17,12 +17,12 @@ python="${{PYTHON:-python}}"
 
 
 def script(folder: Path, title: str, needs: str, body: str) -> str:
-    """A script whose variables `here` and `python` hold its directory and the interpreter."""
+    """A script that begins with the variables `here`, its directory, and `python`, the interpreter."""
     return _HEAD.format(title=title, needs=needs, here=shlex.quote(str(folder))) + body.lstrip("\n")
 
 
 def presample_script(folder: Path, title: str, plugins: str = "") -> str:
-    """Pre-sampling by the settings in the folder's presample.toml; started again, it goes on."""
+    """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
     body = f"""
 resume=""
 if [ -e "$here/presample" ]; then resume=--resume; fi
@@ -39,7 +39,7 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     files = {
         "data.sh": script(
             folder,
-            "2. Problems as verl's Parquet, where every node can read them.",
+            "2. Write the problems as verl's Parquet, where every node can read them.",
             "dph-rl",
             f"""
 "$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
@@ -47,7 +47,7 @@ def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
         ),
         "train.sh": script(
             folder,
-            "4. Train; again, it goes on from the newest checkpoint. Words KEY=VALUE change verl's configuration.",
+            "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration.",
             "dph-rl[verl] and vLLM",
             f"""
 export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
@@ -58,7 +58,7 @@ exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launc
         ),
         "eval.sh": script(
             folder,
-            "5. Merge a checkpoint and score it: eval.sh [STEP [settings of dph eval]], by default the newest.",
+            "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]].",
             "dph-rl[verl], or dph-rl[vllm] once it is merged",
             f"""
 step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
@@ -73,7 +73,7 @@ exec "$python" -m dph eval --config "$here/eval.toml" --model.path "$model" \\
         ),
     }
     if presamples(config):
-        title = "1. Partition and rehearsal set from the reference policy, sampled through vLLM."
+        title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
         files["presample.sh"] = presample_script(folder, title, plugins)
     if nodes > 1:
         files["ray.sh"] = script(
@@ -91,10 +91,11 @@ esac
     return files
 
 
-def readme(config: VerlConfig, layout: Layout, shape: ModelShape) -> str:
-    """What to run, and what memory is expected."""
+def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
+    """The launch's README: what to run, and how much memory to expect."""
     cluster = config.cluster
     nodes = -(-cluster.gpus // cluster.per_node)
+    training = f"{layout.training_gb:.0f} of a GPU's {cluster.memory:.0f} GB"
     ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
     commands = [
         *(["./presample.sh                 # one node with GPUs"] if presamples(config) else []),
@@ -105,14 +106,14 @@ def readme(config: VerlConfig, layout: Layout, shape: ModelShape) -> str:
     ]
     where = {
         "none": "all training states on the GPUs",
-        "between": "weights and moments wait in host memory while responses are sampled",
+        "between": "weights and moments in host memory while responses are sampled",
         "cpu": "all training states in host memory",
     }[layout.offload]
     rollout, rows, ranks = config.rollout, config.rehearsal.rows, cluster.gpus // layout.sequence_parallel
     lines = [
         f"# {config.method} on {config.task.name}, {cluster.gpus} GPUs",
         "",
-        "Written by `dph verl`. Every node must see this directory, and what it names, under the same path.",
+        "Written by `dph verl`. Every node must see this directory, and all that it names, under the same paths.",
         "",
         "```sh",
         *commands,
@@ -121,8 +122,8 @@ def readme(config: VerlConfig, layout: Layout, shape: ModelShape) -> str:
         f"* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;",
         f"  {config.optim.minibatches} mini-batches; {config.steps} steps.",
         f"* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over",
-        f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens a GPU at once; {where}.",
-        f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters: in training",
-        f"  {layout.training_gb:.0f} GB a GPU of {cluster.memory:.0f}; {layout.host_gb:.0f} GB of a node's own memory.",
+        f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.",
+        f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:",
+        f"  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.",
     ]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 """The objective on verl's tensors. No mathematics here: `dph.objective.Objective` does all of it."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,11 +15,9 @@ from dph.config.schema import LossConfig
 from dph.objective import LossCounts, Objective, TokenBatch
 
 IS_REHEARSAL = "dph_rehearsal"
-"""Column [B]: 1 where a row is a stored response. Batches without stored responses lack it."""
+"""Column [B]: 1 for stored responses, 0 for rollouts. Batches without stored responses lack it."""
 COUNTS = "dph_counts"
 """The mini-batch's denominators over all ranks, as a tuple in the order of LossCounts."""
-
-_load_once = cache(load_plugin)
 
 
 def rehearsal_flags(data: Any) -> Tensor:
@@ -36,49 +34,59 @@ def count(data: Any) -> LossCounts:
     return LossCounts.of(TokenBatch(mask, None, mask, mask, rehearsal_flags(data)))
 
 
-def dph_loss(
-    model_output: Any, data: Any, dp_group: object = None, *, config: LossConfig, plugins: Sequence[str] = ()
-) -> tuple[Tensor, dict[str, Any]]:
-    """One micro-batch's loss as verl's engines call it.
+class DPHLoss:
+    """The loss function of verl's engines. It is sent to every training process, which builds the objective once."""
 
-    The engines average gradients over ranks, so the loss is multiplied by their number. On stored rows the column
-    old_log_probs holds log π_ref (the rows are samples of π_ref); on rollouts log π_ref comes from the reference model
-    (column ref_log_prob), where there is one. Weights of verl's rollout correction are factors on the advantages.
+    def __init__(self, config: LossConfig, plugins: Sequence[str] = ()) -> None:
+        """plugins: Python files or modules that register divergences and policy losses."""
+        self._config, self._plugins = config, plugins
 
-    Args:
-        model_output: nested log_probs, at the sampling temperature, and entropy if there is one, over whole sequences.
-        data: the micro-batch, a TensorDict with nested columns.
-        plugins: files or modules that register divergences.
-    Returns:
-        The loss, and metrics by name: means per token of the mini-batch, over all ranks.
-    """
-    for plugin in plugins:
-        _load_once(plugin)
-    if config.eta > 0 and IS_REHEARSAL not in data:
-        raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")
-    logprobs = no_padding_2_padding(model_output["log_probs"], data)
-    entropy = model_output.get("entropy")
-    entropy = None if entropy is None else no_padding_2_padding(entropy, data)
-    optional = [name for name in ("ref_log_prob", "rollout_is_weights") if name in data]
-    padded = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
-    flags = rehearsal_flags(data)
-    stored = padded["old_log_probs"]
-    reference = torch.where(flags[:, None], stored, padded["ref_log_prob"]) if "ref_log_prob" in optional else stored
-    advantages = padded["advantages"]
-    if "rollout_is_weights" in optional:
-        advantages = advantages * padded["rollout_is_weights"]
-    batch = TokenBatch(stored, reference, padded["response_mask"], advantages, flags)
-    counts = LossCounts(*data[COUNTS])
-    objective = Objective(config)
-    loss, sums = objective(logprobs, batch, counts, entropy)
-    if config.eta > 0:
-        sums |= objective.forgetting_sums(logprobs, batch)
-    scale = int(data["dp_size"])
-    return loss * scale, _metrics(sums, counts, scale)
+    @cached_property
+    def _objective(self) -> Objective:
+        for plugin in self._plugins:
+            load_plugin(plugin)
+        return Objective(self._config)
+
+    def __call__(self, model_output: Any, data: Any, dp_group: object = None) -> tuple[Tensor, dict[str, Any]]:
+        """One micro-batch's loss.
+
+        The engines average gradients over ranks, so the loss is multiplied by their number. On stored rows, which are
+        samples of π_ref, the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
+        (column ref_log_prob), if there is one. Weights of verl's rollout correction are factors on the advantages.
+
+        Args:
+            model_output: nested log_probs at the sampling temperature, in nats, and perhaps entropy, over whole
+                sequences.
+            data: the micro-batch, a TensorDict with nested columns.
+        Returns:
+            The loss, and metrics by name: means per token over the mini-batch and all ranks.
+        """
+        rehearses = self._config.eta > 0
+        if rehearses and IS_REHEARSAL not in data:
+            raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")
+        logprobs = no_padding_2_padding(model_output["log_probs"], data)
+        entropy = model_output.get("entropy")
+        entropy = None if entropy is None else no_padding_2_padding(entropy, data)
+        optional = [name for name in ("ref_log_prob", "rollout_is_weights") if name in data]
+        padded = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+        flags = rehearsal_flags(data)
+        reference = stored = padded["old_log_probs"]
+        if "ref_log_prob" in optional:
+            reference = torch.where(flags[:, None], stored, padded["ref_log_prob"])
+        advantages = padded["advantages"]
+        if "rollout_is_weights" in optional:
+            advantages = advantages * padded["rollout_is_weights"]
+        batch = TokenBatch(stored, reference, padded["response_mask"], advantages, flags)
+        counts = LossCounts(*data[COUNTS])
+        loss, sums = self._objective(logprobs, batch, counts, entropy)
+        if rehearses:
+            sums |= self._objective.forgetting_sums(logprobs, batch)
+        scale = int(data["dp_size"])
+        return loss * scale, _metrics(sums, counts, scale)
 
 
 def _metrics(sums: dict[str, Tensor], counts: LossCounts, scale: int) -> dict[str, Any]:
-    """Contributions that verl adds up over micro-batches and averages over ranks."""
+    """Contributions to metrics that verl adds up over micro-batches and averages over ranks."""
     tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
     metrics: dict[str, Any] = {}
     for name, value in sums.items():

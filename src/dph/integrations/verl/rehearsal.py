@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Stored responses in verl's TransferQueue: read once, put beside a step's rollouts for the update, taken out again."""
+"""Stored responses in verl's TransferQueue: put beside a step's rollouts for the update, and removed afterwards."""
 
 import copy
 import uuid
@@ -20,27 +20,22 @@ from dph.integrations.verl.loss import IS_REHEARSAL
 from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.settings import DPHSettings
 from dph.models.policy import tokenizer_hash
-from dph.rehearsal.check import open_set
-from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.rehearsal.check import CheckedSet, check_facts, open_set
+from dph.rehearsal.store import Rehearsal
 
 
-def load_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> RehearsalSet:
-    """The set that the settings name. Raises UserError where it is not complete or was made for something else.
+def open_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> CheckedSet:
+    """The set that the settings name. Raises UserError if it is not complete, is empty, or does not fit this run.
 
-    Its model is compared when its log-probabilities are recomputed, before the first update.
+    The trainer compares the model before the first update, by recomputing log-probabilities.
     """
-    checked = open_set(Path(settings.rehearsal))
-    there = checked.run.manifest
+    path = Path(settings.rehearsal)
+    checked = open_set(path)
     facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "temperature": float(temperature), "top_p": float(top_p)}
-    wrong = [f"{name} {there.get(name)!r} there, {now!r} here" for name, now in facts.items() if there.get(name) != now]
-    if wrong:
-        raise UserError(
-            f"the rehearsal set of {settings.rehearsal} does not fit this run ({'; '.join(wrong)}); run "
-            "`dph presample` with this model and this sampling, or train with those of the set"
-        )
+    check_facts(checked.run.manifest, facts, path)
     if not checked.stored:
-        raise UserError(f"the rehearsal set of {settings.rehearsal} is empty; lower its threshold, or set dph.rows=0")
-    return RehearsalSet(checked.stored, settings.seed)
+        raise UserError(f"the rehearsal set of {path} is empty; lower its threshold, or set dph.rows=0")
+    return checked
 
 
 def put_rows(
@@ -48,10 +43,10 @@ def put_rows(
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
     """Put stored responses beside a step's rollouts.
 
-    Padded with copies that count nothing, so that every mini-batch of every rank gets as many.
+    Copies with an empty mask pad them, so that every mini-batch of every rank gets equally many.
 
     Returns:
-        All rows in the order of the update, and the stored ones alone.
+        All rows in the order of the update, and the stored ones only.
     """
     template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
     template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
@@ -78,7 +73,7 @@ def put_rows(
 
 
 def remove_rows(own: KVBatchMeta) -> None:
-    """Take the stored rows out of the queue."""
+    """Remove the stored rows from the queue."""
     tq.kv_clear(keys=own.keys, partition_id=own.partition_id)
 
 
@@ -90,8 +85,7 @@ def _tag(row: Rehearsal, step: int) -> dict[str, Any]:
 def _fields(template: dict[str, Any], row: Rehearsal, group: str, *, counts: bool) -> dict[str, Any]:
     """A stored response with every column that the rollouts of this batch have.
 
-    Columns of verl's that mean nothing here take the shape that the response gives them, filled with zeros; what is not
-    per token is copied.
+    verl's other columns are filled with zeros where they have one value per token, and copied where they do not.
     """
     assert row.ref_logprobs is not None
     prompt, response = torch.tensor(list(row.prompt_ids)), torch.tensor(list(row.response_ids))
@@ -128,6 +122,6 @@ def _fields(template: dict[str, Any], row: Rehearsal, group: str, *, counts: boo
 
 
 def _position_ids(template: Tensor, ids: Tensor) -> Tensor:
-    """0, 1, 2 …, with the leading dimensions that verl's rows have (multimodal models repeat them)."""
+    """0, 1, 2 …, with the leading dimensions of verl's rows (multimodal models have several)."""
     positions = compute_position_id_with_mask(torch.ones_like(ids)[None])[0].to(template.dtype)
     return positions.expand(*template.shape[:-1], -1).clone()

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""verl's replay buffer with DAPO's group filter on what could be judged."""
+"""verl's replay buffer, with DAPO's group filter over the responses that could be judged."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from dph.integrations.verl.judged import is_scored, reward_info
 def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | None:
     """The value that all judged responses of a group share, or None where they differ.
 
-    A group without any judged response counts as constant (NaN): it teaches nothing.
+    A group without any judged response counts as constant (NaN), because nothing can be learned from it.
     """
     values = {float(info[metric]) for info in infos if is_scored(dict(info))}
     if len(values) > 1:
@@ -23,11 +23,11 @@ def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | N
 
 
 class JudgedReplayBuffer(ReplayBuffer):
-    """Drops groups whose judged responses are all correct or all wrong; verl would count a failed judging as wrong."""
+    """Drops groups whose judged responses are all correct or all wrong; verl would count failed judgings as wrong."""
 
     @classmethod
     def build(cls, config: Any, metric: str | None, refill: Callable[[int], int]) -> "JudgedReplayBuffer":
-        """As verl's trainer makes its own for the synchronous mode."""
+        """The buffer with the arguments that verl's trainer gives its own in synchronous mode."""
         sampler, data = config.trainer.v1.sampler, config.data
         exact = metric is not None or bool(sampler.get("sync_refill_failed_groups", False))
         return cls(
@@ -45,7 +45,7 @@ class JudgedReplayBuffer(ReplayBuffer):
         )
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
-        """Finished groups without signal, and how many there are of each shared value."""
+        """Finished groups without signal, and the number of them for each shared value."""
         if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
             return super()._dapo_filtered_keys(partition_id)
         known = self._dapo_classification_cache[partition_id]

@@ -1,11 +1,10 @@
 """Our verifiers as verl's reward function (`reward.custom_reward_function`), with typed outcomes.
 
-verl calls `compute_score` for one response at a time, from an event loop. Responses that wait while others are judged
-are judged together, so that all worker processes of the verifiers are used.
+verl calls `compute_score` for one response at a time, from an event loop. Responses that arrive while others are being
+judged are judged together afterwards, so that all worker processes of the verifiers are used.
 """
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -14,11 +13,12 @@ from typing import Any
 from dph.build import load_plugin, make_verifiers
 from dph.config.load import from_dict
 from dph.config.schema import VerifierConfig
+from dph.integrations.problems import read_problem
 from dph.types import Outcome, Problem, Verdict
 
 
 class Judge:
-    """Judges responses in batches, in one thread of its own."""
+    """Judges responses in batches, in a thread of its own."""
 
     def __init__(self, verify: Callable[[Sequence[tuple[Problem, str]]], list[Verdict]]) -> None:
         self._verify = verify
@@ -52,7 +52,7 @@ class Judge:
             results: Sequence[Verdict | Exception]
             try:
                 results = self._verify([(problem, response) for problem, response, _ in batch])
-            except Exception as error:  # every waiting caller gets it, and verl says which rollout failed
+            except Exception as error:  # every waiting caller gets it; verl names the rollout that failed
                 results = [error] * len(batch)
             for (_, _, settle), result in zip(batch, results, strict=True):
                 settle(result)
@@ -66,10 +66,10 @@ def _judge(config: VerifierConfig, plugins: tuple[str, ...]) -> Judge:
 
 
 def score(verdict: Verdict) -> dict[str, Any]:
-    """What verl stores of a verdict.
+    """A verdict as verl stores it.
 
-    Where the judging failed there is no `acc`, so verl's validation leaves it out, and `scored` is 0, so training masks
-    the row.
+    Where the judging failed there is no `acc`, so verl's validation leaves the response out, and `scored` is 0, so
+    training masks it.
     """
     info: dict[str, Any] = {
         "score": float(verdict.reward) if verdict.scored else 0.0,
@@ -77,20 +77,6 @@ def score(verdict: Verdict) -> dict[str, Any]:
         "scored": float(verdict.scored),
     }
     return {**info, "acc": float(verdict.correct)} if verdict.scored else info
-
-
-def stored_problem(problem: Problem) -> str:
-    """What the reward function needs of a problem, as JSON; its prompt is not among it."""
-    return json.dumps(
-        {"id": problem.id, "answer": problem.answer, "verifier": problem.verifier, "meta": dict(problem.meta)},
-        ensure_ascii=False,
-    )
-
-
-def read_problem(text: str) -> Problem:
-    """The problem that `stored_problem` wrote, without its prompt."""
-    fields = json.loads(text)
-    return Problem(fields["id"], "", fields["answer"], fields["verifier"], fields["meta"])
 
 
 async def compute_score(
@@ -109,8 +95,8 @@ async def compute_score(
     Args:
         extra_info: of the row that `dph.integrations.verl.data` wrote; its key `problem` holds the problem.
         plugins: Python files or modules that register verifiers.
-        reward_router_address, reward_model_tokenizer: verl passes them where it serves a reward model; not used.
-        options: fields of `dph.config.schema.VerifierConfig`; its workers are for each reward process of verl.
+        reward_router_address, reward_model_tokenizer: verl passes them when it serves a reward model; not used.
+        options: fields of `VerifierConfig`; each reward process of verl starts as many workers as they say.
     """
     judge = _judge(from_dict(VerifierConfig, options, "reward_kwargs"), tuple(plugins))
     try:

@@ -1,65 +1,69 @@
 """The plug-in's settings: the block `dph` of verl's configuration, and the objective that it makes with verl's own.
 
-What verl has a name for keeps it (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); the block `dph` holds
-the rest. Nothing has two homes.
+What verl has a setting for keeps verl's name (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); the block
+`dph` holds the rest. No setting has two places.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from dph.config.load import from_dict
-from dph.config.schema import LossConfig, OverlongConfig
+from dph.config.schema import LossConfig, OverlongConfig, RehearsalTerm
 from dph.errors import UserError
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
 
-_AGGREGATIONS = {"token-mean": "token", "seq-mean-token-mean": "sequence", "seq-mean-token-sum-norm": "dr_grpo"}
+AGGREGATIONS = {"token": "token-mean", "sequence": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
+"""verl's name for each of our aggregations."""
+_OUR_AGGREGATIONS = {theirs: ours for ours, theirs in AGGREGATIONS.items()}
 _KL_KINDS = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
 NO_DUAL_CLIP = 1e6
-"""From here on verl's clip_ratio_c, which cannot be switched off, clips nothing."""
+"""verl cannot switch its dual clip off; from this value on, its clip_ratio_c clips nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class DPHSettings:
-    """The block `dph` of the configuration; the first seven as in `dph.config.schema.LossConfig`."""
+class DPHSettings(RehearsalTerm):
+    """The block `dph` of the configuration: the rehearsal term, and these."""
 
-    divergence: str = "js"
-    alpha: float = 0.5
-    eta: float = 0.2
-    reduction: Literal["pooled", "per_set"] = "pooled"
-    estimator: Literal["generator", "definition"] = "generator"
-    official: bool = False
-    js_scale: float = 1.0
+    policy: str = "ppo_clip"
+    """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
+    policy_options: dict[str, str] = field(default_factory=dict)
+    """Settings of the policy loss other than the clips."""
     rehearsal: str = ""
     """Run directory of `dph presample`."""
     rows: int = 0
     """Stored responses per step, over all ranks; 0 trains without rehearsal."""
     check_rows: int = 64
-    """Stored rows whose log-probabilities are recomputed before the first update of a run; 0 checks none."""
+    """Stored responses whose log-probabilities are recomputed before the first update of a run; 0 checks none."""
     tolerance: float = 0.1
-    """Mean deviation of those log-probabilities, in nats a token, beyond which the set is refused."""
+    """Largest mean deviation of those log-probabilities, in nats per token; with a larger one the set is refused."""
     seed: int = 0
     """Seed of the order of stored responses."""
     overlong_buffer: int = 0
-    """DAPO's soft length penalty: length of the zone before the limit; 0 switches it off."""
+    """DAPO's soft length penalty: length of the zone before the limit, in tokens; 0 switches it off."""
     overlong_penalty: float = 1.0
     """Penalty at the limit."""
     mask_truncated: bool = False
     """Leave responses that were cut off at the limit out of the loss."""
     max_unjudged: float = 0.05
-    """Share of a step's responses whose judging may fail; with more the run stops."""
+    """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
     plugins: tuple[str, ...] = ()
-    """Python files or modules that register divergences; imported by every training process."""
+    """Python files or modules that register divergences or policy losses; every training process imports them."""
 
     @property
     def overlong(self) -> OverlongConfig:
         return OverlongConfig(buffer=self.overlong_buffer, penalty=self.overlong_penalty)
 
 
+def term_of(settings: RehearsalTerm) -> dict[str, Any]:
+    """The rehearsal term's fields among those of larger settings."""
+    return {one.name: getattr(settings, one.name) for one in fields(RehearsalTerm)}
+
+
 def read_settings(config: Mapping[str, Any]) -> DPHSettings:
-    """The block `dph` of a configuration in plain containers. Raises UserError for unknown keys and wrong values."""
+    """The block `dph` of a configuration in plain containers. Raises UserError for unknown keys and invalid values."""
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
     if settings.rows < 0 or settings.check_rows < 0:
         raise UserError("dph.rows and dph.check_rows must not be negative")
@@ -71,37 +75,33 @@ def read_settings(config: Mapping[str, Any]) -> DPHSettings:
 def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
     """The objective, from verl's actor settings and ours.
 
-    Raises UserError for settings of verl's that this objective has no counterpart for.
+    Raises UserError for settings of verl that this objective has no counterpart for.
     """
     actor, algorithm = config["actor_rollout_ref"]["actor"], config["algorithm"]
     _refuse(config)
     aggregation = actor["loss_agg_mode"]
-    if aggregation not in _AGGREGATIONS:
+    if aggregation not in _OUR_AGGREGATIONS:
         raise UserError(
-            f"actor.loss_agg_mode {aggregation!r} has no counterpart here; use one of {', '.join(_AGGREGATIONS)}"
+            f"actor.loss_agg_mode {aggregation!r} has no counterpart here; use one of {', '.join(_OUR_AGGREGATIONS)}"
         )
     kl, beta = actor["kl_loss_type"], float(actor["kl_loss_coef"])
     with_kl = bool(actor["use_kl_loss"]) and beta != 0
     if with_kl and kl not in _KL_KINDS:
         raise UserError(f"actor.kl_loss_type {kl!r} has no counterpart here; use one of {', '.join(_KL_KINDS)}")
     dual_clip = float(actor["clip_ratio_c"])
-    loss = LossConfig(
-        clip_low=float(actor["clip_ratio_low"]),
-        clip_high=float(actor["clip_ratio_high"]),
-        dual_clip=0.0 if dual_clip >= NO_DUAL_CLIP else dual_clip,
-        aggregation=_AGGREGATIONS[aggregation],  # type: ignore[arg-type]
-        dr_grpo_length=int(actor["loss_scale_factor"] or config["data"]["max_response_length"]),
-        divergence=settings.divergence,
-        alpha=settings.alpha,
-        eta=settings.eta if settings.rows else 0.0,
-        reduction=settings.reduction,
-        estimator=settings.estimator,
-        official=settings.official,
-        js_scale=settings.js_scale,
-        kl=_KL_KINDS[kl] if with_kl else "none",  # type: ignore[arg-type]
-        kl_coef=beta if with_kl else 0.0,
-        entropy_coef=float(actor["entropy_coeff"]),
-    )
+    own = {
+        "policy": settings.policy,
+        "policy_options": settings.policy_options,
+        "clip_low": float(actor["clip_ratio_low"]),
+        "clip_high": float(actor["clip_ratio_high"]),
+        "dual_clip": 0.0 if dual_clip >= NO_DUAL_CLIP else dual_clip,
+        "aggregation": _OUR_AGGREGATIONS[aggregation],
+        "dr_grpo_length": int(actor["loss_scale_factor"] or config["data"]["max_response_length"]),
+        "kl": _KL_KINDS[kl] if with_kl else "none",
+        "kl_coef": beta if with_kl else 0.0,
+        "entropy_coef": float(actor["entropy_coeff"]),
+    }
+    loss = from_dict(LossConfig, {**term_of(settings), **own, "eta": settings.eta if settings.rows else 0.0})
     has_reference = actor["use_kl_loss"] or algorithm["use_kl_in_reward"]
     if loss.estimator == "definition" and loss.eta > 0 and not has_reference:
         raise UserError(
@@ -112,7 +112,7 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
 
 
 def _refuse(config: Mapping[str, Any]) -> None:
-    """Settings under which verl would compute something else than what the objective says."""
+    """Raises UserError for settings with which verl would compute something other than the objective."""
     actor, algorithm = config["actor_rollout_ref"]["actor"], config["algorithm"]
     wrong = {
         "algorithm.adv_estimator": (algorithm["adv_estimator"], "grpo"),
@@ -123,4 +123,4 @@ def _refuse(config: Mapping[str, Any]) -> None:
     }
     for name, (value, wanted) in wrong.items():
         if value != wanted:
-            raise UserError(f"trainer mode {TRAINER_MODE!r} works with {name}={wanted} only, not {value}")
+            raise UserError(f"trainer mode {TRAINER_MODE!r} works only with {name}={wanted}, not {value}")

@@ -1,8 +1,8 @@
-"""What a model needs of a cluster: bytes by arithmetic, and the layout that follows. Nothing here was measured.
+"""How much memory a model needs on a cluster, by arithmetic, and the layout that follows. Nothing here was measured.
 
-Full training holds 16 bytes a parameter over all GPUs (fp32 weights, gradient and two moments of AdamW); verl gathers
-one layer at a time in bf16. On top come, for the tokens of one micro-batch on one GPU, each layer's input, what one
-layer computes in between, and the logits. For sampling, vLLM keeps a copy of the weights in bf16 and its cache.
+Full training holds 16 bytes per parameter over all GPUs (fp32 weights, gradient and two moments of AdamW); verl gathers
+one layer at a time in bf16. Added to that are, for the tokens of one micro-batch on one GPU, each layer's input, the
+activations within one layer, and the logits. For sampling, vLLM keeps a copy of the weights in bf16 and its cache.
 """
 
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from dph.errors import UserError
 Offload = Literal["none", "between", "cpu"]
 
 STATE_BYTES = 16
-"""Of a trained parameter: weight, gradient and two moments, 4 bytes each."""
+"""Bytes per trained parameter: weight, gradient and two moments, 4 bytes each."""
 _GATHERED_LAYERS = 2
-"""Layers that are there whole at one time: the one at work and the next."""
+"""Layers gathered at one time: the current one and the next."""
 _LAYER_BYTES = 68
-"""Bytes a token and unit of width that one layer's passes hold: about 17 activations of bf16 and their gradients."""
+"""Bytes per token and unit of width within one layer: about 17 activations in bf16 and their gradients."""
 _LOGIT_BYTES = 10
-"""Bytes a token and entry of the vocabulary: bf16 logits, and in fp32 their log-softmax and gradient."""
+"""Bytes per token and vocabulary entry: bf16 logits, and in fp32 their log-softmax and gradient."""
 _USABLE = 0.9
-"""Share of a GPU's memory that is planned with."""
+"""Share of a GPU's memory that a plan may use."""
 _CACHE_GROUPS = 2
-"""Groups of responses at their full length, the prompt kept once, whose cache one copy of vLLM must hold."""
+"""Groups of responses at full length, with one copy of the prompt each, that vLLM's cache must hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What the memory of a decoder depends on."""
+    """The sizes that a decoder's memory depends on."""
 
     parameters: int
     hidden: int
@@ -47,13 +47,13 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Lengths in tokens, and responses to a prompt."""
+    """Lengths in tokens, and responses per prompt."""
 
     prompt: int
     response: int
     n: int
     tokens: int
-    """Tokens of a micro-batch, over the GPUs that share a sequence."""
+    """Tokens of a micro-batch, over all GPUs that share a sequence."""
     adapters: bool = False
     """Train adapters only; the other weights have neither gradient nor moments."""
 
@@ -63,26 +63,26 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How a model lies on a cluster."""
+class ClusterLayout:
+    """How a model is laid out on a cluster."""
 
     tensor_parallel: int
     """GPUs that one copy of vLLM spans."""
     sequence_parallel: int
     """GPUs that share each sequence in training (Ulysses)."""
     offload: Offload
-    """none; between: weights and moments wait in host memory during sampling; cpu: all states live there."""
+    """Which states are in host memory. none: none; between: weights and moments during sampling; cpu: all, always."""
     tokens_per_gpu: int
     utilization: float
     """Share of a GPU's memory that vLLM takes while it samples."""
     training_gb: float
-    """Estimated peak of one GPU in training."""
+    """Estimated peak memory of one GPU in training, in GB."""
     host_gb: float
-    """Estimated host memory of one node for what is offloaded."""
+    """Estimated host memory of one node for offloaded states, in GB."""
 
 
 def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
-    """Shape of a model by its configuration; its weights are not read. Raises UserError where that cannot be had."""
+    """Shape of a model from its configuration, without its weights. Raises UserError if that cannot be read."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -106,7 +106,7 @@ def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
 
 
 def training_bytes(shape: ModelShape, work: Work, gpus: int, tokens: int, offload: Offload) -> float:
-    """Peak of one GPU in training with `tokens` tokens on it at once."""
+    """Peak memory of one GPU in training, in bytes, with `tokens` tokens on it at once."""
     state = (4 if work.adapters else STATE_BYTES) * shape.parameters / gpus
     layer = 2 * shape.parameters / shape.layers
     activations = tokens * shape.hidden * (2 * shape.layers + _LAYER_BYTES)
@@ -114,14 +114,17 @@ def training_bytes(shape: ModelShape, work: Work, gpus: int, tokens: int, offloa
     return (0.0 if offload == "cpu" else state) + _GATHERED_LAYERS * layer + activations + logits
 
 
-def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> Layout:
-    """The simplest layout whose estimates fit: states on the GPUs before host memory, whole sequences before shared
-    ones. What the settings fix stays. Raises UserError where nothing fits."""
+def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> ClusterLayout:
+    """The simplest layout that fits by estimate.
+
+    It keeps states on the GPUs rather than in host memory, and whole sequences rather than shared ones. Values that the
+    settings fix are kept. Raises UserError if no layout fits.
+    """
     memory = cluster.memory * 1e9
     per_node = min(cluster.gpus, cluster.per_node)
     utilization = 0.6
     tensor = cluster.tensor_parallel or _tensor_parallel(shape, work, per_node, utilization * memory)
-    resident = (4 if work.adapters else 12) * shape.parameters / cluster.gpus  # weights and moments while vLLM samples
+    resident = (4 if work.adapters else 12) * shape.parameters / cluster.gpus  # weights and moments, during sampling
     fits_beside = resident + utilization * memory <= _USABLE * memory
     choices: tuple[Offload, ...] = ("none" if fits_beside else "between", "cpu")
     if cluster.offload != "auto":
@@ -136,15 +139,15 @@ def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> Layout:
             least = min(least, needed)
             if needed <= _USABLE * memory:
                 host = _host_bytes(shape, work, cluster, offload)
-                return Layout(tensor, sequence, offload, tokens, utilization, needed / 1e9, host / 1e9)
+                return ClusterLayout(tensor, sequence, offload, tokens, utilization, needed / 1e9, host / 1e9)
     raise UserError(
-        f"by estimate a model of {shape.parameters / 1e9:.1f} billion parameters needs {least / 1e9:.0f} GB a GPU on "
+        f"by estimate a model of {shape.parameters / 1e9:.1f} billion parameters needs {least / 1e9:.0f} GB per GPU on "
         f"{cluster.gpus} GPUs of {cluster.memory:.0f} GB; use more of them, shorter sequences or --model.lora-rank"
     )
 
 
 def _tensor_parallel(shape: ModelShape, work: Work, per_node: int, room: float) -> int:
-    """GPUs that hold the weights in bf16 and the cache of a few whole groups."""
+    """Number of GPUs that hold the weights in bf16 and the cache of a few whole groups."""
     group = (work.prompt + work.n * work.response) * shape.cache_bytes
     wanted = 2 * shape.parameters + _CACHE_GROUPS * group
     powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0]
@@ -156,7 +159,7 @@ def _tensor_parallel(shape: ModelShape, work: Work, per_node: int, room: float) 
     if 2 * shape.parameters + work.longest * shape.cache_bytes > count * room:
         raise UserError(
             f"vLLM needs {2 * shape.parameters / 1e9:.0f} GB for the weights of {shape.parameters / 1e9:.1f} billion "
-            f"parameters and has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs a node"
+            f"parameters and has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs per node"
         )
     return count
 

@@ -1,11 +1,10 @@
 # pyright: reportMissingImports=false
 """verl's synchronous trainer with DPH-RL's objective, as trainer mode `dph_sync` (verl 0.9.1, V1 trainer).
 
-A step is verl's own up to the advantages. Ours are the group advantages over what could be judged;
-then the step's stored responses join the update and leave the batch again, so that no metric of verl's sees them.
+Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be judged.
+Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics includes them.
 """
 
-from functools import partial
 from typing import Any
 
 import ray
@@ -19,13 +18,14 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested
 
 from dph.errors import UserError
-from dph.integrations.verl.judged import Judged, read_judged
-from dph.integrations.verl.loss import dph_loss
-from dph.integrations.verl.rehearsal import load_stored, put_rows, remove_rows
+from dph.integrations.verl.judged import JudgedResponse, read_judged
+from dph.integrations.verl.loss import DPHLoss
+from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
 from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
 from dph.objective.advantages import group_advantages
+from dph.rehearsal.check import CheckedSet, check_deviation
 from dph.rehearsal.store import RehearsalSet
 from dph.training.shaping import overlong_penalty
 
@@ -38,12 +38,12 @@ class DPHTrainerSync(PPOTrainerSync):
         plain: Any = OmegaConf.to_container(config, resolve=True)
         self._dph = read_settings(plain)
         self._loss = loss_config(plain, self._dph)
-        self._stored: RehearsalSet | None = None
+        self._stored: tuple[CheckedSet, RehearsalSet] | None = None
         super().__init__(config)
 
     @property
     def trainer_mode(self) -> str:
-        """verl asks in several places whether the mode is "sync"; ours behaves as that one."""
+        """verl asks in several places whether the mode is "sync"; ours behaves like it."""
         return "sync"
 
     @trainer_mode.setter
@@ -61,7 +61,8 @@ class DPHTrainerSync(PPOTrainerSync):
         super()._init_tokenizer()
         if self._dph.rows:
             rollout = self.config.actor_rollout_ref.rollout
-            self._stored = load_stored(self._dph, self.tokenizer, rollout.temperature, rollout.top_p)
+            checked = open_stored(self._dph, self.tokenizer, rollout.temperature, rollout.top_p)
+            self._stored = checked, RehearsalSet(checked.stored, self._dph.seed)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -70,17 +71,17 @@ class DPHTrainerSync(PPOTrainerSync):
                 self.role_worker_mapping[role] = ray.remote(DPHActorRolloutRefWorker)
 
     def on_init_end(self) -> None:
-        self.actor_rollout_wg.set_loss_fn(partial(dph_loss, config=self._loss, plugins=self._dph.plugins))
+        self.actor_rollout_wg.set_loss_fn(DPHLoss(self._loss, self._dph.plugins))
         super().on_init_end()
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validation over what could be judged; verl would count a response without verdict as wrong."""
+        """Validation over the responses that could be judged; verl would count one without a verdict as wrong."""
         return super()._val_metrics_update(*args, **{**kwargs, "expected_acc_counts": None})
 
     # A step ----------------------------------------------------------------------------------------------------
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Advantages over what could be judged; the other rows leave loss and metrics."""
+        """Advantages over the responses that could be judged; the others are left out of loss and metrics."""
         batch = super()._compute_advantage(batch, metrics)  # with verl's rollout correction
         judged = read_judged(batch, self.config.data.max_response_length, self.tokenizer.eos_token_id)
         advantages, keep = self._advantages(judged)
@@ -98,11 +99,11 @@ class DPHTrainerSync(PPOTrainerSync):
         if metrics["dph/unscored"] > self._dph.max_unjudged:
             raise UserError(
                 f"the judging of {metrics['dph/unscored']:.0%} of a step's responses failed "
-                f"(dph.max_unjudged={self._dph.max_unjudged}); see to the verifiers and resume"
+                f"(dph.max_unjudged={self._dph.max_unjudged}); fix the verifiers' environment and resume"
             )
         return batch
 
-    def _advantages(self, judged: list[Judged]) -> tuple[list[float], list[bool]]:
+    def _advantages(self, judged: list[JudgedResponse]) -> tuple[list[float], list[bool]]:
         """Advantage of each row, and whether its tokens count."""
         limit = self.config.data.max_response_length
         groups: dict[str, list[int]] = {}
@@ -123,36 +124,35 @@ class DPHTrainerSync(PPOTrainerSync):
         return advantages, keep
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's update on rollouts and this step's stored responses together."""
+        """verl's update, on rollouts and this step's stored responses together."""
         actor = self.config.actor_rollout_ref.actor
         ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
         rows = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
         if rows % ranks:
             raise UserError(
-                f"a mini-batch of {rows} responses (ppo_mini_batch_size × rollout.n) does not divide over {ranks} "
-                "data-parallel ranks; change one of them"
+                f"a mini-batch of {rows} responses (ppo_mini_batch_size × rollout.n) does not divide evenly over "
+                f"{ranks} data-parallel ranks; change one of them"
             )
         minibatches = len(batch) // rows
         batch.extra_info[MINIBATCHES] = minibatches
         if self._stored is None:
             return super()._update_actor(batch, metrics)
-        # The cursor is a pure function of the step, so a resumed run goes on with the same rows.
-        stored = self._stored.take((self.global_steps - 1) * self._dph.rows, self._dph.rows)
+        # The cursor is a pure function of the step, so a resumed run continues with the same rows.
+        checked, order = self._stored
+        stored = order.take((self.global_steps - 1) * self._dph.rows, self._dph.rows)
         mixed, own = put_rows(batch, stored, ranks, minibatches, self.global_steps)
         try:
             if self.global_steps == 1 and self._dph.check_rows:
-                metrics["dph/ref_deviation"] = self._check(own, ranks)
+                metrics["dph/ref_deviation"] = deviation = self._deviation(own, ranks)
+                check_deviation(checked, deviation, self._dph.tolerance)
             super()._update_actor(mixed, metrics)
         finally:
             remove_rows(own)
         metrics["dph/rehearsal_rows"] = len(stored)
         return batch
 
-    def _check(self, own: KVBatchMeta, ranks: int) -> float:
-        """Mean |stored − recomputed| log π_ref in nats a token, over a few rows, before the first update.
-
-        Raises UserError beyond the tolerance: the rows are then not this model's.
-        """
+    def _deviation(self, own: KVBatchMeta, ranks: int) -> float:
+        """Mean |stored − recomputed| log π_ref over a few rows, in nats per token."""
         count = min(len(own), -(-self._dph.check_rows // ranks) * ranks)
         part = own.select_keys(own.keys[: count - count % ranks])
         part.extra_info = {
@@ -163,18 +163,11 @@ class DPHTrainerSync(PPOTrainerSync):
         self.actor_rollout_wg.compute_log_prob(part)
         data = tq.kv_batch_get(part.keys, part.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
         now = response_from_nested(data["log_probs"], data["responses"]).values()
-        deviation = float((now - data["old_log_probs"].values()).abs().mean())
-        if not deviation <= self._dph.tolerance:
-            raise UserError(
-                f"the stored log-probabilities of {self._dph.rehearsal} differ from this model's by {deviation:.3f} "
-                f"nats a token (dph.tolerance={self._dph.tolerance}); run `dph presample` with this model, or start "
-                "from the model of that run"
-            )
-        return deviation
+        return float((now - data["old_log_probs"].values()).abs().mean())
 
 
-def outcome_metrics(judged: list[Judged]) -> dict[str, float]:
-    """Shares of the typed outcomes among a step's responses."""
+def outcome_metrics(judged: list[JudgedResponse]) -> dict[str, float]:
+    """Share of each outcome among a step's responses, and of those whose judging failed."""
     rows = [row for row in judged if not row.padding]
     names = sorted({row.outcome for row in rows if row.outcome})
     shares = {f"dph/outcome/{name}": sum(row.outcome == name for row in rows) / len(rows) for name in names}

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""verl's training worker, counting both sets over all ranks before a mini-batch's first forward pass."""
+"""verl's training worker; it counts both sets over all ranks before a mini-batch's first forward pass."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class DPHTrainingWorker(TrainingWorker):
     """Adds the denominators of `dph.objective` to each mini-batch."""
 
     def train_mini_batch(self, data: Any) -> Any:
-        """verl gives the rows of a mini-batch, stored rows not counted; the number of mini-batches holds anyway."""
+        """verl passes the rows of a mini-batch without stored ones; the number of mini-batches is right with both."""
         minibatches = tu.pop(data, key=MINIBATCHES, default=None)
         if minibatches is not None:
             tu.pop(data, key="mini_batch_size", default=None)

@@ -1,0 +1,106 @@
+"""No setting of `dph train` is lost on the way to verl: each is changed, and verl's configuration compared."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from dph.config.load import flatten, from_dict, merge_settings, to_dict
+from dph.config.schema import TrainConfig
+from dph.config.verl import VerlConfig
+from dph.errors import UserError
+from dph.integrations.verl.launch import verl, work_of
+from dph.integrations.verl.launch_config import WITHOUT_EFFECT, unused_settings, verl_config
+from dph.integrations.verl.sizes import ModelShape, plan
+
+LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
+READ_BY_DATA = {"prompts", "monitor.limit", "monitor.split", "task.limit", "task.name", "task.split"}
+"""Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
+REFUSED = {"advantage.name", "reward.correct_from", "reward.function", "reward.in_process", "rollout.old_logprobs"}
+"""Settings with one way in verl: every other value is refused, or means that same way."""
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "model.path": ("another/model",),
+    "model.lora_targets": ("q_proj,v_proj",),
+    "rollout.prompts": (256,),
+    "optim.minibatches": (4,),
+    "optim.tokens_per_microbatch": (40000,),
+}
+"""Values to try where numbers and words at random would be refused."""
+
+
+def config_of(**changes: Any) -> VerlConfig:
+    """A launch in which as many settings as possible have an effect, with changes."""
+    default = from_dict(VerlConfig, merge_settings("verl", ["llama_sql", "dph_js"], []))
+    usual = {"model": {"path": "some/model", "lora_rank": 8}, "cluster": {"gpus": 32}}
+    return from_dict(VerlConfig, changes, default=from_dict(VerlConfig, usual, default=default))
+
+
+def leaf_type(name: str) -> Any:
+    kind: Any = TrainConfig
+    for part in name.split("."):
+        kind = get_type_hints(kind)[part]
+    return kind
+
+
+def other_values(name: str, value: Any) -> Iterator[Any]:
+    """Values that a setting might have instead."""
+    kind = leaf_type(name)
+    if name in OTHERS:
+        yield from OTHERS[name]
+    elif get_origin(kind) is Literal:
+        yield from (word for word in get_args(kind) if word != value)
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int):
+        yield 2 * value or 1
+    elif isinstance(value, float):
+        yield value / 2 or 0.5
+    else:
+        yield f"{value}x"
+
+
+def result(config: VerlConfig) -> dict[str, Any]:
+    """verl's configuration for these settings."""
+    return verl_config(config, plan(LLAMA_8B, work_of(config), config.cluster), Path(config.out))
+
+
+def nested(name: str, value: Any) -> dict[str, Any]:
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    return value
+
+
+LEAVES = flatten(to_dict(TrainConfig()))
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_setting_is_mapped_or_refused_or_listed(name: str) -> None:
+    usual, found = config_of(), set()
+    for value in other_values(name, flatten(to_dict(usual))[name]):
+        try:
+            found.add("mapped" if result(config_of(**nested(name, value))) != result(usual) else "same")
+        except UserError:
+            found.add("refused")
+    listed = {"same"} if name in WITHOUT_EFFECT or name in READ_BY_DATA else {"mapped"}
+    if name in REFUSED:
+        assert "refused" in found and "mapped" not in found
+    else:
+        assert found - {"refused"} == listed
+
+
+def test_every_listed_setting_exists() -> None:
+    assert {*WITHOUT_EFFECT, *READ_BY_DATA, *REFUSED} <= LEAVES.keys()
+    assert not (WITHOUT_EFFECT.keys() & READ_BY_DATA or WITHOUT_EFFECT.keys() & REFUSED)
+
+
+def test_settings_without_effect_are_named_where_they_were_changed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unused_settings(VerlConfig()) == []
+    as_verl_does = {"model": {"gradient_checkpointing": True}, "sampler": {"engine": "vllm"}}
+    assert unused_settings(from_dict(VerlConfig, as_verl_does)) == []
+    config = config_of(out=str(tmp_path / "launch"), optim={"max_skipped": 3}, sampler={"memory": 0.5})
+    monkeypatch.setattr("dph.integrations.verl.launch.read_shape", lambda *_, **__: LLAMA_8B)
+    verl(config)
+    assert "training through verl does not use: optim.max_skipped, sampler.memory" in capfd.readouterr().err
