@@ -38,6 +38,30 @@ def test_the_settings_page_explains_every_setting(stage):
     assert [name for name, values, _, meaning in rows if not values or not meaning] == []
 
 
+SHORT = {
+    *("task", "data", "databases", "suite", "gold", "rule", "policy", "workers", "timeout", "keep-distinct"),
+    *("subset", "skip-missing", "reward", "task.options"),
+}
+COMMON = {"preset", "config", "plugin", "resume", "help", "version"}
+
+
+def commands(page):
+    """(stage, flags) of every call of dph in a page's shell blocks; continued lines are one call."""
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for call in re.findall(r"\bdph ([a-z]+)\b(.*?)(?=; |$)", line.partition(" # ")[0]):
+                yield call[0], set(re.findall(r"(?<!\S)--([a-z][a-z0-9.-]*)", call[1]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_flags_of_commands_exist(page):
+    for stage, flags in commands(page):
+        known = {key.replace("_", "-") for key in flatten(to_dict(STAGES[stage]()))}
+        known |= {re.sub(r"([^.]+)$", r"no-\1", key) for key in known} | COMMON | SHORT
+        assert flags <= known, (stage, flags - known)
+
+
 def test_the_settings_page_shows_values_defaults_and_meanings():
     rows = {name: rest for name, *rest in site_pages.settings_rows(STAGES["train"])}
     assert rows["`loss.reduction`"][:2] == ["`pooled`, `per_set`", "`pooled`"]
