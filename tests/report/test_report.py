@@ -15,9 +15,12 @@ import pytest
 
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES
-from dph.report import html, plots
+from dph.report import plots
+from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_runs
-from dph.report.tables import DIVERSITY, cell, retention, summarise_label
+from dph.report.page import Image, render, visible
+from dph.report.table import Cell, Table, cell
+from dph.report.tables import DIVERSITY
 from dph.report.write import report
 from report_support import ATTACK, SAMPLES, interval, write_eval, write_train
 
@@ -262,11 +265,19 @@ def test_cells_show_percent_and_counts() -> None:
 
 
 def test_text_is_escaped_and_nothing_hides_in_it() -> None:
-    assert html.safe("a<b>&\"'\n\tc") == "a&lt;b&gt;&amp;&quot;&#x27;\n\tc"
-    assert html.safe("x\x1b[31m\u202eabc\x00") == "x\ufffd[31m\ufffdabc\ufffd"
-    assert html.safe("y" * 5000).endswith("… (5000 characters in all)")
-    assert "<i>" not in html.unfolding("<i>", "<i>") + html.figure(b"", "<i>") + html.table("<i>", ["<i>"], [], "<i>")
-    assert html.visible("a<b>") == "a<b>"  # for the script, which shows text as text
+    hostile = '<i x="y">&\'\x1b[31m\u202e\x00'
+    shown = '<i x="y">&\'\ufffd[31m\ufffd\ufffd'
+    table = Table(hostile, [hostile], [[Cell(hostile, hostile)]], hostile)
+    data = {"styles": {}, "training": []}
+    text = render(
+        hostile, data, tables=[table], images=[Image(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
+    )
+    page = Page(text)
+    # The title twice, four texts of a table and the heading of its column, a figure's caption, two of the settings.
+    assert page.text.count(shown) == 10 and [a["alt"] for tag, a in page.tags if tag == "img"] == [shown]
+    assert not {tag for tag, _ in page.tags} & {"i"} and not {"\x1b", "\u202e", "\x00"} & set(text)
+    assert "yyy … (5000 characters in all)" in page.text
+    assert visible("a<b>\n\tc") == "a<b>\n\tc"  # for the script, which shows text as text
 
 
 def test_one_label_looks_the_same_everywhere_and_base_is_grey() -> None:

@@ -31,7 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     longer = write_train(folder / "longer", "grpo, longer", [0.5, 0.25])
     evals, (trained, further) = read_runs([*runs, longer])
     extra = Extra(trains=[further])
-    return write_report(evals, [trained], folder / "out", base="base", title="A report", extra=extra).as_uri()
+    return write_report(evals, [trained], folder / "out", base="base", title="A report", extra=extra).page.as_uri()
 
 
 @pytest.fixture(scope="module")

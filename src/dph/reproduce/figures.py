@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
+from dph.report.comparison import KEEP_K, retention
 from dph.report.data import EvalRun, Value
+from dph.report.figures import training_series
 from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy
-from dph.report.tables import KEEP_K, retention
-from dph.report.write import training_series
 from dph.reproduce.grid import Base, Sweep
 from dph.reproduce.results import (
     CROSS_DOMAIN,

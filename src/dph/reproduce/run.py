@@ -8,7 +8,8 @@ from dph.errors import UserError
 from dph.process.jobs import run_jobs
 from dph.process.progress import say
 from dph.report import plots
-from dph.report.tables import Table, to_markdown
+from dph.report.page import Image
+from dph.report.table import Table, print_table, to_markdown
 from dph.report.write import Extra, write_report
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import Grid, read_grid
@@ -89,7 +90,7 @@ def write_results(choice: Choice, layout: Layout) -> Path:
     parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]
     for name, (figure, description) in figures(results).items():
         image = plots.to_png(figure)
-        images.append((image, description))
+        images.append(Image(image, description))
         (out / "figures" / f"{name}.png").write_bytes(image)
         figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
@@ -102,7 +103,9 @@ def write_results(choice: Choice, layout: Layout) -> Path:
     trains = [run for name in methods for run in results.trained[name]]
     further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
-    return write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images, further))
+    report = write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images, further))
+    print_table(report.tables[0])
+    return report.page
 
 
 def tables(results: Results) -> list[Table]:

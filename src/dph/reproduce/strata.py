@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from dph.report.data import EvalRun
-from dph.report.tables import Cell, Table, cell
+from dph.report.table import Cell, Table, cell
 from dph.reproduce.grid import Base
 from dph.reproduce.plan import AGAIN
 from dph.reproduce.results import IN_DOMAIN, Results, mean_of, values

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dph.config.load import flatten
+from dph.report.comparison import KEEP_K, retention
 from dph.report.data import EvalRun, Value
-from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, KEEP_K, Cell, Table, cell, retention
+from dph.report.table import Cell, Table, cell
+from dph.report.tables import DIVERSITY, DIVERSITY_NOTE
 from dph.reproduce.grid import Base, train_settings
 from dph.reproduce.plan import AGAIN, Choice
 from dph.reproduce.results import (

@@ -1,0 +1,78 @@
+"""A titled table of texts: how metrics are written, and the table as Markdown and on a terminal."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from dph.report.data import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table's entry: text, and its interval where it has one."""
+
+    text: str
+    interval: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table; the first entry of a row is its label."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+def cell(name: str, value: Value | None) -> Cell:
+    """A metric as text: counts of styles and the like as they are, entropies in nats, everything else in percent."""
+    if value is None or math.isnan(value.mean):
+        return Cell("–")
+    counts = name.startswith(("styles", "distinct"))
+    scale, digits = (1, 2) if counts else (1, 3) if name == "token_entropy" else (100, 1)
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:.{digits}f}–{scale * value.high:.{digits}f}"
+    return Cell(f"{scale * value.mean:.{digits}f}", interval)
+
+
+def _transposed(table: Table) -> Table:
+    """The table with rows and columns exchanged."""
+    heads = [row[0].text for row in table.rows]
+    rows = [[Cell(name), *(row[index] for row in table.rows)] for index, name in enumerate(table.columns) if index > 0]
+    return Table(table.title, ["", *heads], rows, table.note)
+
+
+def to_markdown(table: Table) -> str:
+    """The table in GitHub's Markdown, intervals in parentheses."""
+
+    def line(entries: Sequence[str]) -> str:
+        return "| " + " | ".join(entry.replace("|", "\\|").replace("\n", " ") for entry in entries) + " |"
+
+    body = [
+        line([entry.text + (f" ({entry.interval})" if entry.interval else "") for entry in row]) for row in table.rows
+    ]
+    rule = line(["---", *("---:" for _ in table.columns[1:])])
+    parts = [f"**{table.title}**", "\n".join([line(table.columns), rule, *body]), table.note]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def print_table(table: Table) -> None:
+    """Print the table to the terminal with a column for each row: a few labels fit where many metrics do not."""
+    table = _transposed(table)
+    console = Console()
+    # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
+    intervals = console.width >= 20 * len(table.columns)
+    shown = TerminalTable(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
+    for index, name in enumerate(table.columns):
+        shown.add_column(Text(name), justify="left" if index == 0 else "right")
+    for row in table.rows:
+        shown.add_row(*(Text.assemble(e.text, (_bracketed(e.interval) if intervals else "", "dim")) for e in row))
+    console.print(shown)
+
+
+def _bracketed(interval: str) -> str:
+    return f" ({interval})" if interval else ""
