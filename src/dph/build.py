@@ -65,8 +65,11 @@ _KINDS = ((bool, (bool,), "true or false"), (int, (int,), "a whole number"), (fl
 
 
 def split_names(splits: str) -> list[str]:
-    """The names in a setting like "train,sums"."""
-    return [name.strip() for name in splits.split(",")]
+    """The names in a setting like "train,sums". Raises UserError when there is none."""
+    names = [name.strip() for name in splits.split(",") if name.strip()]
+    if not names:
+        raise UserError("no split was named; add --task.split")
+    return names
 
 
 def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:

@@ -17,7 +17,7 @@ from dph.config.schema import ReproduceConfig
 from dph.errors import UserError
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import grid_from, grid_names, read_grid, train_settings
-from dph.reproduce.plan import Choice, Layout, plan, write_settings
+from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import difference, mean_value, read_results, values
 from dph.reproduce.run import choose, reproduce, tables, write_results
 from dph.reproduce.strata import strata_table
@@ -36,6 +36,7 @@ SAMPLES = 32
 def small_grid(**more: Any) -> Any:
     tree: dict[str, Any] = {
         "world": "minisql",
+        "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
         "seeds": [1, 2],
         "fewer_seeds": [1],
         "bases": {"base": {"label": "base"}},
@@ -77,6 +78,12 @@ def test_a_sweep_makes_an_arm_for_each_value_and_counts_the_arms_own() -> None:
     varied = grid.arms["dph_js-eta-0.1"]
     assert flatten(train_settings("minisql", varied, {}))["loss.eta"] == 0.1
     assert varied.sweep == "eta" and varied.tier == "wide"
+
+
+def test_an_arm_without_a_label_has_its_presets() -> None:
+    arms = {"one": {"preset": "rkl", "tier": "core"}, "two": {"label": "mine", "preset": "rkl", "tier": "core"}}
+    grid = small_grid(arms=arms, sweeps={})
+    assert [arm.label for arm in grid.arms.values()] == ["RKL", "mine"]
 
 
 def test_unequal_budgets_are_refused_unless_meant() -> None:
@@ -122,8 +129,8 @@ def test_methods_are_chosen_by_name_or_tier() -> None:
 
 
 def test_the_plan_names_every_run_once_and_what_it_needs(tmp_path: Path) -> None:
-    grid, layout = small_grid(), Layout(tmp_path)
-    jobs = plan(Choice(grid, {"grpo": (1, 2), "dph_js": (1, 2), "dph_js-eta-0.1": (1,)}), layout, slots=2)
+    grid, paths = small_grid(), RunPaths(tmp_path)
+    jobs = plan(Choice(grid, {"grpo": (1, 2), "dph_js": (1, 2), "dph_js-eta-0.1": (1,)}), paths, slots=2)
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names) == 1 + 1 + 2 + 5 + 5
     known: set[str] = set()
@@ -138,23 +145,23 @@ def test_the_plan_names_every_run_once_and_what_it_needs(tmp_path: Path) -> None
 
 
 def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    write_settings(Choice(small_grid(), {"grpo": (1,), "dph_js": (1,)}), layout)
+    paths = RunPaths(tmp_path)
+    write_settings(Choice(small_grid(), {"grpo": (1,), "dph_js": (1,)}), paths)
     before = {path: path.read_text() for path in sorted((tmp_path / "settings").iterdir())}
     assert [path.stem for path in before] == [
         *("eval-test", "presample-one", "sft-base", "train-dph_js", "train-grpo"),
     ]
-    assert tomllib.loads(before[layout.settings("train", "dph_js")])["loss"]["divergence"] == "js"
-    write_settings(Choice(small_grid(), {"grpo": (1,)}), layout)  # the same again, and more methods later, are fine
+    assert tomllib.loads(before[paths.settings("train", "dph_js")])["loss"]["divergence"] == "js"
+    write_settings(Choice(small_grid(), {"grpo": (1,)}), paths)  # the same again, and more methods later, are fine
     with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3"):
-        write_settings(Choice(small_grid(train={"steps": 3}), {"grpo": (1,)}), layout)
+        write_settings(Choice(small_grid(train={"steps": 3}), {"grpo": (1,)}), paths)
     assert {path: path.read_text() for path in before} == before
     # A version that did not know a setting yet wrote the same settings.
-    older = before[layout.settings("train", "grpo")].replace("keep_checkpoints = 2\n", "")
-    assert older != before[layout.settings("train", "grpo")]
-    layout.settings("train", "grpo").write_text(older)
-    write_settings(Choice(small_grid(), {"grpo": (1,)}), layout)
-    assert layout.settings("train", "grpo").read_text() == older
+    older = before[paths.settings("train", "grpo")].replace("keep_checkpoints = 2\n", "")
+    assert older != before[paths.settings("train", "grpo")]
+    paths.settings("train", "grpo").write_text(older)
+    write_settings(Choice(small_grid(), {"grpo": (1,)}), paths)
+    assert paths.settings("train", "grpo").read_text() == older
 
 
 @pytest.mark.parametrize(
@@ -208,9 +215,9 @@ def test_out_of_domain_benchmarks_are_sampled_as_their_own_domain_asks(tmp_path:
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> tuple[Choice, Layout]:
+def finished(tmp_path: Path) -> tuple[Choice, RunPaths]:
     """Runs of two methods with two seeds, of two problems each: counts of correct samples out of 32."""
-    choice, layout = Choice(small_grid(), {"grpo": (1, 2), "dph_js": (1, 2), "dph_js-eta-0.1": (1,)}), Layout(tmp_path)
+    choice, paths = Choice(small_grid(), {"grpo": (1, 2), "dph_js": (1, 2), "dph_js-eta-0.1": (1,)}), RunPaths(tmp_path)
     counts = {
         ("base", 0): [16, 8, 0, 0],
         ("grpo", 1): [32, 0, 0, 0],
@@ -222,17 +229,17 @@ def finished(tmp_path: Path) -> tuple[Choice, Layout]:
     splits = ("test", "cross", "ood")
     for (name, seed), correct in counts.items():
         label = "base" if name == "base" else choice.grid.arms[name].label
-        write_eval(layout.evaluation(name, seed), label, correct, samples=SAMPLES, splits=splits)
+        write_eval(paths.evaluation(name, seed), label, correct, samples=SAMPLES, splits=splits)
         if seed:
-            run = write_train(layout.training(choice.grid.arms[name], seed), name, [0.1, 0.2 * seed])
+            run = write_train(paths.training(choice.grid.arms[name], seed), name, [0.1, 0.2 * seed])
             (run / "model").mkdir()
             lap = {"step": 1, "sample_seconds": 0.5, "update_seconds": 0.25, "peak_memory_gib": 0.5}
             (run / "timings.jsonl").write_text(json.dumps(lap) + "\n")
-    write_settings(choice, layout)
-    return choice, layout
+    write_settings(choice, paths)
+    return choice, paths
 
 
-def test_means_over_seeds_and_problems(finished: tuple[Choice, Layout]) -> None:
+def test_means_over_seeds_and_problems(finished: tuple[Choice, RunPaths]) -> None:
     results = read_results(*finished)
     runs = results.arms["grpo"]
     assert values(runs, "test", "mean").tolist() == [[1, 0, 0, 0], [1, 0.5, 0, 0]]
@@ -245,7 +252,7 @@ def test_means_over_seeds_and_problems(finished: tuple[Choice, Layout]) -> None:
     assert gap.mean == pytest.approx(5 / 16 - 3 / 16)  # (1 + 1.5)/8 − (0.5 + 0.25)/4
 
 
-def test_tables_hold_the_numbers(finished: tuple[Choice, Layout]) -> None:
+def test_tables_hold_the_numbers(finished: tuple[Choice, RunPaths]) -> None:
     results = read_results(*finished)
     base = results.choice.grid.bases["base"]
     table = accuracy_table(results, base, "T", ks=(8,))
@@ -271,7 +278,7 @@ def test_tables_hold_the_numbers(finished: tuple[Choice, Layout]) -> None:
     assert any("loss.eta=0.1" in row[-1].text for row in listed.rows)
 
 
-def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: tuple[Choice, Layout]) -> None:
+def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: tuple[Choice, RunPaths]) -> None:
     results = read_results(*finished)
     base = results.choice.grid.bases["base"]
     assert strata_table(results, base) is None  # four problems are too few
@@ -285,9 +292,9 @@ def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: 
     assert found["DPH-JS (2)"] == [f"{100 / 16:.1f}", "50.0", "100.0"]
 
 
-def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Choice, Layout]) -> None:
-    choice, layout = finished
-    page = write_results(choice, layout)
+def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Choice, RunPaths]) -> None:
+    choice, paths = finished
+    page = write_results(choice, paths)
     assert page.name == "index.html" and "Table 1" in page.read_text(encoding="utf-8")
     text = (page.parent / "tables.md").read_text(encoding="utf-8")
     assert "Table 1" in text and "Budgets and cost" in text and "| GRPO | " in text
@@ -297,19 +304,19 @@ def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Cho
         assert (page.parent / "figures" / name).read_bytes().startswith(b"\x89PNG")
         assert (page.parent / "figures" / name).with_suffix(".svg").exists()
     for seed in (1, 2):
-        (layout.evaluation("grpo", seed) / "scores.json").unlink()
-    results = read_results(choice, layout)
+        (paths.evaluation("grpo", seed) / "scores.json").unlink()
+    results = read_results(choice, paths)
     assert "grpo" not in results.arms and figures(results)
     assert not any(row[0].text.startswith("GRPO") for table in tables(results)[:-1] for row in table.rows)
 
 
 def test_nothing_finished_is_no_error(tmp_path: Path) -> None:
     choice = Choice(small_grid(), {"grpo": (1,)})
-    assert "Everything that was run" in write_results(choice, Layout(tmp_path)).read_text(encoding="utf-8")
+    assert "Everything that was run" in write_results(choice, RunPaths(tmp_path)).read_text(encoding="utf-8")
 
 
 def test_what_is_finished_is_reported_without_running_anything(
-    finished: tuple[Choice, Layout], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: tuple[Choice, RunPaths], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("nothing is to be run")

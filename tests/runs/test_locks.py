@@ -86,7 +86,7 @@ def test_a_second_demo_waits_for_the_base_model(tmp_path, monkeypatch, capsys):
     base = tmp_path / "cache" / "base" / "abc"
     base.parent.mkdir(parents=True)
     with holder(base.parent) as process:
-        thread = threading.Thread(target=demo._make_base, args=(Job("base", ()), base, tmp_path / "logs", 1))
+        thread = threading.Thread(target=demo.make_base, args=(Job("base", ()), base, tmp_path / "logs", 1))
         thread.start()
         time.sleep(1.0)
         assert ran == []

@@ -106,7 +106,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a valid TOML file: {error}") from error
 
 
+def preset_label(name: str) -> str:
+    """The name of a method preset in tables; "" for a preset of something else, such as a model or a world."""
+    return str(_preset_file(name).get("meta", {}).get("label", ""))
+
+
 def _read_preset(name: str) -> dict[str, Any]:
+    """A preset's settings: everything but its table `meta`."""
+    return {key: value for key, value in _preset_file(name).items() if key != "meta"}
+
+
+def _preset_file(name: str) -> dict[str, Any]:
     if name not in preset_names():
         raise UserError(f"no preset is named {name!r}; known are: {', '.join(preset_names())}")
     return tomllib.loads((resources.files("dph") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Runs of `dph` side by side: a small scheduler for commands that depend on each other."""
+"""Several `dph` commands at once: a small scheduler for commands that depend on each other."""
 
 import json
 import os
@@ -7,15 +7,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from dph.errors import UserError
 from dph.process.orphans import PARENT
 from dph.process.progress import progress, say
 
-_POLL_SECONDS = 0.2
+POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 60.0
-"""How long a job that was told to stop may take to save its state."""
+"""How long a job may take to save its state after it was told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,10 @@ class Job:
     arguments: tuple[str, ...]
     """Words after `dph`."""
     needs: tuple[str, ...] = ()
-    """Names of jobs that must have finished before."""
+    """Names of the jobs that must finish first."""
     threads: int = 1
     out: Path | None = None
-    """Its run directory, where a run that is complete there already need not be started again."""
+    """Its run directory; a run that is complete there is not started again."""
 
 
 @dataclass(slots=True)
@@ -40,43 +41,41 @@ class _Running:
 
 
 def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False) -> list[str]:
-    """Run all jobs, at most `slots` threads at a time, in the order given as far as their needs allow.
+    """Run all jobs on at most `slots` threads, each as soon as its needs have finished, earlier ones first.
 
     Each job's output goes to `logs/<name>.log`. When one fails, the others are stopped and UserError names it, with its
-    last words; with `keep_going` only those that need it are left out. Interrupting stops all; jobs that are told to
-    stop save their state first. No job outlives this process.
+    last words; with `keep_going`, only the jobs that need it are left out. Interrupting stops all; jobs that are told
+    to stop save their state first. No job outlives this process.
 
-    Returns a sentence for each job that failed.
+    Returns a sentence for each job that failed. Raises ValueError (graphlib.CycleError) for jobs that need each other.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    finished = {job.name for job in jobs if job.out is not None and _complete(job.out)}
-    waiting = [job for job in jobs if job.name not in finished]
+    complete = {job.name for job in jobs if job.out is not None and _complete(job.out)}
+    missing = {job.name: job for job in jobs if job.name not in complete}
+    places = {name: place for place, name in enumerate(missing)}
+    graph = TopologicalSorter({name: set(job.needs) - complete for name, job in missing.items()})
+    graph.prepare()
+    ready: list[str] = []
     failed: dict[str, str] = {}
     running: list[_Running] = []
     try:
-        with progress(label, len(jobs), len(finished)) as shown:
-            while waiting or running:
+        with progress(label, len(jobs), len(complete)) as shown:
+            while True:
+                ready = sorted([*ready, *graph.get_ready()], key=places.__getitem__)
                 free = slots - sum(min(slots, item.job.threads) for item in running)
-                ready = [job for job in waiting if finished.issuperset(job.needs) and min(slots, job.threads) <= free]
-                if ready:
-                    waiting.remove(ready[0])
-                    running.append(_start(ready[0], logs))
+                fitting = [name for name in ready if min(slots, missing[name].threads) <= free]
+                if fitting:
+                    ready.remove(fitting[0])
+                    running.append(_start(missing.pop(fitting[0]), logs))
                     shown.advance(0, ", ".join(item.job.name for item in running))
                     continue
-                doomed = [job for job in waiting if not failed.keys().isdisjoint(job.needs)]
-                for job in doomed:
-                    waiting.remove(job)
-                    failed[job.name] = f"{job.name} was left out, since it needs what failed"
-                    shown.advance(1)
-                if doomed:
-                    continue
                 if not running:
-                    raise ValueError(f"jobs wait for each other: {', '.join(job.name for job in waiting)}")
-                time.sleep(_POLL_SECONDS)
+                    break
+                time.sleep(POLL_SECONDS)
                 for item in [item for item in running if item.process.poll() is not None]:
                     running.remove(item)
                     if item.process.returncode == 0:
-                        finished.add(item.job.name)
+                        graph.done(item.job.name)
                     else:
                         text = f"{item.job.name} failed: {_last_words(item.log)} (whole log: {item.log})"
                         if not keep_going:
@@ -84,6 +83,9 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
                         say(text)
                         failed[item.job.name] = text
                     shown.advance(1, ", ".join(left.job.name for left in running))
+            if missing:
+                shown.advance(len(missing))
+            failed |= {name: f"{name} was left out, because it needs a job that failed" for name in missing}
     finally:
         for item in running:
             item.process.terminate()
@@ -119,11 +121,11 @@ def _start(job: Job, logs: Path) -> _Running:
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # Ctrl-C reaches this process only, which then asks the jobs to stop
+            start_new_session=True,  # Ctrl-C reaches only this process, which then tells the jobs to stop
         )
     return _Running(job, process, log)
 
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

@@ -2,43 +2,22 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from dph.config.load import preset_names, to_toml
+from dph.config.load import flatten, preset_label, preset_names, to_toml
 from dph.config.schema import DemoConfig
 from dph.errors import UserError
 from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
 from dph.report.write import report
+from dph.reproduce.grid import joined, read_grid
 from dph.runs.cache import cache_folder
 from dph.runs.locks import waiting_for
 
-WORLD = "minisql"
-
-LABELS = {
-    "grpo": "GRPO",
-    "dapo": "DAPO",
-    "grpo_kl": "GRPO+KL",
-    "rkl": "RKL",
-    "rkl_true": "RKL (true)",
-    "exp_only": "D_exp only",
-    "dph_f": "DPH-F",
-    "dph_js": "DPH-JS",
-    "dph_js_def": "DPH-JS (def.)",
-    "alpha": "alpha",
-}
-"""Names of the method presets in tables."""
-
-_SMOKE = {
-    "sft": ("--steps", "120", "--batch", "24", "--demonstrations", "3000"),
-    "presample": ("--task.limit", "48", "--rollout.n", "4", "--threshold", "1", "--refine", "keep"),
-    "train": (
-        *("--steps", "2", "--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48"),
-        *("--monitor.limit", "2", "--monitor.n", "2"),
-    ),
-    "eval": ("--task.limit", "6", "--rollout.n", "4"),
-}
+GRID = "tiny"
+"""The grid of `dph reproduce` whose world, monitor and smoke sizes the demo has."""
 
 
 def jobs(config: DemoConfig, base: Path) -> list[Job]:
@@ -46,41 +25,45 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     out, seed = Path(config.out), str(config.seed)
     model, sampled = str(base / "model"), str(out / "presample")
 
+    grid = read_grid(GRID)
+
     def words(stage: str, *more: str) -> tuple[str, ...]:
-        return (stage, "--preset", WORLD, *more, *(_SMOKE[stage] if config.smoke else ()), "--resume")
+        settings = grid.train if stage == "train" else {}
+        tiny = grid.smoke["evaluate" if stage == "eval" else stage] if config.smoke else {}
+        return (stage, "--preset", grid.world, *more, *_flags(joined(settings, tiny)), "--resume")
+
+    def evaluation(name: str, label: str, model: str) -> Job:
+        arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
+        return Job(f"eval-{name}", words("eval", *arguments), (name,))
 
     planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs, out=base)]
     shared = ("--model.path", model, "--seed", seed)
     planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
-    planned.append(_evaluation(words, "base", "base", model, out, ("base",)))
-    methods = config.methods[::-1]  # the longer runs are named last; begun first, they keep all slots busy to the end
+    planned.append(evaluation("base", "base", model))
+    methods = config.methods[::-1]  # the longer runs are named last; started first, they keep all slots busy to the end
     for method in methods:
         arguments = ("--preset", method, *shared, "--rehearsal.path", sampled, "--out", str(out / method))
-        monitor = ("--monitor.every", "1" if config.smoke else "20")
-        planned.append(Job(method, words("train", *arguments, *monitor), ("presample",)))
-    for method in methods:
-        planned.append(_evaluation(words, method, LABELS[method], str(out / method / "model"), out, (method,)))
+        planned.append(Job(method, words("train", *arguments), ("presample",)))
+    planned += [evaluation(method, preset_label(method), str(out / method / "model")) for method in methods]
     return planned
 
 
-def _evaluation(
-    words: Callable[..., tuple[str, ...]], name: str, label: str, model: str, out: Path, needs: tuple[str, ...]
-) -> Job:
-    arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
-    return Job(f"eval-{name}", words("eval", *arguments), needs)
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    return [word for key, value in flatten(settings).items() for word in (f"--{key.replace('_', '-')}", str(value))]
 
 
 def demo(config: DemoConfig) -> Path:
-    """Run the demo (again, where it was interrupted) and return the report's page."""
-    unknown = [method for method in config.methods if method not in LABELS or method not in preset_names()]
-    if unknown:
-        raise UserError(f"no method preset is named {unknown[0]!r}; known are: {', '.join(LABELS)}")
+    """Run the demo, or what is missing of it, and return the report's page."""
+    known = [name for name in preset_names() if preset_label(name)]
+    for method in config.methods:
+        if method not in known:
+            raise UserError(f"no method preset is named {method!r}; known are: {', '.join(known)}")
     started = time.monotonic()
     out = Path(config.out)
     base = out / "base" if config.smoke else cache_folder() / "base" / _fingerprint()
     planned = jobs(config, base)
     if not config.smoke:
-        _make_base(planned[0], base, out / "logs", config.jobs)
+        make_base(planned[0], base, out / "logs", config.jobs)
     run_jobs(planned, out / "logs", config.jobs, "demo")
     evaluations = [out / "eval" / name for name in ("base", *config.methods)]
     trained = [out / method for method in config.methods]
@@ -89,8 +72,8 @@ def demo(config: DemoConfig) -> Path:
     return page
 
 
-def _make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
-    """Make the base model that all demos share; another demo that is making it already is waited for."""
+def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
+    """Make the base model that all demos share, after waiting for another demo that is making it already."""
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -102,14 +85,14 @@ def _make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
 
 
 def _fingerprint() -> str:
-    """Content hash of everything the base model depends on: settings, world, code of the stage, versions."""
+    """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
     from importlib.metadata import version
 
     import dph
     from dph.config.load import from_dict, merge_settings
     from dph.config.schema import SftConfig
 
-    settings = from_dict(SftConfig, merge_settings("sft", [WORLD], []))
+    settings = from_dict(SftConfig, merge_settings("sft", [read_grid(GRID).world], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
     root = Path(dph.__file__).parent
     sources = [
@@ -118,7 +101,7 @@ def _fingerprint() -> str:
         root / "training" / "optim.py",
         *sorted((root / "models").glob("*.py")),
     ]
-    for source in [*sources, root / "tasks" / "styles.py", *sorted((root / "tasks" / WORLD).glob("*.py"))]:
+    for source in [*sources, root / "tasks" / "styles.py", *sorted((root / "tasks" / settings.task.name).glob("*.py"))]:
         digest.update(source.read_bytes())
     digest.update(f"{version('torch')} {version('transformers')}".encode())
     return digest.hexdigest()

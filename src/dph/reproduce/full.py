@@ -21,11 +21,11 @@ from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.launch_files import presample_script, script
 from dph.integrations.verl.sizes import ModelShape
 from dph.process.progress import say
+from dph.reproduce.plan import AGAIN, AGAIN_SEED
 from dph.runs.directory import write_atomically
 from dph.tasks.benchmarks import BENCHMARKS
 
 NAME = "full"
-_AGAIN_SEED = 54321
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _evaluation(recipe: Recipe, methods: Sequence[str], seeds: Sequence[int], fo
 
     lines.append("# The base model, and other samples of it: the noise floor.")
     add("base", shlex.quote(recipe.model), folder / "eval" / "base", 0)
-    add("base (again)", shlex.quote(recipe.model), folder / "eval" / "base-again", _AGAIN_SEED)
+    add("base" + AGAIN, shlex.quote(recipe.model), folder / "eval" / "base-again", AGAIN_SEED)
     for method in methods:
         for seed in seeds:
             launch = _launch_folder(folder, method, seed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
-from dph.config.load import flatten, merge_settings, preset_names
+from dph.config.load import flatten, merge_settings, preset_label, preset_names
 from dph.errors import UserError
 
 Tier = Literal["core", "wide", "more"]
@@ -82,6 +82,8 @@ class Grid:
     """Preset of task and sizes, for every stage."""
     needs_data: bool
     """Whether that task reads a data set."""
+    domains: Mapping[str, str]
+    """Split by domain: in-domain, cross-domain and out-of-domain, as far as the world has them."""
     seeds: tuple[int, ...]
     """Training seeds of the core arms."""
     fewer_seeds: tuple[int, ...]
@@ -135,7 +137,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     for key, value in tree["arms"].items():
         arms[key] = Arm(
             key,
-            value["label"],
+            value.get("label") or preset_label(value["preset"]),
             value["preset"],
             value["tier"],
             value.get("base", "base"),
@@ -169,6 +171,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
         name,
         world,
         tree.get("needs_data", False),
+        tree.get("domains", {}),
         tuple(tree["seeds"]),
         tuple(tree["fewer_seeds"]),
         bases,

@@ -12,13 +12,14 @@ from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings
 from dph.runs.directory import write_atomically
 
 AGAIN = " (again)"
-"""What is added to the label of a base model's second evaluation, the noise floor."""
-_AGAIN_SEED = 54321
+"""Ending of the label of a base model's second evaluation, the noise floor."""
+AGAIN_SEED = 54321
+"""The seed of that evaluation, which no training seed equals."""
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where everything of one reproduction lies."""
+class RunPaths:
+    """The directories and files of one reproduction."""
 
     root: Path
 
@@ -60,7 +61,7 @@ class Choice:
         return [store for store in self.grid.stores.values() if store.name in used]
 
 
-def write_settings(choice: Choice, layout: Layout) -> None:
+def write_settings(choice: Choice, paths: RunPaths) -> None:
     """Write the complete settings of every stage and arm as TOML files, which the jobs read with `--config`.
 
     A file of an older version that says the same, with defaults for settings that are new since, is left as it is.
@@ -69,7 +70,7 @@ def write_settings(choice: Choice, layout: Layout) -> None:
     belong to what is asked for.
     """
     missing: dict[Path, str] = {}
-    for path, config in _settings(choice, layout).items():
+    for path, config in _settings(choice, paths).items():
         if not path.exists():
             missing[path] = to_toml(config)
             continue
@@ -85,14 +86,14 @@ def write_settings(choice: Choice, layout: Layout) -> None:
         write_atomically(path, text)
 
 
-def _settings(choice: Choice, layout: Layout) -> dict[Path, Any]:
+def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
     grid, configs = choice.grid, dict[Path, Any]()
 
     def add(stage: str, name: str, settings: Mapping[str, Any]) -> None:
         tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
         data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
         config = from_dict(STAGES[stage], joined(settings, tiny, data), f"the settings of {name!r}")
-        configs[layout.settings(stage, name)] = config
+        configs[paths.settings(stage, name)] = config
 
     for base in choice.bases():
         add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings))
@@ -104,72 +105,70 @@ def _settings(choice: Choice, layout: Layout) -> dict[Path, Any]:
     return configs
 
 
-def plan(choice: Choice, layout: Layout, slots: int) -> list[Job]:
+def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
     """All commands, in an order that finishes one training seed of every arm before the next seed begins."""
     grid = choice.grid
     jobs: list[Job] = []
     for base in choice.bases():
-        jobs.append(_job(f"base-{base.name}", "sft", layout, base.name, (), layout.base(base), threads=slots))
+        jobs.append(_job(f"base-{base.name}", "sft", paths, base.name, (), paths.base(base), threads=slots))
     for store in choice.stores():
-        model = layout.base(grid.bases[store.base]) / "model"
+        model = paths.base(grid.bases[store.base]) / "model"
         words = ("--model.path", str(model))
         jobs.append(
             _job(
                 f"presample-{store.name}",
                 "presample",
-                layout,
+                paths,
                 store.name,
                 words,
-                layout.store(store),
+                paths.store(store),
                 [f"base-{store.base}"],
             )
         )
     for base in choice.bases():
-        model = layout.base(base) / "model"
+        model = paths.base(base) / "model"
         needs = [f"base-{base.name}"]
-        out = layout.evaluation(base.name)
-        jobs.append(_evaluation(choice, layout, f"eval-{base.name}", base.label, model, out, needs))
-        again = ("--seed", str(_AGAIN_SEED))
+        out = paths.evaluation(base.name)
+        jobs.append(_evaluation(choice, paths, f"eval-{base.name}", base.label, model, out, needs))
+        again = ("--seed", str(AGAIN_SEED))
         jobs.append(
-            _evaluation(
-                choice, layout, f"again-{base.name}", base.label + AGAIN, model, layout.again(base), needs, again
-            )
+            _evaluation(choice, paths, f"again-{base.name}", base.label + AGAIN, model, paths.again(base), needs, again)
         )
     for seed in dict.fromkeys(seed for seeds in choice.arms.values() for seed in seeds):
         arms = [grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds]
         for arm in arms:
-            out = layout.training(arm, seed)
+            out = paths.training(arm, seed)
             words = (
-                *("--model.path", str(layout.base(grid.bases[arm.base]) / "model"), "--seed", str(seed)),
-                *("--rehearsal.path", str(layout.store(grid.stores[arm.store]))),
+                *("--model.path", str(paths.base(grid.bases[arm.base]) / "model"), "--seed", str(seed)),
+                *("--rehearsal.path", str(paths.store(grid.stores[arm.store]))),
             )
-            jobs.append(_job(f"{arm.name}-{seed}", "train", layout, arm.name, words, out, [f"presample-{arm.store}"]))
+            jobs.append(_job(f"{arm.name}-{seed}", "train", paths, arm.name, words, out, [f"presample-{arm.store}"]))
         for arm in arms:
-            model = layout.training(arm, seed) / "model"
-            out, needs = layout.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
+            model = paths.training(arm, seed) / "model"
+            out, needs = paths.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
             # Other samples than the base model's: equal ones would make a method look like its base.
             drawn = ("--seed", str(seed))
-            jobs.append(_evaluation(choice, layout, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
+            jobs.append(_evaluation(choice, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
     return jobs
 
 
 def _job(
     name: str,
     stage: str,
-    layout: Layout,
+    paths: RunPaths,
     settings: str,
     words: Sequence[str],
     out: Path,
     needs: Sequence[str] = (),
     threads: int = 1,
 ) -> Job:
-    arguments = (stage, "--config", str(layout.settings(stage, settings)), *words, "--out", str(out), "--resume")
+    arguments = (stage, "--config", str(paths.settings(stage, settings)), *words, "--out", str(out), "--resume")
     return Job(name, arguments, tuple(needs), threads, out)
 
 
 def _evaluation(
     choice: Choice,
-    layout: Layout,
+    paths: RunPaths,
     name: str,
     label: str,
     model: Path,
@@ -178,4 +177,4 @@ def _evaluation(
     words: Sequence[str] = (),
 ) -> Job:
     arguments = ("--model.path", str(model), "--label", label, *words)
-    return _job(name, "eval", layout, choice.grid.name, arguments, out, needs)
+    return _job(name, "eval", paths, choice.grid.name, arguments, out, needs)

@@ -11,15 +11,11 @@ from dph.metrics.bootstrap import cluster_bootstrap, cluster_difference
 from dph.metrics.passk import mean_at_k, pass_at_k
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, column, read_eval
 from dph.reproduce.grid import Arm, Base
-from dph.reproduce.plan import Choice, Layout
+from dph.reproduce.plan import Choice, RunPaths
 from dph.runs.directory import read_metrics
 
 IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
-_SPLITS = {
-    "minisql": {IN_DOMAIN: "test", CROSS_DOMAIN: "cross", OUT_OF_DOMAIN: "ood"},
-    "spider_small": {IN_DOMAIN: "heldout_phrasing", CROSS_DOMAIN: "heldout_sql", OUT_OF_DOMAIN: "dev"},
-}
-"""What each world calls the paper's in-domain (BIRD), cross-domain (Spider) and out-of-domain (math) test sets."""
+"""The paper's BIRD, Spider and math test sets; a grid names the splits of its world that stand for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +34,7 @@ class Results:
 
     def split(self, domain: str) -> str:
         """The name of a domain's split in this grid's world; "" where it was not evaluated."""
-        name = _SPLITS.get(self.choice.grid.world, {}).get(domain, "")
+        name = self.choice.grid.domains.get(domain, "")
         return name if all(name in run.splits for run in self.bases.values()) else ""
 
     @property
@@ -59,7 +55,7 @@ class Results:
         }
 
 
-def read_results(choice: Choice, layout: Layout) -> Results:
+def read_results(choice: Choice, paths: RunPaths) -> Results:
     """All finished runs of a choice."""
 
     def finished(path: Path) -> list[EvalRun]:
@@ -70,14 +66,14 @@ def read_results(choice: Choice, layout: Layout) -> Results:
     timings: dict[str, Sequence[Mapping[str, float]]] = {}
     for name, seeds in choice.arms.items():
         arm = choice.grid.arms[name]
-        runs = [run for seed in seeds for run in finished(layout.evaluation(name, seed))]
-        folders = [layout.training(arm, seed) for seed in seeds if (layout.training(arm, seed) / "model").exists()]
+        runs = [run for seed in seeds for run in finished(paths.evaluation(name, seed))]
+        folders = [paths.training(arm, seed) for seed in seeds if (paths.training(arm, seed) / "model").exists()]
         if runs:
             arms[name] = runs
             trained[name] = [TrainRun(folder, arm.label, read_metrics(folder)) for folder in folders]
             timings[name] = [row for folder in folders for row in read_metrics(folder, "timings.jsonl")]
-    bases = {base.name: run for base in choice.bases() for run in finished(layout.evaluation(base.name))}
-    again = {base.name: run for base in choice.bases() for run in finished(layout.again(base))}
+    bases = {base.name: run for base in choice.bases() for run in finished(paths.evaluation(base.name))}
+    again = {base.name: run for base in choice.bases() for run in finished(paths.again(base))}
     return Results(choice, bases, again, arms, trained, timings)
 
 

@@ -13,7 +13,7 @@ from dph.report.table import Table, print_table, to_markdown
 from dph.report.write import Extra, write_report
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import Grid, read_grid
-from dph.reproduce.plan import Choice, Layout, plan, write_settings
+from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
 from dph.reproduce.strata import strata_table
 from dph.reproduce.tables import (
@@ -44,27 +44,27 @@ def reproduce(config: ReproduceConfig) -> Path:
         return reproduce_full(config)
     started = time.monotonic()
     grid = read_grid(config.scale)
-    layout = Layout(Path(config.out or f"runs/reproduce-{config.scale}"))
+    paths = RunPaths(Path(config.out or f"runs/reproduce-{config.scale}"))
     choice = choose(grid, config)
     if config.report_only:
-        return _report_only(choice, layout)
-    write_settings(choice, layout)
-    jobs = plan(choice, layout, config.jobs)
+        return _report_only(choice, paths)
+    write_settings(choice, paths)
+    jobs = plan(choice, paths, config.jobs)
     say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
-    failures = run_jobs(jobs, layout.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
-    page = write_results(choice, layout)
+    failures = run_jobs(jobs, paths.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
+    page = write_results(choice, paths)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
     if failures:
         raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
     return page
 
 
-def _report_only(choice: Choice, layout: Layout) -> Path:
-    if not layout.root.is_dir():
-        raise UserError(f"there is no reproduction at {layout.root}; run it without --report-only")
-    if not any((layout.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
-        raise UserError(f"no base model has been evaluated yet in {layout.root}; there is nothing to report")
-    page = write_results(choice, layout)
+def _report_only(choice: Choice, paths: RunPaths) -> Path:
+    if not paths.root.is_dir():
+        raise UserError(f"there is no reproduction at {paths.root}; run it without --report-only")
+    if not any((paths.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
+        raise UserError(f"no base model has been evaluated yet in {paths.root}; there is nothing to report")
+    page = write_results(choice, paths)
     say(f"open {page}")
     return page
 
@@ -80,11 +80,11 @@ def choose(grid: Grid, config: ReproduceConfig) -> Choice:
     return Choice(grid, seeds, config.data, config.smoke)
 
 
-def write_results(choice: Choice, layout: Layout) -> Path:
+def write_results(choice: Choice, paths: RunPaths) -> Path:
     """Tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice; returns the
     page, or the tables where no base model was evaluated yet."""
-    results = read_results(choice, layout)
-    out = layout.root / "report"
+    results = read_results(choice, paths)
+    out = paths.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
     found, images = tables(results), []
     parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select
+from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
 from dph.config.schema import EvalConfig
-from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
@@ -42,7 +41,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
     completion_rows: list[dict[str, Any]] = []
     with make_verifiers(config.verifier, config.reward) as verifiers, make_plan_reader(config.verifier) as plans:
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
-        for split in _split_names(config.task.split):
+        for split in split_names(config.task.split):
             problems = usable_problems(verifiers, select(task, split, config.task.limit))
             groups = evaluator.responses(problems, f"evaluating {split}")
             scored = _with_diversity(task, groups, params, plans, f"diversity of {split}")
@@ -79,13 +78,6 @@ def label_of(config: EvalConfig) -> str:
     """The name in tables: as given, or the run (or checkpoint) that holds the folder `model`, or the model's own."""
     path = Path(config.model.path)
     return config.label or (path.parent.name if path.name == "model" else path.name) or config.model.path
-
-
-def _split_names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise UserError("no split was named; add --task.split")
-    return names
 
 
 def _readable(problem: Problem) -> str:
