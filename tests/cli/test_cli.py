@@ -46,7 +46,10 @@ WORDS = {
     "no directory, presample": (["presample", "--rollout.n", "8"], "no run directory was named"),
     "no directory, eval": (["eval"], "no run directory was named"),
     "no runs": (["report"], "dph report needs runs and a directory to write"),
-    "unknown method": (["demo", "--methods", "grop"], "no method preset is named 'grop'; known are: alpha, dapo, dph_f"),
+    "unknown method": (
+        ["demo", "--methods", "grop"],
+        "no method preset is named 'grop'; known are: alpha, dapo, dph_f",
+    ),
     "rows without eta": (
         ["train", "--out", "x", "--loss.eta", "0", "--rehearsal.rows", "4"],
         "rehearsal.rows is 4 but loss.eta is 0, so stored responses would have no effect; set loss.eta above 0",
