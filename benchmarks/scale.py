@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from dph.config.verl import ClusterConfig
+from dph.config import ClusterConfig
 from dph.errors import UserError
 from dph.integrations.verl.sizes import ModelShape, Work, plan
 

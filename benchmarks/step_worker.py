@@ -105,7 +105,7 @@ def reward(token_ids: list[int]) -> float:
 
 def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
-    from dph.config.schema import LossConfig, OptimConfig
+    from dph.config import LossConfig, OptimConfig
     from dph.models.policy import Policy
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
@@ -118,7 +118,7 @@ def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> N
 
     policy = Policy(make_model(), make_tokenizer())
     policy.eos_ids = frozenset()  # no response ends early
-    optim = OptimConfig(lr=1e-6, weight_decay=0.0, minibatches=1, tokens_per_microbatch=tokens)
+    optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=tokens)
     optimizer = Optimizer(policy.trainable(), optim, STEPS)
     objective = Objective(LossConfig(eta=0.0))
     updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=tokens, world=World())

@@ -12,7 +12,7 @@ import torch
 from flops import Work, forward_flops, training_flops
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dph.config.schema import LossConfig, OptimConfig
+from dph.config import LossConfig, OptimConfig
 from dph.models.batch import microbatches
 from dph.models.policy import Policy
 from dph.objective import Objective

@@ -2,7 +2,7 @@
 
 import torch
 
-from dph.config.schema import LossConfig
+from dph.config import LossConfig
 from dph.objective import LossCounts, Objective, TokenBatch, group_advantages
 
 PROMPTS = torch.tensor([[1.0, 0.3], [0.3, 1.0]])  # features of two prompts; learning one changes the other

@@ -16,7 +16,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.config.load import STAGES
+from dph.config import STAGES
 
 ROOT = Path(__file__).parents[1]
 _API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")

@@ -12,17 +12,18 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from dph.config.load import STAGES, from_dict
-from dph.config.schema import (
+from dph.config import (
+    STAGES,
     LossConfig,
-    ModelConfig,
     NewModelConfig,
     OptimConfig,
     PresampleConfig,
-    RolloutConfig,
+    ReferenceModelConfig,
+    SamplingConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
+    from_dict,
 )
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
@@ -163,20 +164,20 @@ def base_run() -> Path:
             steps=60,
             batch=40,
             new=TINY,
-            optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1),
+            optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5),
         )
     )
 
 
-def rollout(**changes: object) -> RolloutConfig:
-    return replace(RolloutConfig(prompts=4, n=4, max_tokens=4, max_prompt_tokens=8), **changes)  # type: ignore[arg-type]
+def rollout(**changes: object) -> SamplingConfig:
+    return replace(SamplingConfig(n=4, max_tokens=4, max_prompt_tokens=8), **changes)  # type: ignore[arg-type]
 
 
 def presample_config(out: Path, **changes: object) -> PresampleConfig:
     """Settings that split the toy task with the base model."""
     config = PresampleConfig(
         out=str(out),
-        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
+        model=ReferenceModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="toy"),
         rollout=rollout(n=8),
         threshold=7,
@@ -194,7 +195,7 @@ def presampled() -> Path:
 
 def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):
     """Settings of a short training run of a method preset on the toy task, from the presampled partition."""
-    from dph.config.load import merge_settings
+    from dph.config import merge_settings
 
     small = {
         "out": str(out),

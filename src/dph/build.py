@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from dph.config.schema import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
+from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, TaskSourceConfig, VerifierConfig
 from dph.errors import UserError
 from dph.process.user_code import describe, import_file
 from dph.tasks import Task, load_task
@@ -44,7 +44,7 @@ def _value(text: str) -> str | int | float | bool:
     return text
 
 
-def make_task(config: TaskConfig) -> Task:
+def make_task(config: TaskSourceConfig) -> Task:
     """The task that the settings name, made with its options."""
     kinds = option_types(config.name)
     return load_task(config.name, **{key: _option(key, text, kinds.get(key)) for key, text in config.options.items()})

@@ -12,7 +12,7 @@ import dph
 from complaints import complaint, run
 from dph.cli import main as cli
 from dph.cli.main import COMMANDS, main, split_common
-from dph.config.load import STAGES
+from dph.config import STAGES
 from dph.errors import UserError
 from helpers import base_run, presampled, tiny_policy
 
@@ -74,7 +74,7 @@ def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, capsys, name):
     ("words", "fragment"),
     [
         (["--steps", "many"], "many"),
-        (["--prompts", "some"], "some"),
+        (["--prompt-set", "some"], "some"),
         (["--stepps", "3"], "stepps"),
         (["--loss.aggregation", "mean"], "mean"),
     ],
@@ -86,7 +86,7 @@ def test_flags_of_the_settings_are_checked(capsys, words, fragment):
 
 def test_a_mistake_in_a_settings_file_is_named(tmp_path, capsys):
     (tmp_path / "a.toml").write_text("[rollout]\nsamples = 3\n")
-    assert "'rollout' have an unknown key 'samples'" in complaint(capsys, "train", "--config", tmp_path / "a.toml")
+    assert "'rollout' has an unknown key 'samples'" in complaint(capsys, "train", "--config", tmp_path / "a.toml")
 
 
 # Mistakes that a stage finds ----------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def train_words(out, *more, model=None):
 
 def test_models_that_are_not_there(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "no model was named; add --model.path" in complaint(capsys, "eval", *TOY, "--out", tmp_path / "a")
+    assert "no model was named; add --model.path" in complaint(capsys, "eval", *TOY[:6], "--out", tmp_path / "a")
     message = complaint(capsys, *train_words(tmp_path / "b", model="nobody/no-such-model"))
     assert (
         "cannot load the model 'nobody/no-such-model': there is no such directory, and a model hub did not" in message
@@ -150,7 +150,7 @@ def test_prompts_that_are_too_long_are_counted(tmp_path, capsys, base):
         "    def style(self, problem, response):\n        return None\n"
         "register_task('mixed')(Mixed)\n"
     )
-    words = ["--plugin", tmp_path / "plugin.py", *TOY[2:], "--task.name", "mixed", "--model.path", base]
+    words = ["--plugin", tmp_path / "plugin.py", *TOY[2:6], "--task.name", "mixed", "--model.path", base]
     status, said = run(capsys, "eval", *words, "--rollout.max-prompt-tokens", "5", "--out", tmp_path / "run")
     assert status == 0, said
     # "easy", then a digit a token: prompts of 3 (with the space) and more tokens

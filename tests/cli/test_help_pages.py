@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dph
 from dph.cli.main import COMMANDS
-from dph.config.load import STAGES, flatten, to_dict
+from dph.config import STAGES, flatten, to_dict
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(dph.__file__).parent

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dph.cli.main import main, parse
-from dph.config.schema import NewModelConfig
+from dph.config import NewModelConfig
 from dph.errors import UserError
 from dph.models.scratch import new_policy
 from helpers import randomise

@@ -9,8 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.cli.main import parse
-from dph.config.load import (
+from dph.config import (
     STAGES,
+    EvalConfig,
+    LossConfig,
+    ReportConfig,
+    SftConfig,
+    TaskConfig,
+    TrainConfig,
+    TrainOptimConfig,
+    check_bounds,
     differences,
     flatten,
     from_dict,
@@ -20,8 +28,6 @@ from dph.config.load import (
     to_dict,
     to_toml,
 )
-from dph.config.ranges import check_ranges
-from dph.config.schema import EvalConfig, LossConfig, OptimConfig, ReportConfig, SftConfig, TaskConfig, TrainConfig
 from dph.errors import UserError
 from helpers import METHODS
 
@@ -113,8 +119,8 @@ def test_flags_of_every_type():
 # Errors -------------------------------------------------------------------------------------------------------------
 
 BAD = {
-    "sedd = 1": "a.toml has an unknown key 'sedd'; known are: .*seed",
-    "[rollout]\nk = 1": "under 'rollout' have an unknown key 'k'; known here are: .*max_tokens",
+    "sedd = 1": "a.toml has an unknown key 'sedd'; known here are: .*seed",
+    "[rollout]\nk = 1": "under 'rollout' has an unknown key 'k'; known here are: .*max_tokens",
     "[train.rollout]\nk = 1": "under 'rollout' have an unknown key 'k'",
     "[train]\nsedd = 1": "unknown key 'sedd'",
     "seed = '1'": "'seed' must be of type int, not '1'",
@@ -123,8 +129,8 @@ BAD = {
     "[optim]\nlr = 'small'": "under 'optim': 'lr' must be of type float, not 'small'",
     "[optim]\nlr = true": "'lr' must be of type float, not True",
     "[dynamic_sampling]\nenabled = 1": "'enabled' must be of type bool, not 1",
-    "prompts = 'some'": "'prompts' must be one of 'all', 'explore', not 'some'",
-    "prompts = ['all']": r"'prompts' must be one of 'all', 'explore', not \['all'\]",
+    "prompt_set = 'some'": "'prompt_set' must be one of 'all', 'explore', not 'some'",
+    "prompt_set = ['all']": r"'prompt_set' must be one of 'all', 'explore', not \['all'\]",
     "rollout = 3": "'rollout' must be a table, not 3",
     "train = 3": "a.toml: 'train' must be a table, not 3",
     "for = 3": "a.toml: 'for' must be a table",
@@ -188,7 +194,7 @@ def test_numbers_out_of_range_are_named(key, value):
 
 def test_every_default_lies_in_its_range():
     for cls in STAGES.values():
-        check_ranges(cls())
+        check_bounds(cls())
 
 
 # Round trip ---------------------------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=12)
 def test_settings_survive_toml(label, options, lr, runs, flag, count):
     task = TaskConfig(options=options, limit=count)
     for config in (
-        TrainConfig(method=label, task=task, optim=OptimConfig(lr=lr), loss=LossConfig(official=flag)),
+        TrainConfig(method=label, task=task, optim=TrainOptimConfig(lr=lr), loss=LossConfig(official=flag)),
         EvalConfig(label=label, task=task, greedy=flag, seed=count),
         ReportConfig(runs=tuple(runs), title=label),
     ):
@@ -239,7 +245,7 @@ def test_differences_by_dotted_key():
 @pytest.mark.parametrize("stage", ["sft", "presample", "train", "eval"])
 def test_every_preset_builds_every_stage(stage, preset):
     config = merged(stage, [preset])
-    check_ranges(config)
+    check_bounds(config)
     assert config == from_dict(type(config), to_dict(config))
 
 
@@ -262,15 +268,51 @@ def test_no_option_is_without_its_docstring():
     import ast
     import inspect
 
-    from dph.config import schema as config
+    from dph.config import components, stages, verl
 
-    for node in ast.parse(inspect.getsource(config)).body:
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
+    for module in (components, stages, verl):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
             fields = [i for i, item in enumerate(node.body) if isinstance(item, ast.AnnAssign)]
             explained = [i for i in fields if i + 1 < len(node.body) and isinstance(node.body[i + 1], ast.Expr)]
             left = [node.body[i] for i in set(fields) - set(explained)]
             plain = {ast.unparse(item.target) for item in left if isinstance(item, ast.AnnAssign)}
-            nested = {
-                item.name for item in dataclasses.fields(getattr(config, node.name)) if "Config" in str(item.type)
-            }
+            cls = getattr(module, node.name)
+            nested = {item.name for item in dataclasses.fields(cls) if dataclasses.is_dataclass(item.type)}
             assert plain <= nested, f"{node.name}: {plain - nested}"
+
+
+# What each stage reads -----------------------------------------------------------------------------------------------
+
+
+def test_help_lists_what_a_stage_reads():
+    """Settings of training alone are not those of the other stages."""
+    keys = {stage: set(flatten(to_dict(cls()))) for stage, cls in STAGES.items()}
+    assert not any(key.startswith(("model.lora_", "model.gradient")) for key in keys["presample"] | keys["eval"])
+    assert {"optim.minibatches", "optim.max_skipped", "task.split", "model.shared_prefix"}.isdisjoint(keys["sft"])
+    of_steps = {f"rollout.{name}" for name in ("prompts", "old_logprobs", "importance_cap", "mask_truncated")}
+    assert of_steps <= keys["train"] and of_steps.isdisjoint(keys["presample"] | keys["eval"])
+    assert "tokens_per_microbatch" in keys["presample"] and "model.shared_prefix" in keys["presample"] - keys["eval"]
+
+
+def test_a_shared_table_reaches_each_stage_as_far_as_it_goes(tmp_path):
+    text = (
+        "[rollout]\nn = 3\nprompts = 5\n[model]\nlora_rank = 2\nprecision = 'bf16'\n[task]\nsplit = 'x'\nname = 'y'\n"
+    )
+    file = write(tmp_path / "a.toml", text)
+    assert (merged("train", a=file).rollout.prompts, merged("train", a=file).model.lora_rank) == (5, 2)
+    assert (merged("eval", a=file).rollout.n, merged("eval", a=file).model.precision) == (3, "bf16")
+    assert merged("sft", a=file).task.name == "y"
+    with pytest.raises(UserError, match="under 'rollout' have an unknown key 'prompts'"):
+        merged("eval", a=write(tmp_path / "b.toml", "[eval.rollout]\nprompts = 5\n"))
+
+
+def test_a_preset_may_be_a_file(tmp_path):
+    mine = write(tmp_path / "mine.toml", "[train]\nmethod = 'mine'\n[train.loss]\neta = 0.3\n")
+    config = merged("train", ["dph_js", str(mine)])
+    assert (config.method, config.loss.eta, config.loss.divergence) == ("mine", 0.3, "js")
+    world = write(tmp_path / "world.toml", "[train.for.mine.loss]\neta = 0.9\n")
+    assert merged("train", [str(mine), str(world)]).loss.eta == 0.9
+    with pytest.raises(UserError, match=r"cannot read the settings file .*no\.toml"):
+        merged("train", [str(tmp_path / "no.toml")])

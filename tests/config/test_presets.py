@@ -2,7 +2,7 @@
 
 import pytest
 
-from dph.config.load import STAGES, from_dict, merge_settings, preset_names
+from dph.config import STAGES, from_dict, merge_settings, preset_names
 from helpers import METHODS
 
 PAPER = ("llama_sql", "omnisql_32b", "llama_math", "qwen_math")
@@ -32,7 +32,8 @@ def test_methods_are_those_of_the_paper(method):
     prompts, high, divergence, estimator, eta, kl, beta, dynamic = TABLE[method]
     config = settings("train", method)
     loss = config.loss
-    assert (config.method, config.prompts, loss.clip_low, loss.clip_high, loss.eta) == (method, prompts, 0.2, high, eta)
+    found = (config.method, config.prompt_set, loss.clip_low, loss.clip_high, loss.eta)
+    assert found == (method, prompts, 0.2, high, eta)
     assert (loss.kl, loss.kl_coef, config.dynamic_sampling.enabled) == (kl, beta, dynamic)
     assert (loss.aggregation, loss.reduction, loss.entropy_coef, loss.official) == ("token", "pooled", 0, False)
     assert config.rehearsal.rows == (256 if eta else 0)
@@ -93,5 +94,5 @@ def test_every_method_has_the_same_budget_in_a_world(world):
 
 def test_models_of_presets_agree_between_stages():
     for name in preset_names():
-        paths = {settings(stage, name).model for stage in ("presample", "train", "eval")}
+        paths = {settings(stage, name).model.path for stage in ("presample", "train", "eval")}
         assert len(paths) == 1, name

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dph.config.schema import LossConfig
+from dph.config import LossConfig
 from dph.models.logprobs import token_logprobs
 from dph.objective import LossCounts, Objective
 from dph.training.rows import Row, collate

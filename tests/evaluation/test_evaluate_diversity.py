@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config.schema import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.stages.evaluate import evaluate
@@ -118,7 +118,7 @@ def test_the_files_of_a_run_hold_them(tmp_path: Path):
         out=str(tmp_path / "run"),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="toy", split="dev", limit=4),
-        rollout=RolloutConfig(n=4, max_tokens=4, max_prompt_tokens=8),
+        rollout=SamplingConfig(n=4, max_tokens=4, max_prompt_tokens=8),
     )
     run = evaluate(settings)
     metrics = json.loads((run / "scores.json").read_text())["splits"]["dev"]["metrics"]

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 from datasets import Dataset
 
 from contract.fixture import TOLERANCE, case_name, read, relative_error
-from dph.config.schema import LossConfig, ModelConfig
+from dph.config import LossConfig, ModelConfig
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
 from dph.models.policy import Policy

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from dph.config.load import flatten, from_dict, merge_settings
-from dph.config.verl import VerlConfig
+from dph.config import VerlConfig, flatten, from_dict, merge_settings
 from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
 from dph.integrations.verl.sizes import ModelShape

@@ -10,9 +10,16 @@ import pytest
 import yaml
 
 from dph.cli.main import parse
-from dph.config.load import from_dict
-from dph.config.schema import EvalConfig, PresampleConfig, TrainConfig
-from dph.config.verl import ClusterConfig, VerlConfig
+from dph.config import (
+    ClusterConfig,
+    EvalConfig,
+    PresampleConfig,
+    SamplingConfig,
+    TrainConfig,
+    VerlConfig,
+    from_dict,
+    narrowed,
+)
 from dph.errors import UserError
 from dph.integrations.verl import preset_launch, run_launch, write_launch
 from dph.integrations.verl.launch import launch_yaml, verl
@@ -66,7 +73,7 @@ def test_all_stages_agree_with_training(tmp_path: Path) -> None:
     after = settings_of(folder, "eval", EvalConfig)
     assert (before.threshold, before.rollout.n, before.drop_unsolved) == (7, 8, True)
     assert before.task == train.task and after.task.options == train.task.options
-    assert replace(before.rollout, n=0) == replace(train.rollout, n=0)
+    assert before.rollout == narrowed(SamplingConfig, train.rollout, n=8)
     assert before.model == train.model and before.sampler.engine == after.sampler.engine == "vllm"
     assert train.rehearsal.path == before.out == verls(folder)["dph"]["rehearsal"]
     assert (train.seed, verls(folder)["dph"]["seed"]) == (3, 3)

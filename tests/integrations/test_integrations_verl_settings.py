@@ -6,16 +6,14 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from dph.config.load import flatten, from_dict, merge_settings, to_dict
-from dph.config.schema import TrainConfig
-from dph.config.verl import VerlConfig
+from dph.config import TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
 from dph.errors import UserError
 from dph.integrations.verl.launch import verl, work_of
 from dph.integrations.verl.launch_config import WITHOUT_EFFECT, unused_settings, verl_config
 from dph.integrations.verl.sizes import ModelShape, plan
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
-READ_BY_DATA = {"prompts", "monitor.limit", "monitor.split", "task.limit", "task.name", "task.split"}
+READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split", "task.limit", "task.name", "task.split"}
 """Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
 REFUSED = {"advantage.name", "reward.correct_from", "reward.function", "reward.in_process", "rollout.old_logprobs"}
 """Settings with one way in verl: every other value is refused, or means that same way."""

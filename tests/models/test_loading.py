@@ -8,14 +8,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dph.config.schema import ModelConfig
+from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from helpers import tiny_policy
 
 
 def load(path, **settings):
-    return Policy.load(ModelConfig(path=str(path), device="cpu", **settings))
+    return Policy.load(TrainedModelConfig(path=str(path), device="cpu", **settings))
 
 
 def complaint(path, **settings):
@@ -162,5 +162,5 @@ def test_adapters_for_modules_that_are_not_there(folder):
 @pytest.mark.parametrize("name", ["abacus", "meta", "cuda:99"])
 def test_devices_that_cannot_be_used(folder, name):
     with pytest.raises(UserError, match=f"the device '{name}' cannot be used here") as caught:
-        Policy.load(ModelConfig(path=str(folder), device=name))
+        Policy.load(TrainedModelConfig(path=str(folder), device=name))
     assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from architectures import ARCHITECTURES, architecture
-from dph.config.schema import ModelConfig
+from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
 from dph.models.batch import microbatches
@@ -146,7 +146,7 @@ def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
     tiny_policy().save(tmp_path)
     found = []
     for checkpointing in (False, True):
-        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         values = _loss(policy, random_rows(policy, 5), "none")
@@ -211,7 +211,7 @@ def test_end_tokens_of_model_and_tokenizer_both_count():
 def test_a_saved_policy_comes_back_exactly(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
-    again = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
+    again = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu"))
     assert again.weight_hash() == policy.weight_hash() and again.tokenizer_hash() == policy.tokenizer_hash()
     rows = random_rows(policy, 4)
     assert torch.equal(again.logprobs(collate(rows))[0], policy.logprobs(collate(rows))[0])
@@ -237,7 +237,7 @@ ADAPTERS: dict[str, Any] = {"lora_rank": 3, "lora_alpha": 12}
 
 def adapted(path, **changes):
     """A policy with adapters that are not zero."""
-    policy = Policy.load(ModelConfig(path=str(path), device="cpu", **{**ADAPTERS, **changes}))
+    policy = Policy.load(TrainedModelConfig(path=str(path), device="cpu", **{**ADAPTERS, **changes}))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for _, parameter in policy.trainable():
@@ -261,7 +261,7 @@ def test_adapters_alone_are_trained_merged_on_saving_and_switched_off_as_referen
     before = gradient(policy)
     policy.save(tmp_path / "merged")
     assert torch.equal(policy.logprobs(collate(rows))[0], live) and torch.equal(gradient(policy), before)
-    merged = Policy.load(ModelConfig(path=str(tmp_path / "merged"), device="cpu"))
+    merged = Policy.load(TrainedModelConfig(path=str(tmp_path / "merged"), device="cpu"))
     close(merged.logprobs(collate(rows))[0], live)
     assert weights(tmp_path / "merged").keys() == weights(tmp_path / "base").keys()
 
@@ -275,7 +275,7 @@ def test_named_adapter_targets(tmp_path):
 
 def test_adapters_start_alike_in_every_process_and_differ_by_seed(tmp_path):
     tiny_policy().save(tmp_path)
-    config = ModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
+    config = TrainedModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
     found = []
     for noise, seed in ((1, 0), (2, 0), (1, 1)):
         torch.manual_seed(noise)  # what else a process has drawn must not matter
@@ -293,7 +293,7 @@ def test_only_adapters_make_a_policy_its_own_reference():
 
 
 def load(path, **changes):
-    return Policy.load(ModelConfig(path=str(path), device="cpu", **changes))
+    return Policy.load(TrainedModelConfig(path=str(path), device="cpu", **changes))
 
 
 def test_a_missing_model_an_unknown_name_and_no_name(tmp_path):
@@ -333,7 +333,7 @@ def test_a_model_without_an_end_token_and_an_unusable_device(tmp_path):
     with pytest.raises(UserError, match="no EOS token"):
         load(tmp_path)
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        Policy.load(ModelConfig(path=str(tmp_path), device="abacus"))
+        Policy.load(TrainedModelConfig(path=str(tmp_path), device="abacus"))
 
 
 def test_saved_models_load_with_transformers_alone():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.config.schema import ModelConfig
+from dph.config import TrainedModelConfig
 from dph.models import prefix
 from dph.models.policy import Policy
 from dph.models.sharing import attention_window
@@ -182,7 +182,7 @@ def test_layers_that_recompute_their_activations_attend_alike_in_the_backward_pa
     tiny_policy().save(tmp_path)
     rows, found = grouped_rows(), []
     for checkpointing in (False, True):
-        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
@@ -195,7 +195,7 @@ def test_layers_that_recompute_their_activations_attend_alike_in_the_backward_pa
 
 def test_adapters_are_trained_alike(tmp_path):
     tiny_policy().save(tmp_path)
-    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
+    policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
     with torch.no_grad():
         for _, parameter in policy.trainable():
             parameter.normal_(0.0, 0.1, generator=torch.Generator().manual_seed(parameter.numel()))

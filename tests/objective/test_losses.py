@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.config.schema import LossConfig
+from dph.config import LossConfig
 from dph.errors import UserError
 from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence

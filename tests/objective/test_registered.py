@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.config.schema import AdvantageConfig, LossConfig
+from dph.config import AdvantageConfig, LossConfig
 from dph.errors import UserError
 from dph.objective import (
     ADVANTAGES,

@@ -11,7 +11,7 @@ from pathlib import Path
 import _site_pages as site_pages
 import pytest
 
-from dph.config.load import STAGES, flatten, from_dict, to_dict
+from dph.config import STAGES, flatten, from_dict, to_dict
 from dph.evaluation.measures import MEASURES
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate

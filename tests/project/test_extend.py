@@ -12,7 +12,7 @@ import torch
 
 from dph.build import load_plugin, make_verifiers
 from dph.cli.main import main
-from dph.config.schema import RewardConfig, VerifierConfig
+from dph.config import RewardConfig, VerifierConfig
 from dph.objective.divergences import get_divergence
 from dph.runs.directory import read_metrics
 from dph.tasks import load_task

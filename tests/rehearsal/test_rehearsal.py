@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dph.config.load import to_toml
-from dph.config.schema import ModelConfig, TaskConfig
+from dph.config import ModelConfig, TaskConfig, to_toml
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World

@@ -14,9 +14,9 @@ FILES = {
     "binary": (b"\x00\x01", "is not a valid TOML file"),
     "nested without end": (b"steps = " + b"[" * 5000, "is not a valid TOML file"),
     "a key twice": (b"steps = 1\nsteps = 2", "is not a valid TOML file: Cannot overwrite a value"),
-    "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; known are: "),
+    "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; known here are: "),
     "unknown key of the stage": (b"[train]\nstepz = 1", "have an unknown key 'stepz'; known here are: "),
-    "unknown key in a table": (b"[optim]\nrate = 1", "under 'optim' have an unknown key 'rate'"),
+    "unknown key in a table": (b"[optim]\nrate = 1", "under 'optim' has an unknown key 'rate'"),
     "list for a number": (b"steps = [1]", "'steps' must be of type int, not [1]"),
     "text for a number": (b"steps = 'x'", "'steps' must be of type int, not 'x'"),
     "truth for a number": (b"steps = true", "'steps' must be of type int, not True"),
@@ -24,7 +24,7 @@ FILES = {
     "a number for a table": (b"model = 3", "'model' must be a table, not 3"),
     "a stage as a number": (b"train = 3", "'train' must be a table, not 3"),
     "no method's table": (b"[for]\ngrpo = 3", "'for.grpo' must be a table, not 3"),
-    "none of the choices": (b"prompts = 'some'", "'prompts' must be one of 'all', 'explore', not 'some'"),
+    "none of the choices": (b"prompt_set = 'some'", "'prompt_set' must be one of 'all', 'explore', not 'some'"),
     "a rate that is not a number": (b"[optim]\nlr = nan", "optim.lr is nan; it must be 0 or more, and finite"),
     "an infinite rate": (b"[optim]\nlr = inf", "optim.lr is inf; it must be 0 or more, and finite"),
 }
@@ -67,13 +67,13 @@ VALUES = {
     "loss.kl-coef 0.1": "loss.kl_coef is 0.1 but loss.kl is 'none'",
     "loss.entropy-coef nan": "loss.entropy_coef is nan; it must be finite",
     "loss.js-scale 2": "loss.js_scale applies to loss.estimator 'definition' only",
-    "loss.aggregation dr_grpo --loss.dr-grpo-length 0": "'dr_grpo' needs loss.dr_grpo_length",
+    "loss.aggregation dr_grpo --loss.dr-grpo-length 0": "loss.dr_grpo_length is 0; it must be at least 1",
     "loss.divergence nope": "no divergence is named 'nope'; known are: ",
     "loss.divergence alpha --loss.alpha 2": "alpha",
-    "max-unjudged 2": "max_unjudged is 2.0; it must lie between 0 and 1",
+    "max-unjudged 2": "max_unjudged is 2.0; it must be between 0 and 1",
     "steps -1": "steps is -1; it must be 0 or more, and finite",
     "task.limit -1": "task.limit is -1",
-    "prompts explore": "needs a presampled partition",
+    "prompt-set explore": "needs a presampled partition",
 }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dph.config.schema import MonitorConfig, RehearsalConfig, TaskConfig
+from dph.config import MonitorConfig, RehearsalConfig, TaskConfig
 from dph.errors import UserError
 from dph.runs.directory import read_metrics
 from dph.stages import train as module

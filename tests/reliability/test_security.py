@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dph
-from dph.config.schema import ModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError, one_line
 from dph.process.progress import say
 from dph.report.write import report

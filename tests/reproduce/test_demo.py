@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from dph.cli.main import parse
-from dph.config.load import preset_label, preset_names
-from dph.config.schema import DemoConfig
+from dph.config import DemoConfig, preset_label, preset_names
 from dph.reproduce.demo import jobs
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from dph.cli.main import parse
-from dph.config.load import STAGES, flatten, from_dict
-from dph.config.schema import ReproduceConfig
+from dph.config import STAGES, ReproduceConfig, flatten, from_dict
 from dph.errors import UserError
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import grid_from, grid_names, read_grid, train_settings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dph.config.schema import TrainConfig
+from dph.config import TrainConfig
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.reproduce import demo

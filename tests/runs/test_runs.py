@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from dph.config.schema import EvalConfig, RolloutConfig, TaskConfig
+from dph.config import EvalConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
 from dph.runs.directory import RunDir, directory_written_atomically, package_versions, read_metrics, write_atomically
 from dph.runs.locks import unlock
@@ -73,7 +73,7 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
     begun(tmp_path, seed=1, task=TaskConfig(options={"path": "a"}))
     changed = {
         "seed": 2,
-        "rollout": RolloutConfig(temperature=0.5),
+        "rollout": SamplingConfig(temperature=0.5),
         "task": TaskConfig(options={"path": "b", "x": "1"}),
     }
     with pytest.raises(UserError) as caught:

@@ -3,7 +3,7 @@
 import pytest
 
 from dph.build import make_sampler
-from dph.config.schema import ModelConfig, SamplerConfig
+from dph.config import ModelConfig, SamplerConfig
 from dph.errors import UserError
 from dph.sampling.hf import HFSampler
 from dph.sampling.protocol import register_sampler

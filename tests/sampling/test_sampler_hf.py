@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from architectures import ARCHITECTURES, architecture
-from dph.config.schema import ModelConfig
+from dph.config import TrainedModelConfig
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import hf as module
@@ -195,7 +195,7 @@ def test_sampling_leaves_the_model_as_it_was(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
     plain = tokens(sample(policy, SamplingParams(4, max_tokens=8)))
-    recomputing = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=True))
+    recomputing = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=True))
     assert tokens(sample(recomputing, SamplingParams(4, max_tokens=8))) == plain
     for training in (True, False):
         policy.model.train(training)

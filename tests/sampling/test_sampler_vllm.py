@@ -13,19 +13,24 @@ import pytest
 import torch
 
 from dph.build import make_sampler
-from dph.config.load import from_dict
-from dph.config.schema import (
+from dph.config import (
     EvalConfig,
     LossConfig,
     ModelConfig,
     NewModelConfig,
     OptimConfig,
+    ParallelSamplerConfig,
     PresampleConfig,
+    ReferenceModelConfig,
     RolloutConfig,
     SamplerConfig,
+    SamplingConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
+    TrainedModelConfig,
+    TrainOptimConfig,
+    from_dict,
 )
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -98,7 +103,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [{"prompt": f"easy {i}", "response": " yes"} for i in range(10) for _ in range(2)]
     rows += [{"prompt": f"hard {i}", "response": f" {answer}"} for i in range(10) for answer in ("yes", "no")]
     (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    optim = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1)
+    optim = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5)
     data = str(folder / "data.jsonl")
     return sft(SftConfig(out=str(folder / "sft"), data=data, steps=60, batch=40, new=SIZES, optim=optim)) / "model"
 
@@ -223,8 +228,12 @@ class TestReal:
         from dph.stages.presample import presample
 
         sampler.close()  # its cache is a GB
-        drawn = RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8)
-        common: dict[str, Any] = {"model": ModelConfig(path=str(base)), "task": TaskConfig(name="toy"), "sampler": VLLM}
+        drawn = SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8)
+        common: dict[str, Any] = {
+            "model": ReferenceModelConfig(path=str(base)),
+            "task": TaskConfig(name="toy"),
+            "sampler": ParallelSamplerConfig(engine="vllm", rows=64),
+        }
         run = presample(PresampleConfig(out=str(tmp_path / "presample"), rollout=drawn, threshold=7, **common))
         sets = {row["problem_id"]: row["set"] for row in pq.read_table(run / "partition.parquet").to_pylist()}
         easy = {name for name in sets if int(name.split("/")[1]) % 2}
@@ -235,7 +244,7 @@ class TestReal:
         policy = Policy.load(common["model"])
         for row, values in zip(stored, policy.response_logprobs(rows, 1.0, 4096), strict=True):
             assert list(row.ref_logprobs) == pytest.approx(values, abs=1e-5)
-        common["task"] = TaskConfig("toy", "dev")
+        common["task"] = TaskConfig("toy", split="dev")
         out = evaluate(EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **common))
         metrics = json.loads((out / "scores.json").read_text())["splits"]["dev"]["metrics"]
         # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always hold a right one
@@ -276,12 +285,12 @@ class TestReal:
             out=str(tmp_path / "train"),
             steps=4,
             checkpoint_every=2,
-            model=ModelConfig(path=str(base)),
+            model=TrainedModelConfig(path=str(base)),
             task=TaskConfig(name="toy"),
             sampler=VLLM,
             loss=LossConfig(eta=0),
             rollout=RolloutConfig(prompts=4, n=8, max_tokens=4, max_prompt_tokens=8),
-            optim=OptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
+            optim=TrainOptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
         )
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Explorer, "draw", interrupted_at(Explorer.draw, 4))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.build import load_problems
-from dph.config.schema import ModelConfig, TaskConfig, VerifierConfig
+from dph.config import ModelConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
@@ -252,8 +252,8 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     presample(presample_config(tmp_path / "both", task=made))
     trained = TaskConfig(name="toy", split="train")
     config = train_config(tmp_path / "run", "dph_js", task=trained)
-    config = replace(config, prompts="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
-    chosen = training_problems(config.rehearsal.path, config.task, config.prompts, load_problems(trained)[1])
+    config = replace(config, prompt_set="all", rehearsal=replace(config.rehearsal, path=str(tmp_path / "both")))
+    chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, load_problems(trained)[1])
     assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
     stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
     assert stored == {"train", "easy"}
@@ -271,7 +271,7 @@ def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     mastered = presample_config(tmp_path / "easy", threshold=1, refine="keep", rollout=hard.rollout)
     presample(replace(mastered, rollout=replace(hard.rollout, n=30, temperature=1.5)))
     config = train_config(tmp_path / "run2", "exp_only", {"rehearsal": {"path": str(tmp_path / "easy")}})
-    with pytest.raises(UserError, match="left no prompt to explore; train on --prompts all"):
+    with pytest.raises(UserError, match="left no prompt to explore; train on --prompt-set all"):
         train(config)
 
 

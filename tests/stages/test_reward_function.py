@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.cli.main import main, parse
-from dph.config.schema import EvalConfig, ModelConfig, RewardConfig, TaskConfig, VerifierConfig
+from dph.config import EvalConfig, ModelConfig, RewardConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
@@ -45,7 +45,7 @@ def test_all_stages_give_what_the_verifier_gives_that_says_the_same(tmp_path, re
     settings = EvalConfig(
         str(tmp_path / "eval"),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
-        task=TaskConfig("toy", "test"),
+        task=TaskConfig("toy", split="test"),
         rollout=rollout(n=4),
     )
     scores = [

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.config.schema import LossConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig, TrainConfig
+from dph.config import (
+    LossConfig,
+    MonitorConfig,
+    RehearsalConfig,
+    TaskConfig,
+    TrainConfig,
+    TrainedModelConfig,
+    TunedModelConfig,
+)
 from dph.errors import UserError
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
@@ -220,7 +228,7 @@ CONTRADICTIONS = {
         r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
     ),
     "no partition": (
-        {"prompts": "explore"},
+        {"prompt_set": "explore"},
         r"needs a presampled partition; run `dph presample` and add --rehearsal\.path",
     ),
     "one response": ({"rollout": {"n": 1}}, r"rollout\.n is 1; advantages are relative"),
@@ -237,7 +245,7 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
     changes, message = CONTRADICTIONS[name]
-    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
+    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="/nowhere"))
     if "rollout" in changes:
         changes = {"rollout": replace(base.rollout, **changes["rollout"])}
     with pytest.raises(UserError, match=message):
@@ -249,12 +257,15 @@ def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
     config = TrainConfig()
     assert not recomputes_old(config)
-    assert recomputes_old(replace(config, model=ModelConfig(precision="bf16")))
+    assert recomputes_old(replace(config, model=TrainedModelConfig(precision="bf16")))
     assert recomputes_old(replace(config, sampler=replace(config.sampler, engine="vllm")))
     for choice, expected in (("sampler", False), ("recompute", True)):
         for precision in ("fp32", "bf16"):
             rollout = replace(config.rollout, old_logprobs=choice)
-            assert recomputes_old(replace(config, rollout=rollout, model=ModelConfig(precision=precision))) is expected
+            assert (
+                recomputes_old(replace(config, rollout=rollout, model=TrainedModelConfig(precision=precision)))
+                is expected
+            )
 
 
 def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
@@ -282,7 +293,7 @@ def test_no_round_of_drawing_finds_a_useful_group(tmp_path):
 
 
 def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch):
-    from dph.config.schema import OptimConfig, SftConfig
+    from dph.config import OptimConfig, SftConfig
     from dph.stages import sft as stage
 
     (tmp_path / "data.jsonl").write_text(
@@ -295,7 +306,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
         checkpoint_every=2,
         seed=3,
         new=TINY,
-        model=ModelConfig(device="cpu"),
+        model=TunedModelConfig(device="cpu"),
         optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
     )
     whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
@@ -318,7 +329,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
 
 def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
     """The first loss equals transformers' own, whose labels leave the prompt out."""
-    from dph.config.schema import OptimConfig, SftConfig
+    from dph.config import OptimConfig, SftConfig
     from dph.models.policy import Policy
     from dph.stages.sft import sft
 
@@ -327,7 +338,7 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
     )
-    model = ModelConfig(path=str(path), device="cpu")
+    model = TunedModelConfig(path=str(path), device="cpu")
     optim = OptimConfig(tokens_per_microbatch=8)
     run = sft(
         SftConfig(
@@ -345,10 +356,10 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
 
 
 def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
-    from dph.config.schema import SftConfig
+    from dph.config import SftConfig
     from dph.stages.sft import _policy
 
-    config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
+    config = SftConfig(new=TINY, model=TunedModelConfig(device="cpu", precision="bf16"))
     assert _policy(config, [("easy", " yes")], None).precision == "bf16"
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        _policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)
+        _policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)

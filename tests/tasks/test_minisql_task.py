@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dph.build import load_problems
-from dph.config.schema import TaskConfig
+from dph.config import TaskConfig
 from dph.errors import UserError
 from dph.tasks.minisql import MiniSql
 from dph.tasks.minisql.demonstrations import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
@@ -183,10 +183,10 @@ def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
 
 def test_several_splits_are_put_together(tmp_path):
     options = {name: str(size) for name, size in SMALL.items()} | {"cache_dir": str(tmp_path)}
-    _, problems = load_problems(TaskConfig("minisql", "train, sums", 10, options))
+    _, problems = load_problems(TaskConfig("minisql", options, "train, sums", 10))
     assert [problem.id.split("/")[1] for problem in problems] == ["train"] * 10 + ["sums"] * 10
     with pytest.raises(UserError, match=r"the split 'dev,dev' holds the id 'minisql/dev/0000' twice"):
-        load_problems(TaskConfig("minisql", "dev,dev", 0, options))
+        load_problems(TaskConfig("minisql", options, "dev,dev"))
 
 
 # --- What users can get wrong -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from dph.config.schema import LossConfig, MonitorConfig, OptimConfig
+from dph.config import LossConfig, MonitorConfig, OptimConfig
 from dph.errors import Interrupted, UserError
 from dph.objective import Objective
 from dph.process.distributed import World

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.config.schema import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
+from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig, TrainConfig
 from dph.objective import Advantage
 from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.config.schema import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig
+from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig, TrainOptimConfig
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.training.optim import Optimizer, learning_rate
@@ -42,7 +42,7 @@ def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
     return TrainConfig(
         loss=loss,
         rollout=RolloutConfig(temperature=TEMPERATURE, importance_cap=cap),
-        optim=OptimConfig(tokens_per_microbatch=budget, **optim),
+        optim=TrainOptimConfig(tokens_per_microbatch=budget, **optim),
         rehearsal=RehearsalConfig(rows=rows if loss.eta else 0),
     )
 

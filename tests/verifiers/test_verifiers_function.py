@@ -8,7 +8,7 @@ import time
 import pytest
 
 from dph.build import make_verifiers
-from dph.config.schema import RewardConfig, VerifierConfig
+from dph.config import RewardConfig, VerifierConfig
 from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers.function import FunctionVerifier

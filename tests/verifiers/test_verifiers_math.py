@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.build import make_verifiers
-from dph.config.schema import VerifierConfig
+from dph.config import VerifierConfig
 from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers

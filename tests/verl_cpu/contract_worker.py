@@ -22,7 +22,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
 
 from contract.fixture import Contract, case_name, read, relative_error
-from dph.config.schema import NewModelConfig
+from dph.config import NewModelConfig
 from dph.integrations.verl.loss import IS_REHEARSAL, DPHLoss
 from dph.integrations.verl.worker import MINIBATCHES, DPHTrainingWorker
 from dph.models.scratch import new_policy

@@ -14,15 +14,17 @@ import parity  # noqa: F401  (registers the verifier)
 import torch
 from safetensors.torch import load_file
 
-from dph.config.schema import (
-    ModelConfig,
+from dph.config import (
     MonitorConfig,
     NewModelConfig,
     PresampleConfig,
+    ReferenceModelConfig,
     RehearsalConfig,
     RolloutConfig,
+    SamplingConfig,
     TaskConfig,
     TrainConfig,
+    TrainedModelConfig,
 )
 from dph.integrations.verl.data import convert
 from dph.integrations.verl.launch import preset_launch
@@ -89,19 +91,19 @@ def make_launch(folder: Path) -> tuple[Path, Path, Path]:
     rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "verifier": "parity"} for i, text in enumerate(prompts)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = TaskConfig(name="records", options={"path": str(folder / "train.jsonl")})
-    rollout = RolloutConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)
+    rollout = SamplingConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)
     run = presample(
         PresampleConfig(
             out=str(folder / "presample"),
-            model=ModelConfig(path=str(model)),
+            model=ReferenceModelConfig(path=str(model)),
             task=task,
             rollout=rollout,
             threshold=6,
         )
     )
     config = TrainConfig(
-        prompts="explore",
-        model=ModelConfig(path=str(model)),
+        prompt_set="explore",
+        model=TrainedModelConfig(path=str(model)),
         task=task,
         rollout=RolloutConfig(prompts=4, n=4, max_tokens=MAX_TOKENS, max_prompt_tokens=32),
         rehearsal=RehearsalConfig(path=str(run), rows=6),

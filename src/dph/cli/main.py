@@ -15,8 +15,7 @@ from rich.console import Console
 
 import dph
 from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
-from dph.config.load import STAGES, from_dict, merge_settings, preset_names
-from dph.config.ranges import check_ranges
+from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.process.interrupts import raise_on_termination
 from dph.process.orphans import PARENT, when_parent_ends
@@ -171,7 +170,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
         description += _SHORT
     settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=short.rest)
     settings = short.finish(settings)
-    check_ranges(settings)
+    check_bounds(settings)
     return settings, common
 
 

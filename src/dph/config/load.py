@@ -1,11 +1,9 @@
 """Filling settings: presets, then files, then command-line flags; and writing them down again.
 
-Unknown keys are errors. The resolved settings are written into each run directory as TOML that can be fed back with
-`--config`.
+Unknown keys are errors. The resolved settings are written into each run directory as TOML that `--config` reads back.
 """
 
 import dataclasses
-import json
 import tomllib
 import types
 import typing
@@ -14,10 +12,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from dph.config.schema import (
+import tomli_w
+
+from dph.config.stages import (
     DemoConfig,
     DoctorConfig,
     EvalConfig,
+    PartitionRule,
     PresampleConfig,
     ReportConfig,
     ReproduceConfig,
@@ -25,7 +26,7 @@ from dph.config.schema import (
     TrainConfig,
     VerifyConfig,
 )
-from dph.config.verl import PartitionConfig, VerlConfig
+from dph.config.verl import VerlConfig
 from dph.errors import UserError
 
 T = TypeVar("T")
@@ -53,33 +54,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def to_toml(config: Any) -> str:
     """A config as TOML text that `--config` reads back."""
-    lines: list[str] = []
-
-    def table(tree: Mapping[str, Any], path: str) -> None:
-        if path:
-            lines.extend(["", f"[{path}]"])
-        plain = {key: value for key, value in tree.items() if not isinstance(value, Mapping)}
-        lines.extend(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items())
-        for key, value in tree.items():
-            if isinstance(value, Mapping):
-                table(value, f"{path}.{_toml_key(key)}" if path else _toml_key(key))
-
-    table(to_dict(config), "")
-    return "\n".join(lines).lstrip() + "\n"
+    return tomli_w.dumps(to_dict(config))
 
 
-def _toml_key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _toml_value(key)
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return repr(value)
+def narrowed(cls: type[T], config: Any, **changes: Any) -> T:
+    """The part of a config that a smaller class declares too, with changes: what one stage passes on to another."""
+    return cls(**{item.name: getattr(config, item.name) for item in dataclasses.fields(cls)} | changes)  # type: ignore[arg-type]
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
@@ -117,8 +97,14 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def _preset_file(name: str) -> dict[str, Any]:
+    """A preset of the package by name, or one of the user's by the path of its TOML file."""
+    if name.endswith(".toml"):
+        return read_toml(Path(name))
     if name not in preset_names():
-        raise UserError(f"no preset is named {name!r}; known are: {', '.join(preset_names())}")
+        raise UserError(
+            f"no preset is named {name!r}; known are: {', '.join(preset_names())}; to use a file of your own as a "
+            "preset, give its path, which ends in .toml"
+        )
     return tomllib.loads((resources.files("dph") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -140,10 +126,12 @@ STAGES: dict[str, type[Any]] = {
 def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
     """Settings of one stage from presets in the order given, then files.
 
-    One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage that knows
-    the key; a table named like a stage holds for that stage and goes before. Inside, a table `for.<method>` applies
-    when that method was chosen, so that a world or model may set, say, η per method. All of this is settled among
-    presets first; whatever files say goes before whatever presets say.
+    One preset or file may serve several stages. Its top level (model, task, rollout …) holds for every stage, as far as
+    the stage has these settings; a table named like a stage holds for that stage and overrides the top level. Inside, a
+    table `for.<method>` applies if that method was chosen, so that a world or model may set, say, η per method. Presets
+    are joined first; all that files say overrides all that presets say.
+
+    Raises UserError for a key that no stage has, and for a file or preset that cannot be read.
     """
     if stage == "verl":
         return _merge_verl(presets, files)
@@ -159,12 +147,11 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
 
 
 def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
-    """`dph verl` trains: what holds for `dph train` holds for it, what holds for `dph presample` and `dph eval` stands
-    in its tables `partition` and `validation`, and a table `verl` goes before all."""
+    """`dph verl` trains: what holds for `dph train` holds for it too. What holds for `dph presample` and `dph eval`
+    fills its tables `partition` and `validation`. A table `verl` overrides all of this."""
     merged = merge_settings("train", presets, files)
     presample = from_dict(PresampleConfig, merge_settings("presample", presets, files))
-    names = [item.name for item in dataclasses.fields(PartitionConfig) if item.name != "n"]
-    merged["partition"] = {"n": presample.rollout.n} | {name: getattr(presample, name) for name in names}
+    merged["partition"] = {"n": presample.rollout.n} | to_dict(narrowed(PartitionRule, presample))
     merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)).rollout)
     own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
     for layer in [*map(_read_preset, presets), *map(read_toml, files)]:
@@ -177,20 +164,42 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     """Joined settings of one stage from presets alone or files alone, and its tables `for.<method>`."""
     shared: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    fields = {name: {item.name for item in dataclasses.fields(cls)} for name, cls in STAGES.items()}
-    everywhere = set().union(*fields.values())
+    everywhere: dict[str, Any] = {}
+    for cls in STAGES.values():
+        _merge(everywhere, _keys(cls))
     for where, layer in layers:
-        for key in layer:
-            if key not in everywhere and key not in STAGES and key != "for":
-                raise UserError(f"{where} has an unknown key {key!r}; known are: {', '.join(sorted(everywhere))}")
         table = _table(layer, stage, where)
         for part in (layer, table):
             for name in _table(part, "for", where):
                 _table(part["for"], name, where, "for.")
-        _merge(shared, {key: value for key, value in layer.items() if key in fields[stage] or key == "for"})
+        top = {key: value for key, value in layer.items() if key not in STAGES and key != "for"}
+        _merge(shared, _part_of(top, _keys(STAGES[stage]), everywhere, where))
+        _merge(shared, {"for": layer.get("for", {})})
         _merge(own, table)
     _merge(shared, own)
     return shared, shared.pop("for", {})
+
+
+def _keys(cls: type[Any]) -> dict[str, Any]:
+    """The settings of a class by name, those of the configs in it nested; empty for a setting that is no config."""
+    return {
+        name: _keys(type(value)) if _is_config(value) else {}
+        for name, value in ((item.name, getattr(cls(), item.name)) for item in dataclasses.fields(cls))
+    }
+
+
+def _part_of(
+    tree: Mapping[str, Any], own: Mapping[str, Any], everywhere: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """The settings of a tree that a stage has. Raises UserError for one that no stage has."""
+    part: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key not in everywhere:
+            raise UserError(f"{where} has an unknown key {key!r}; known here are: {', '.join(sorted(everywhere))}")
+        if key in own:
+            nested = own[key] and isinstance(value, Mapping)
+            part[key] = _part_of(value, own[key], everywhere[key], f"{where} under {key!r}") if nested else value
+    return part
 
 
 def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from dph.config.schema import DoctorConfig
+from dph.config import DoctorConfig
 from dph.doctor.finding import Finding, broken
 from dph.errors import UserError
 

@@ -10,25 +10,31 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from dph.config.schema import (
+from dph.config import (
     EvalConfig,
     LossConfig,
     ModelConfig,
     NewModelConfig,
     OptimConfig,
     PresampleConfig,
+    ReferenceModelConfig,
     RehearsalConfig,
     RolloutConfig,
+    SamplingConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
+    TrainedModelConfig,
+    TrainOptimConfig,
+    TunedModelConfig,
+    narrowed,
 )
 from dph.doctor.finding import Finding, broken, ok
 from dph.errors import UserError
 from dph.runs.directory import read_metrics
 
 _MODEL = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
-_OPTIM = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5, minibatches=1)
+_OPTIM = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5)
 
 
 def check_smoke(device: str) -> list[Finding]:
@@ -37,16 +43,16 @@ def check_smoke(device: str) -> list[Finding]:
     said = io.StringIO()
     try:
         with tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder, _kept_quiet(said):
-            facts = _run(Path(folder), ModelConfig(device=device))
+            facts = _run(Path(folder), device)
     except UserError as error:
-        return [broken("training", str(error), f"mend what the sentence says; before it came: {_last(said)}")]
+        return [broken("training", str(error), f"fix what the sentence names; the last line before it: {_last(said)}")]
     except Exception as error:  # a bug, or a broken installation: it must not hide the other findings
         advice = "run `dph demo --smoke` for the whole message, and report it"
         return [broken("training", f"{type(error).__name__}: {error}", advice)]
     return [ok("training", f"{facts}, in {time.perf_counter() - started:.0f} s")]
 
 
-def _run(folder: Path, model: ModelConfig) -> str:
+def _run(folder: Path, device: str) -> str:
     """The stages one after the other; returns what came out. Raises UserError when it is not what it must be."""
     from dph.stages.evaluate import evaluate
     from dph.stages.presample import presample
@@ -55,11 +61,29 @@ def _run(folder: Path, model: ModelConfig) -> str:
 
     _write_rows(folder)
     data, task = folder / "rows.jsonl", TaskConfig(name="records", options={"path": str(folder / "problems.jsonl")})
-    base = sft(SftConfig(str(folder / "base"), str(data), steps=60, batch=40, model=model, new=_MODEL, optim=_OPTIM))
-    start = ModelConfig(str(base / "model"), device=model.device)
+    base = sft(
+        SftConfig(
+            str(folder / "base"),
+            str(data),
+            steps=60,
+            batch=40,
+            model=TunedModelConfig(device=device),
+            new=_MODEL,
+            optim=_OPTIM,
+        )
+    )
+    start = TrainedModelConfig(str(base / "model"), device=device)
     rollout = RolloutConfig(prompts=2, n=4, max_tokens=4, max_prompt_tokens=16)
+    sampling = narrowed(SamplingConfig, rollout)
     sampled = presample(
-        PresampleConfig(str(folder / "set"), model=start, task=task, rollout=rollout, threshold=3, refine="keep")
+        PresampleConfig(
+            out=str(folder / "set"),
+            model=narrowed(ReferenceModelConfig, start),
+            task=task,
+            rollout=sampling,
+            threshold=3,
+            refine="keep",
+        )
     )
     trained = train(
         TrainConfig(
@@ -68,18 +92,18 @@ def _run(folder: Path, model: ModelConfig) -> str:
             steps=2,
             model=start,
             task=task,
-            prompts="explore",
+            prompt_set="explore",
             rollout=rollout,
             loss=LossConfig(divergence="js", eta=0.2),
             rehearsal=RehearsalConfig(str(sampled), rows=2),
-            optim=OptimConfig(lr=1e-3, minibatches=1),
+            optim=TrainOptimConfig(lr=1e-3, minibatches=1),
         )
     )
     steps = read_metrics(trained)
     if len(steps) != 2 or not all(math.isfinite(row["loss"]) for row in steps):
         raise UserError(f"two steps of training gave these losses: {[row.get('loss') for row in steps]}")
-    end = ModelConfig(str(trained / "model"), device=model.device)
-    scores = evaluate(EvalConfig(str(folder / "eval"), model=end, task=task, rollout=rollout))
+    end = ModelConfig(str(trained / "model"), device=device)
+    scores = evaluate(EvalConfig(str(folder / "eval"), model=end, task=task, rollout=sampling))
     accuracy = json.loads((scores / "scores.json").read_text(encoding="utf-8"))["splits"][task.split]["metrics"][
         "greedy"
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dph.config.schema import VerifyConfig
+from dph.config import VerifyConfig
 from dph.metrics.bootstrap import Interval, bootstrap_interval, wilson_interval
 from dph.metrics.passk import mean_at_k, pass_at_k
 from dph.types import Outcome, Problem, Verdict

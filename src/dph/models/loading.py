@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from dph.config.schema import ModelConfig
+from dph.config import ModelConfig, TunedModelConfig
 from dph.errors import UserError, is_out_of_memory
 from dph.process.progress import say
 
@@ -50,12 +50,13 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             raise
         raise UserError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
-    if config.gradient_checkpointing:
+    tuned = config if isinstance(config, TunedModelConfig) else None
+    if tuned and tuned.gradient_checkpointing:
         # Named anew in transformers 5.2x, which warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-    if config.lora_rank:
-        model = _add_adapters(model, config, seed)
+    if tuned and tuned.lora_rank:
+        model = _add_adapters(model, tuned, seed)
     model.to(device)
     _check_finite(config.path, model)
     return model, tokenizer
@@ -122,7 +123,7 @@ def _said(error: BaseException) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
 
 
-def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
+def _add_adapters(model: Any, config: TunedModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:

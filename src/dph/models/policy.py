@@ -11,7 +11,7 @@ from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config.schema import ModelConfig
+from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.loading import load_model
@@ -59,7 +59,8 @@ class Policy:
         seed: of the adapters' initial weights, which are then the same in every process and on every device.
         """
         model, tokenizer = load_model(config, seed)
-        return cls(model, tokenizer, precision=config.precision, shared_prefix=config.shared_prefix)
+        shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
+        return cls(model, tokenizer, precision=config.precision, shared_prefix=shares)
 
     # Text ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from dph.config.schema import NewModelConfig
+from dph.config import NewModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dph.config.schema import LossConfig
+from dph.config import LossConfig
 from dph.errors import UserError
 from dph.objective.batch import LossBatch, LossCounts
 from dph.objective.diagnostics import FORGOTTEN_BELOW

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config.schema import TaskConfig
+from dph.config import TaskConfig
 from dph.errors import UserError
 from dph.rehearsal.check import open_presampled
 from dph.runs.directory import RunDir
@@ -46,7 +46,7 @@ def partition_of(run: RunDir) -> dict[str, Set]:
 
 
 def training_problems(
-    path: str, task: TaskConfig, prompts: Literal["all", "explore"], problems: Sequence[Problem]
+    path: str, task: TaskConfig, prompt_set: Literal["all", "explore"], problems: Sequence[Problem]
 ) -> list[Problem]:
     """The exploration set, or all that pre-sampling did not drop, or without a partition all problems.
 
@@ -57,10 +57,10 @@ def training_problems(
     if not path:
         return list(problems)
     partition = read_partition(Path(path), task)
-    wanted = {"explore"} if prompts == "explore" else {"explore", "perfect"}
+    wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:
-        raise UserError(f"the presample run {path} left no prompt to explore; train on --prompts all")
+        raise UserError(f"the presample run {path} left no prompt to explore; train on --prompt-set all")
     return chosen
 
 

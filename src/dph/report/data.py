@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config.load import read_toml
+from dph.config import read_toml
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES
 from dph.runs.directory import RunDir, read_metrics

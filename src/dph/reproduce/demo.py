@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import flatten, preset_label, preset_names, to_toml
-from dph.config.schema import DemoConfig
+from dph.config import DemoConfig, flatten, preset_label, preset_names, to_toml
 from dph.errors import UserError
 from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
@@ -89,8 +88,7 @@ def _fingerprint() -> str:
     from importlib.metadata import version
 
     import dph
-    from dph.config.load import from_dict, merge_settings
-    from dph.config.schema import SftConfig
+    from dph.config import SftConfig, from_dict, merge_settings
 
     settings = from_dict(SftConfig, merge_settings("sft", [read_grid(GRID).world], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)

@@ -14,8 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import from_dict, merge_settings, to_toml
-from dph.config.schema import PresampleConfig, ReproduceConfig
+from dph.config import PresampleConfig, ReproduceConfig, from_dict, merge_settings, to_toml
 from dph.errors import UserError
 from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.launch_files import presample_script, script

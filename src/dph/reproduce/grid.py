@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
-from dph.config.load import flatten, merge_settings, preset_label, preset_names
+from dph.config import flatten, merge_settings, preset_label, preset_names
 from dph.errors import UserError
 
 Tier = Literal["core", "wide", "more"]

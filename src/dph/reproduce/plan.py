@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
+from dph.config import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from dph.config.schema import ReproduceConfig
+from dph.config import ReproduceConfig
 from dph.errors import UserError
 from dph.process.jobs import run_jobs
 from dph.process.progress import say

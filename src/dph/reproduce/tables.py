@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dph.config.load import flatten
+from dph.config import flatten
 from dph.report.comparison import KEEP_K, retention
 from dph.report.data import EvalRun, Value
 from dph.report.table import Cell, Table, cell

@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import differences, from_dict, read_toml, to_dict, to_toml
+from dph.config import differences, from_dict, read_toml, to_dict, to_toml
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.code import check_code, code_hashes

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dph.config.schema import SamplerConfig
+from dph.config import SamplerConfig
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.plain_decode import PlainDecoder

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from dph.config.schema import ModelConfig, SamplerConfig
+from dph.config import ModelConfig, ParallelSamplerConfig, SamplerConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -190,7 +190,7 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
                 dtype="bfloat16" if model.precision == "bf16" else "float32",
                 max_model_len=longest,
                 max_num_seqs=config.rows,
-                tensor_parallel_size=config.tensor_parallel,
+                tensor_parallel_size=config.tensor_parallel if isinstance(config, ParallelSamplerConfig) else 1,
                 gpu_memory_utilization=config.memory,
                 enforce_eager=not torch.cuda.is_available(),  # compiling for a CPU takes minutes
                 logprobs_mode="processed_logprobs",

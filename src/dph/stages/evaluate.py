@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
-from dph.config.schema import EvalConfig
+from dph.config import EvalConfig
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
@@ -33,9 +33,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
         return run.path
     policy = Policy.load(config.model)
     rollout = config.rollout
-    sampler = make_sampler(config.sampler, policy, config.model, rollout.max_prompt_tokens + rollout.max_tokens)
+    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
     task = make_task(config.task)
-    params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
+    params = rollout.params()
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []

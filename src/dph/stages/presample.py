@@ -5,14 +5,14 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
-from dph.config.schema import PresampleConfig
+from dph.config import PresampleConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -23,7 +23,7 @@ from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
-from dph.types import Group, Rollout, SamplingParams
+from dph.types import Group, Rollout
 from dph.verifiers import judging_versions
 
 
@@ -63,9 +63,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-        longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
-        sampler = make_sampler(config.sampler, policy, config.model, longest)
-        params = SamplingParams(n, config.rollout.temperature, config.rollout.top_p, config.rollout.max_tokens)
+        sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
 
         def draw(chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
             groups: list[Group] = []
@@ -73,7 +71,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
             with progress(label, len(chosen)) as shown:
                 for start in range(0, len(chosen), at_once):
                     part = chosen[start : start + at_once]
-                    wanted = replace(params, n=count)
+                    wanted = config.rollout.params(count)
                     groups += sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
                     shown.advance(len(part))
             return groups
@@ -134,7 +132,7 @@ def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
 def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
     """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature."""
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
-    budget = 16384
+    budget = config.tokens_per_microbatch
     logprobs = policy.response_logprobs(rows, config.rollout.temperature, budget) if rows else []
     return [
         Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dph.build import load_problems, make_verifiers
-from dph.config.schema import PresampleConfig
+from dph.config import PresampleConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
@@ -103,8 +103,7 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
                 f"{path}: the {what} to {row.problem_id!r} does not match its stored tokens; restore the task's "
                 "data, or run `dph presample` again"
             )
-    budget = 16384
-    deviation = recheck(policy, checked.stored, config.rollout.temperature, budget)
+    deviation = recheck(policy, checked.stored, config.rollout.temperature, config.tokens_per_microbatch)
     if deviation > largest_deviation(checked.run.manifest, policy):
         raise UserError(
             f"stored log-probabilities of {path} differ from the model's by {deviation:.1f} nats; run `dph presample` "

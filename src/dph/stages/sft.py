@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dph.build import make_task
-from dph.config.schema import SftConfig
+from dph.config import SftConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, collate_tokens, microbatches
 from dph.models.loading import choose_device

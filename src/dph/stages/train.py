@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
-from dph.config.schema import TrainConfig
+from dph.config import TrainConfig
 from dph.errors import Interrupted, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
@@ -32,7 +32,6 @@ from dph.training.optim import Optimizer
 from dph.training.rows import Row, rehearsal_row
 from dph.training.shaping import Shaping
 from dph.training.update import Updater
-from dph.types import SamplingParams
 from dph.verifiers import Verifiers, judging_versions
 
 
@@ -112,15 +111,13 @@ class Training:
         objective, advantage = make_objective(config), Advantage(config.advantage.name, config.advantage.options)
         needs_reference = objective.needs_reference or advantage.needs_reference
         reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-        longest = config.rollout.max_prompt_tokens + config.rollout.max_tokens
-        sampler = make_sampler(config.sampler, policy, config.model, longest, training=True)
+        sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest, training=True)
         task, problems = load_problems(config.task)
         usable = usable_problems(verifiers, problems)
-        problems = training_problems(config.rehearsal.path, config.task, config.prompts, usable)
+        problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, usable)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
         rollout = config.rollout
-        params = SamplingParams(rollout.n, rollout.temperature, rollout.top_p, rollout.max_tokens)
-        measured = replace(params, n=config.monitor.n)
+        params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
         begun = policy if fresh or config.model.lora_rank else reference

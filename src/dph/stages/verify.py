@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph.build import make_task, make_verifiers, select
-from dph.config.schema import TaskConfig, VerifyConfig
+from dph.config import TaskConfig, VerifyConfig
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.progress import progress, say

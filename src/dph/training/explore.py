@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from dph.config.schema import DynamicSamplingConfig
+from dph.config import DynamicSamplingConfig
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.sampling.protocol import Sampler

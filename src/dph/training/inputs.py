@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config.schema import ModelConfig, TrainConfig
+from dph.config import TrainConfig, TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
@@ -24,7 +24,7 @@ def check_settings(config: TrainConfig) -> None:
             f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
             "set loss.eta above 0, or rehearsal.rows to 0"
         )
-    if (uses_rehearsal or config.prompts == "explore") and not config.rehearsal.path:
+    if (uses_rehearsal or config.prompt_set == "explore") and not config.rehearsal.path:
         raise UserError(
             f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
         )
@@ -61,7 +61,7 @@ def _check_vllm(config: TrainConfig) -> None:
             "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
             "--sampler.engine hf"
         )
-    if config.sampler.tensor_parallel > 1 or launched_processes() > 1:
+    if launched_processes() > 1:
         raise UserError(
             "beside `dph train` vLLM runs in one process on one GPU; for more use `dph verl`, or sample with "
             "--sampler.engine hf"
@@ -73,7 +73,7 @@ def make_objective(config: TrainConfig) -> Objective:
     return Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
 
 
-def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
+def load_policy(model: TrainedModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         return Policy.load(model, seed)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from dph.build import select
-from dph.config.schema import MonitorConfig
+from dph.config import MonitorConfig
 from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.scoring import Scored, metric_means, score_group

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from dph.config.schema import OptimConfig
+from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 

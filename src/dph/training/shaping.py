@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dph.config.schema import OverlongConfig
+from dph.config import OverlongConfig
 from dph.objective.advantages import Advantage, GroupView
 from dph.training.reference import Reference
 from dph.training.rows import Row

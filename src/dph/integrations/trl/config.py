@@ -7,8 +7,7 @@ from typing import Any, get_type_hints
 from docstring_parser import parse_from_object
 from trl import GRPOConfig
 
-from dph.config.load import from_dict
-from dph.config.schema import LossConfig, RehearsalTerm
+from dph.config import LossConfig, RehearsalTerm, from_dict
 from dph.errors import UserError
 from dph.objective import Objective
 
@@ -40,7 +39,7 @@ _TermFields: Any = make_dataclass("_TermFields", _term_fields())
 
 @dataclass
 class DPHConfig(_TermFields, GRPOConfig):
-    """GRPOConfig and the rehearsal term (see `dph.config.schema.RehearsalTerm`). TRL's settings keep their defaults."""
+    """GRPOConfig and the rehearsal term (see `dph.config.RehearsalTerm`). TRL's settings keep their defaults."""
 
     rehearsal_rows: int | None = field(
         default=None,

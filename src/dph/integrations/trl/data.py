@@ -8,8 +8,7 @@ from typing import Any
 from datasets import Dataset
 
 from dph.build import load_plugin, load_problems, make_verifiers
-from dph.config.load import from_dict
-from dph.config.schema import TaskConfig, VerifierConfig
+from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
 from dph.integrations.problems import problem_json, read_problem
 from dph.rehearsal.check import open_presampled

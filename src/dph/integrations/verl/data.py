@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import tyro
 
 from dph.build import load_plugin, make_task, make_verifiers, select
-from dph.config.load import from_dict, read_toml
-from dph.config.schema import TrainConfig
+from dph.config import TrainConfig, from_dict, read_toml
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
 from dph.process.progress import say
@@ -70,7 +69,7 @@ def convert(config: TrainConfig, out: Path) -> None:
     problems = select(make_task(config.task), config.task.split, config.task.limit)
     with make_verifiers(config.verifier) as verifiers:
         usable = usable_problems(verifiers, problems)
-        train = training_problems(config.rehearsal.path, config.task, config.prompts, usable)
+        train = training_problems(config.rehearsal.path, config.task, config.prompt_set, usable)
     if len(train) < config.rollout.prompts:
         raise UserError(
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "

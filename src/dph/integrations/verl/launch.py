@@ -14,9 +14,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import from_dict, merge_settings, to_dict, to_toml
-from dph.config.schema import EvalConfig, PresampleConfig, SamplerConfig, TaskConfig, TrainConfig
-from dph.config.verl import VerlConfig
+from dph.config import (
+    EvalConfig,
+    ModelConfig,
+    ParallelSamplerConfig,
+    PartitionRule,
+    PresampleConfig,
+    ReferenceModelConfig,
+    SamplingConfig,
+    TrainConfig,
+    VerlConfig,
+    from_dict,
+    merge_settings,
+    narrowed,
+    to_dict,
+    to_toml,
+)
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, unused_settings, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
@@ -134,31 +147,25 @@ def _absolute(config: VerlConfig) -> VerlConfig:
 
 def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, str]:
     """Settings files of the other stages, in agreement with training."""
-    sampler = SamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
-    drawn = replace(config.rollout, n=config.partition.n)
-    partition = config.partition
+    sampler = ParallelSamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
     presample = PresampleConfig(
         out=str(folder / "presample"),
         seed=config.seed,
-        model=config.model,
+        model=narrowed(ReferenceModelConfig, config.model),
         task=config.task,
         verifier=config.verifier,
         sampler=sampler,
-        rollout=drawn,
-        threshold=partition.threshold,
-        refine=partition.refine,
-        stored=partition.stored,
-        drop_unsolved=partition.drop_unsolved,
+        rollout=narrowed(SamplingConfig, config.rollout, n=config.partition.n),
+        **to_dict(narrowed(PartitionRule, config.partition)),
     )
-    own = {key: value for key, value in to_dict(config).items() if key in to_dict(TrainConfig())}
-    train = from_dict(TrainConfig, own)
+    train = narrowed(TrainConfig, config)
     made_here = presamples(config)
     rehearsal = replace(train.rehearsal, path=str(folder / "presample")) if made_here else train.rehearsal
     evaluation = EvalConfig(
         out=str(folder / "eval"),
         label=config.method,
-        model=replace(config.model, path="", lora_rank=0),
-        task=TaskConfig(config.task.name, config.monitor.split, options=config.task.options),
+        model=narrowed(ModelConfig, config.model, path=""),
+        task=replace(config.task, split=config.monitor.split, limit=0),
         verifier=config.verifier,
         sampler=sampler,
         rollout=config.validation,

@@ -8,9 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config.load import flatten, to_dict
-from dph.config.schema import AdvantageConfig, RewardConfig
-from dph.config.verl import VerlConfig
+from dph.config import AdvantageConfig, RewardConfig, VerlConfig, flatten, to_dict
 from dph.errors import UserError
 from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, term_of
 from dph.integrations.verl.sizes import ClusterLayout
@@ -28,7 +26,6 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
-    "sampler.tensor_parallel": None,
 }
 """Settings of `dph train` that training through verl does not use, and the value that verl always acts by, if any."""
 
@@ -41,7 +38,7 @@ def unused_settings(config: VerlConfig) -> list[str]:
 
 def presamples(config: VerlConfig) -> bool:
     """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
-    return (config.prompts == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
+    return (config.prompt_set == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
 
 
 def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:

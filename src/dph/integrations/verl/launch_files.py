@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from dph.config.verl import VerlConfig
+from dph.config import VerlConfig
 from dph.integrations.verl.launch_config import presamples
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape
 

@@ -11,7 +11,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from dph.build import load_plugin
-from dph.config.schema import LossConfig
+from dph.config import LossConfig
 from dph.objective import LossCounts, Objective, TokenBatch
 
 IS_REHEARSAL = "dph_rehearsal"

@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from dph.build import load_plugin, make_verifiers
-from dph.config.load import from_dict
-from dph.config.schema import VerifierConfig
+from dph.config import VerifierConfig, from_dict
 from dph.integrations.problems import read_problem
 from dph.types import Outcome, Problem, Verdict
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dph.config.load import from_dict
-from dph.config.schema import LossConfig, OverlongConfig, RehearsalTerm
+from dph.config import LossConfig, OverlongConfig, RehearsalTerm, from_dict
 from dph.errors import UserError
 
 TRAINER_MODE = "dph_sync"

@@ -8,7 +8,7 @@ activations within one layer, and the logits. For sampling, vLLM keeps a copy of
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dph.config.verl import ClusterConfig
+from dph.config import ClusterConfig
 from dph.errors import UserError
 
 Offload = Literal["none", "between", "cpu"]

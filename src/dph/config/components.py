@@ -1,0 +1,343 @@
+"""Settings that several stages share, one dataclass for each part of a run.
+
+Where one stage reads more than another, the larger class inherits from the smaller, so that a stage's settings hold
+what it reads and nothing else.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dph.config.bounds import (
+    Decay,
+    Finite,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    PositiveShare,
+)
+from dph.types import SamplingParams
+
+# The classes of models have no slots: Python cannot join two classes with slots into `TrainedModelConfig`.
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model that `dph eval` samples from."""
+
+    path: str = ""
+    """Hub name or local directory of a causal language model."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 runs matrix products in bfloat16 by autocast; weights and optimizer state stay in fp32."""
+    device: str = "auto"
+    """"auto" uses a GPU if there is one; otherwise any torch device name."""
+    attention: str = "sdpa"
+    """Attention implementation, as transformers names it."""
+    trust_remote_code: bool = False
+    """Allow a hub model to run code of its own."""
+
+
+@dataclass(frozen=True)
+class ReferenceModelConfig(ModelConfig):
+    """The reference policy, whose log-probabilities `dph presample` stores."""
+
+    shared_prefix: bool = True
+    """Compute the tokens that several responses share, above all their prompt, only once when log-probabilities are
+    computed; results agree to fp32 rounding. Models whose attention does not allow it compute them anew, and say so."""
+
+
+@dataclass(frozen=True)
+class TunedModelConfig(ModelConfig):
+    """The model that `dph sft` trains."""
+
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    lora_rank: NonNegativeInt = 0
+    """Train low-rank adapters of this rank (needs the extra `peft`); 0 trains all weights."""
+    lora_alpha: PositiveInt = 32
+    """Scale of the adapters."""
+    lora_targets: str = "all-linear"
+    """Module names for adapters, separated by commas, or "all-linear"."""
+
+
+@dataclass(frozen=True)
+class TrainedModelConfig(TunedModelConfig, ReferenceModelConfig):
+    """The policy that `dph train` trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSourceConfig:
+    """A task, without a choice of problems."""
+
+    name: str = "minisql"
+    """Task name: minisql, records (your own JSONL/Parquet), spider, bird, …"""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig(TaskSourceConfig):
+    """Where problems come from."""
+
+    split: str = "train"
+    """Split of the task, or several separated by commas."""
+    limit: NonNegativeInt = 0
+    """Use only this many problems of each split, from its start; 0 uses all."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierConfig:
+    """How responses are judged."""
+
+    comparator: str = "strict"
+    """Rule for comparing SQL results: strict, bird, spider, paper or paper_bird."""
+    keep_distinct: bool = False
+    """Rule spider: leave DISTINCT in both queries."""
+    columns: Literal["fixed", "free"] = "fixed"
+    """Rule strict: columns in the gold's order, or in any."""
+    tolerance: NonNegative = 1e-9
+    """Rule strict: relative difference up to which two numbers are equal, if one is not an integer."""
+    unterminated: bool = False
+    """Accept a last SQL block that was never closed, as of a response that was cut off."""
+    reward: str = "binary"
+    """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
+    policy: str = "math_verify"
+    """How mathematical answers are found and compared: math_verify, qwen or paper."""
+    fallback: str = ""
+    """What answers in mathematics without a box: none, phrase (after "answer is", or ####), last_number or library
+    (whatever math-verify finds); empty: as the policy does."""
+    workers: PositiveInt = 1
+    """Worker processes that execute queries and grade mathematics."""
+    timeout: Positive = 5.0
+    """Seconds that one response may take to be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardConfig:
+    """A Python function of your own that rewards responses, in place of the problems' verifiers."""
+
+    function: str = ""
+    """FILE.py:NAME of a function (prompt, completion, **columns) -> float | None; empty: verifiers judge."""
+    correct_from: float = 1.0
+    """Reward from which a response counts as correct: for the partition, dynamic sampling and pass@k."""
+    in_process: bool = False
+    """Call the function in this process, without limits, instead of in `verifier.workers` processes that are stopped
+    after `verifier.timeout` seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerConfig:
+    """How responses are generated."""
+
+    engine: str = "hf"
+    """hf (built in), or vllm (extra)."""
+    rows: PositiveInt = 256
+    """Largest number of responses decoded together; lower it if memory runs out."""
+    memory: PositiveShare = 0.9
+    """Share of a GPU's memory that vLLM uses for weights and cache; beside training, leave room for the trainer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelSamplerConfig(SamplerConfig):
+    """How responses are generated where nothing is trained beside."""
+
+    tensor_parallel: PositiveInt = 1
+    """GPUs that one copy of the model spans (vllm)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConfig:
+    """How responses are drawn for each problem."""
+
+    n: PositiveInt = 16
+    """Responses per prompt (the group)."""
+    temperature: NonNegative = 1.0
+    """Sampling temperature; training computes log-probabilities at the same temperature."""
+    top_p: PositiveShare = 1.0
+    """Nucleus sampling: keep the smallest set of tokens with this much probability."""
+    max_tokens: PositiveInt = 1024
+    """Longest response, in tokens."""
+    max_prompt_tokens: PositiveInt = 4096
+    """Problems with a longer prompt are excluded, and counted."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and response together."""
+        return self.max_prompt_tokens + self.max_tokens
+
+    def params(self, n: int | None = None) -> SamplingParams:
+        """The same for a sampler, with `n` responses per prompt if given."""
+        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig(SamplingConfig):
+    """What is generated for each training step."""
+
+    prompts: PositiveInt = 128
+    """Prompts per step, over all processes."""
+    old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
+    """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
+    uses the sampler's where they are exact (the built-in sampler in fp32)."""
+    importance_cap: NonNegative = 2.0
+    """Where log-probabilities are recomputed, each token's loss is weighted by π_trainer/π_sampler, at most this
+    (truncated importance sampling); 0 switches the weights off."""
+    mask_truncated: bool = False
+    """Leave responses that were cut off at max_tokens out of the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlongConfig:
+    """DAPO's soft penalty for long responses."""
+
+    buffer: NonNegativeInt = 0
+    """Length of the penalty zone before max_tokens; 0 switches it off."""
+    penalty: NonNegative = 1.0
+    """Penalty at and beyond max_tokens; it grows linearly from 0 over the zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSamplingConfig:
+    """DAPO's refill: groups that are all correct or all wrong are dropped and replaced."""
+
+    enabled: bool = False
+    """Drop constant groups and draw further prompts in their place."""
+    max_attempts: PositiveInt = 4
+    """Rounds of drawing at most, the first included; after that the step goes on with what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalTerm:
+    """The rehearsal term of the objective, on D_pef (eq. 6, App. E). One declaration for every engine."""
+
+    divergence: str = "js"
+    """Rehearsal divergence: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that a plug-in registered."""
+    alpha: float = 0.5
+    """α of the alpha divergence, 0 < α < 1."""
+    eta: NonNegative = 0.2
+    """η, weight of the rehearsal term."""
+    reduction: Literal["pooled", "per_set"] = "pooled"
+    """pooled: both sets over all tokens of the mini-batch (the paper); per_set: each set over its own tokens."""
+    estimator: Literal["generator", "definition"] = "generator"
+    """generator: f(u) on stored responses; definition: JS by its definition (App. E), which needs a reference model."""
+    official: bool = False
+    """The authors' code where it departs from the paper (clamped forward KL; k3 estimate in the definition)."""
+    js_scale: NonNegative = 1.0
+    """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossConfig(RehearsalTerm):
+    """The objective (eqs. 5–7, App. D and E)."""
+
+    policy: str = "ppo_clip"
+    """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
+    policy_options: dict[str, str] = field(default_factory=dict)
+    """Settings of a policy loss besides the clips, as key value pairs."""
+    clip_low: NonNegative = 0.2
+    """ε_low of PPO-clip."""
+    clip_high: NonNegative = 0.28
+    """ε_high of PPO-clip."""
+    dual_clip: NonNegative = 0.0
+    """Lower bound c > 1 on the objective for negative advantages (dual clip); 0 switches it off."""
+    aggregation: Literal["token", "sequence", "dr_grpo"] = "token"
+    """How tokens are averaged: over all; per sequence, then over sequences; or over a constant length."""
+    dr_grpo_length: PositiveInt = 1024
+    """The constant length of dr_grpo aggregation, in tokens."""
+    kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"
+    """KL penalty on rollouts (baselines); needs a reference model."""
+    kl_coef: NonNegative = 0.0
+    """β of the KL penalty."""
+    entropy_coef: Finite = 0.0
+    """Weight of an entropy bonus on rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvantageConfig:
+    """How the rewards of a group become advantages."""
+
+    name: str = "group"
+    """Advantage: group (GRPO), or one that a plug-in registered."""
+    options: dict[str, str] = field(default_factory=dict)
+    """Settings of the advantage, as key value pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimConfig:
+    """The optimizer: AdamW."""
+
+    lr: NonNegative = 1e-6
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after warm-up."""
+    warmup_steps: NonNegativeInt = 0
+    """Optimizer steps of linear warm-up."""
+    beta1: Decay = 0.9
+    """Decay of the first moment."""
+    beta2: Decay = 0.999
+    """Decay of the second moment."""
+    weight_decay: NonNegative = 0.01
+    """Decoupled weight decay."""
+    grad_clip: NonNegative = 1.0
+    """Largest gradient norm; 0 switches clipping off."""
+    tokens_per_microbatch: PositiveInt = 16384
+    """Tokens, padding included, that pass through the model at once; lower it if memory runs out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptimConfig(OptimConfig):
+    """The optimizer, and how each training step uses it."""
+
+    minibatches: PositiveInt = 2
+    """Optimizer steps on the rollouts of each training step."""
+    max_skipped: NonNegativeInt = 10
+    """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
+    0 never stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalConfig:
+    """The near-perfect set D_pef and the stored responses of the reference policy."""
+
+    path: str = ""
+    """Run directory of `dph presample`."""
+    rows: NonNegativeInt = 0
+    """Stored responses per step, over all processes; 0 trains without rehearsal."""
+    check_rows: NonNegativeInt = 4
+    """Stored rows whose log-probabilities are recomputed at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorConfig:
+    """Evaluation during training."""
+
+    every: NonNegativeInt = 0
+    """Evaluate after every so many steps (and before the first); 0 never."""
+    split: str = "dev"
+    """Split of the training task that is evaluated."""
+    limit: PositiveInt = 64
+    """Problems used, from the front of the split."""
+    n: PositiveInt = 16
+    """Samples per problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewModelConfig:
+    """A small Llama-type model made from scratch (used when `model.path` is empty)."""
+
+    tokenizer: Literal["word", "bpe"] = "bpe"
+    """word: lossless word-level vocabulary of the training texts; bpe: byte-level BPE trained on them."""
+    vocab_size: PositiveInt = 2048
+    """Size of a BPE vocabulary."""
+    hidden: PositiveInt = 160
+    """Width."""
+    layers: PositiveInt = 3
+    """Number of layers."""
+    heads: PositiveInt = 5
+    """Attention heads."""
+    kv_heads: NonNegativeInt = 0
+    """Key/value heads; 0 takes as many as attention heads."""
+    intermediate: PositiveInt = 448
+    """Width of the feed-forward layers."""
+    context: PositiveInt = 512
+    """Longest sequence, in tokens."""

@@ -1,0 +1,240 @@
+"""Settings of every stage as frozen dataclasses; `dph.config.load` fills them from presets, files and flags."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dph.config.bounds import NonNegativeInt, PositiveInt, Share
+from dph.config.components import (
+    AdvantageConfig,
+    DynamicSamplingConfig,
+    LossConfig,
+    ModelConfig,
+    MonitorConfig,
+    NewModelConfig,
+    OptimConfig,
+    OverlongConfig,
+    ParallelSamplerConfig,
+    ReferenceModelConfig,
+    RehearsalConfig,
+    RewardConfig,
+    RolloutConfig,
+    SamplerConfig,
+    SamplingConfig,
+    TaskConfig,
+    TaskSourceConfig,
+    TrainedModelConfig,
+    TrainOptimConfig,
+    TunedModelConfig,
+    VerifierConfig,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """`dph train`: reinforcement learning from a presampled partition."""
+
+    out: str = ""
+    """Run directory to write."""
+    method: str = "custom"
+    """Name of the method, for tables."""
+    seed: int = 0
+    """Seed of everything."""
+    steps: NonNegativeInt = 100
+    """Training steps; each takes `optim.minibatches` optimizer steps."""
+    prompt_set: Literal["all", "explore"] = "all"
+    """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
+    model: TrainedModelConfig = field(default_factory=TrainedModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
+    overlong: OverlongConfig = field(default_factory=OverlongConfig)
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    optim: TrainOptimConfig = field(default_factory=TrainOptimConfig)
+    monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    checkpoint_every: PositiveInt = 20
+    """Steps between checkpoints; the last step is always saved."""
+    keep_checkpoints: NonNegativeInt = 2
+    """How many of the newest checkpoints are kept."""
+    keep_best: str = "eval/greedy"
+    """The checkpoint with the highest value of this metric of the monitor is kept too; empty keeps none."""
+    max_unjudged: Share = 0.05
+    """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
+    tracker: Literal["none", "wandb", "trackio"] = "none"
+    """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRule:
+    """Which prompts count as near-perfect, and what is stored for them (paper §4.1)."""
+
+    threshold: PositiveInt = 6
+    """Correct responses, of those drawn for each prompt, from which a prompt counts as near-perfect."""
+    refine: Literal["move", "discard", "keep"] = "move"
+    """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
+    discarded, or keeps one of its first correct responses."""
+    stored: PositiveInt = 1
+    """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
+    drop_unsolved: bool = False
+    """Drop prompts without any correct response (the paper does so for mathematics)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresampleConfig(PartitionRule):
+    """`dph presample`: split prompts by how often the reference policy solves them; store its correct responses."""
+
+    out: str = ""
+    """Run directory to write."""
+    seed: int = 0
+    """Seed of sampling."""
+    model: ReferenceModelConfig = field(default_factory=ReferenceModelConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    sampler: ParallelSamplerConfig = field(default_factory=ParallelSamplerConfig)
+    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=8))
+    tokens_per_microbatch: PositiveInt = 16384
+    """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
+    memory runs out."""
+    check: str = ""
+    """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
+    check_logprobs: bool = False
+    """With `check`: also load the model and recompute every stored log-probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalConfig:
+    """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
+
+    out: str = ""
+    """Run directory to write."""
+    label: str = ""
+    """Name in tables; taken from the run that made the model when empty."""
+    seed: int = 12345
+    """Seed of sampling."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
+    verifier: VerifierConfig = field(default_factory=VerifierConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    sampler: ParallelSamplerConfig = field(default_factory=ParallelSamplerConfig)
+    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
+    greedy: bool = True
+    """Also decode greedily."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyConfig:
+    """`dph verify`: scores of a file of predictions."""
+
+    predictions: str = ""
+    """File to judge: Spider's text with one SQL query per line, BIRD's JSON, or rows (JSONL, Parquet) with ids and
+    responses."""
+    out: str = ""
+    """Run directory to write, with every verdict; if empty, the scores are only printed."""
+    column: str = ""
+    """Column that holds the predictions, if several could."""
+    bare: bool = False
+    """The predictions are bare SQL or bare answers, not responses that contain them."""
+    partial: bool = False
+    """Leave out problems without a prediction; otherwise they count as wrong."""
+    task: TaskConfig = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
+    verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
+
+
+@dataclass(frozen=True, slots=True)
+class SftConfig:
+    """`dph sft`: supervised training on prompt/response rows."""
+
+    out: str = ""
+    """Run directory to write; the model is in its folder `model`."""
+    data: str = ""
+    """JSONL or Parquet file with columns prompt and response; if empty, the task's own demonstrations are used."""
+    seed: int = 0
+    """Seed of weights and order."""
+    steps: NonNegativeInt = 450
+    """Optimizer steps."""
+    batch: PositiveInt = 48
+    """Rows per step, over all processes."""
+    checkpoint_every: PositiveInt = 200
+    """Steps between checkpoints."""
+    demonstrations: PositiveInt = 20000
+    """Rows drawn when the task makes its own demonstrations."""
+    model: TunedModelConfig = field(default_factory=TunedModelConfig)
+    new: NewModelConfig = field(default_factory=NewModelConfig)
+    task: TaskSourceConfig = field(default_factory=TaskSourceConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(
+            lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConfig:
+    """`dph report`: one table, figures and a page from one or more runs."""
+
+    runs: tuple[str, ...] = ()
+    """Run directories of `dph eval` (and, for curves, of `dph train`)."""
+    out: str = ""
+    """Directory to write."""
+    base: str = "base"
+    """Label of the reference policy's evaluation, for keep and exploration rates."""
+    title: str = "DPH-RL report"
+    """Heading of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoConfig:
+    """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
+
+    out: str = "runs/demo"
+    """Directory for all runs of the demo."""
+    seed: int = 0
+    """Seed of everything but the world."""
+    methods: tuple[str, ...] = ("grpo", "dph_js")
+    """Method presets to train and compare."""
+    smoke: bool = False
+    """A few steps only, to see that everything works; its numbers mean nothing."""
+    jobs: PositiveInt = 2
+    """Runs side by side, one thread each."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorConfig:
+    """`dph doctor`: check whether this machine can do the work, and what to do if it cannot."""
+
+    out: str = "runs"
+    """Directory for runs, whose write access and free disk space are checked."""
+    device: str = "auto"
+    """Device of the smoke run, as in `model.device`."""
+    smoke: bool = True
+    """Also run every stage at the smallest scale."""
+    json: bool = False
+    """Print the findings as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceConfig:
+    """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
+
+    scale: str = "tiny"
+    """Grid of experiments: tiny (the embedded world), small (real Spider, a model made from scratch), or full (the
+    paper's models and data: launches for a cluster are written, nothing is run)."""
+    methods: tuple[str, ...] = ("core",)
+    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too."""
+    seeds: tuple[int, ...] = ()
+    """Training seeds of every method; empty: those of the grid."""
+    out: str = ""
+    """Directory of all runs; empty: runs/reproduce-SCALE."""
+    data: str = ""
+    """Folder of the data set (scale small: Spider's; scale full: a folder with one for each data set)."""
+    smoke: bool = False
+    """A few steps only, to see that everything works; its numbers mean nothing."""
+    report_only: bool = False
+    """Run nothing: tables and figures of what is finished."""
+    jobs: PositiveInt = 2
+    """Runs side by side, one thread each."""
