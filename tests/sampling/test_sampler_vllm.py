@@ -68,7 +68,6 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
         ({"rollout": {"top_p": 0.9}}, r"does not report log-probabilities .* rollout.top_p below 1"),
         ({"rollout": {"old_logprobs": "sampler"}}, "are not exactly the trainer's"),
         ({"model": {"lora_rank": 4}}, "takes whole models"),
-        ({"sampler": {"tensor_parallel": 2}}, "one process on one GPU; for more use `dph verl`"),
     ],
 )
 def test_what_vllm_cannot_do_beside_training(settings: dict[str, dict[str, Any]], said: str) -> None:
