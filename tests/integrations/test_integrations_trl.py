@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """The TRL trainer against the native engine: the contract's losses and gradients, counts, and short real training.
 
 It runs in an environment with the extra `trl`: scripts/test-trl
@@ -82,7 +83,7 @@ def trl_inputs(rows, exp_tokens):
     def left(values):
         return [0] * (width - len(values)) + list(values)
 
-    def right(values, filling=0):
+    def right(values, filling: float = 0):
         return list(values) + [filling] * (steps - len(values))
 
     return {
@@ -378,7 +379,7 @@ def test_invalid_settings_are_refused(changes, message, tmp_path):
 def test_the_term_is_on_the_command_line_with_its_help():
     from transformers import HfArgumentParser
 
-    text = " ".join(HfArgumentParser(DPHConfig).format_help().split())
+    text = " ".join(HfArgumentParser(DPHConfig).format_help().split())  # type: ignore[arg-type]
     assert "--reduction {pooled,per_set} pooled: both sets over all tokens of the mini-batch" in text
     assert "--divergence-alpha DIVERGENCE_ALPHA α of the alpha divergence" in text
     assert "--js_scale" not in text  # JS by its definition needs log π_ref of rollouts, which TRL does not have

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Every launch against verl's own configuration: no unknown key, sizes that divide, the objective that was asked for.
 
 These runs are too large to be started here; Hydra, verl's own validation and our reading of the result check them.

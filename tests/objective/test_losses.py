@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -231,10 +232,12 @@ def test_golden_objective():
     counts = LossCounts.of(batch)
     assert counts == LossCounts(exp_tokens=2, pef_tokens=1, exp_sequences=1, pef_sequences=1)
     js_of_two = 0.16989903679539747  # 2 log 2 − 3 log 1.5
-    for reduction, expected in [
+    sums: dict[str, torch.Tensor] = {}
+    cases: list[tuple[Literal["pooled", "per_set"], float]] = [
         ("pooled", (-2.2 + 0.2 * js_of_two) / 3),
         ("per_set", -2.2 / 2 + 0.2 * js_of_two / 1),
-    ]:
+    ]
+    for reduction, expected in cases:
         loss, sums = Objective(LossConfig(reduction=reduction))(logprobs, batch, counts)
         assert float(loss) == pytest.approx(expected, rel=1e-6)  # fp32
     means = mean_metrics(sums | Objective(LossConfig()).forgetting_sums(logprobs, batch))
@@ -269,6 +272,7 @@ def test_rehearsal_vanishes_at_the_reference_for_every_sample(name, official):
     assert batch.ref_logprobs is not None
     for row in (1, 4, 5):
         single = take(batch, [row])
+        assert single.ref_logprobs is not None
         logprobs = single.ref_logprobs.clone().requires_grad_()
         config = LossConfig(divergence=name, official=official, eta=1.0)
         loss, _ = Objective(config)(logprobs, single, LossCounts.of(single))
@@ -336,12 +340,13 @@ def test_kl_and_entropy_leave_rehearsal_rows_alone():
 def test_golden_kl_estimators():
     log_ratio = torch.tensor([[math.log(2.0)]], dtype=torch.float64)  # u = 2
     zero, one, old = torch.zeros(1, 1), torch.ones(1, 1), torch.tensor([[math.log(4.0)]], dtype=torch.float64)
-    for kind, expected in [
+    cases: list[tuple[Literal["k1", "k2", "k3", "k3_is"], float]] = [
         ("k1", 0.6931471805599453),
         ("k2", 0.2402265069591007),  # ½ (log 2)²
         ("k3", 0.1931471805599453),  # ½ − 1 + log 2
         ("k3_is", 0.09657359027997264),  # ρ = 2/4
-    ]:
+    ]
+    for kind, expected in cases:
         assert kl_loss(log_ratio, zero, one, kind, old).item() == pytest.approx(expected, rel=1e-12)
     with pytest.raises(ValueError, match="needs old_logprobs"):
         kl_loss(log_ratio, zero, one, "k3_is")

@@ -29,7 +29,9 @@ def stepped(policy, steps=2):
 
 
 def newest_of(run):
-    return checkpoints.path_of(run, checkpoints.newest_intact(run))
+    step = checkpoints.newest_intact(run)
+    assert step is not None
+    return checkpoints.path_of(run, step)
 
 
 def adapted(path):

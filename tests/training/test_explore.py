@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,7 @@ def explorer(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
         rollout=RolloutConfig(prompts=prompts, n=3),
         dynamic_sampling=DynamicSamplingConfig(attempts > 0, max(1, attempts)),
     )
-    fake = Script(script)
+    fake: Any = Script(script)
     items = [Prompted(Problem(name, "", "", "exact"), [1]) for name in script]
     made = Explorer(
         fake,
@@ -165,13 +166,13 @@ def test_processes_together_draw_what_one_draws(size, attempts):
 # Groups -------------------------------------------------------------------------------------------------------------
 
 
-def group(outcomes, rewards=None, lengths=None, reasons=None):
+def group(outcomes, rewards=None, lengths=None, reasons: Any = None):
     count = len(outcomes)
     rewards = rewards or [float(outcome is GOOD) for outcome in outcomes]
     lengths, reasons = lengths or [1] * count, reasons or ["stop"] * count
     rollouts = [
-        Rollout(Completion(list(range(n)), [-0.5] * n, why), "", Verdict(outcome, reward))
-        for outcome, reward, n, why in zip(outcomes, rewards, lengths, reasons, strict=True)
+        Rollout(Completion(list(range(n)), [-0.5] * n, finish), "", Verdict(outcome, reward))
+        for outcome, reward, n, finish in zip(outcomes, rewards, lengths, reasons, strict=True)
     ]
     return Group(Problem("p", "", "", "exact"), [7, 8], rollouts)
 

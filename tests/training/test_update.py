@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
     )
 
 
-def update(policy, minibatches, config, reference=None, optimizer=None, recompute_old=False):
+def update(policy, minibatches, config, reference=None, optimizer: Any = None, recompute_old=False):
     optimizer = optimizer or Recorder(policy)
     objective = Objective(config.loss if config.rehearsal.rows else replace(config.loss, eta=0.0))
     updater = Updater(
@@ -302,7 +303,8 @@ def test_a_second_minibatch_is_weighed_by_the_policy_before_the_first_step():
     rows = mixed_rows(policies[0], CASES["grpo"], count=12)
     exact = policies[0].response_logprobs(rows, TEMPERATURE, 10_000)
     off = [replace(row, old_logprobs=[v + math.log(2) for v in own]) for row, own in zip(rows, exact, strict=True)]
-    half = [replace(row, old_logprobs=own, advantage=row.advantage / 2) for row, own in zip(rows, exact, strict=True)]
+    one_each: list[Any] = list(zip(rows, exact, strict=True))
+    half = [replace(row, old_logprobs=own, advantage=row.advantage / 2) for row, own in one_each]
     optimizers = [Optimizer(policy.trainable(), config.optim, 10) for policy in policies]
     weighed, _ = update(policies[0], [off[:4], off[4:]], config, optimizer=optimizers[0], recompute_old=True)
     plain, _ = update(policies[1], [half[:4], half[4:]], config, optimizer=optimizers[1])
@@ -356,7 +358,11 @@ def test_quantiles_on_the_rehearsal_set_cover_all_minibatches():
     stored = [row for row in rows if row.is_rehearsal]
     new = policy.response_logprobs(stored, TEMPERATURE, 1)
     log_u = torch.tensor(
-        [a - b for row, line in zip(stored, new, strict=True) for a, b in zip(line, row.ref_logprobs, strict=True)]
+        [
+            a - b
+            for row, line in zip(stored, new, strict=True)
+            for a, b in zip(line, row.ref_logprobs or (), strict=True)
+        ]
     )
     for name, level in (("q01", 0.01), ("q50", 0.5), ("q99", 0.99)):
         assert metrics[f"pef/log_ratio_{name}"] == pytest.approx(float(log_u.quantile(level)), abs=1e-5)
