@@ -93,7 +93,7 @@ def test_unequal_budgets_are_refused_unless_meant() -> None:
     with pytest.raises(UserError, match=re.escape("rollout.n is 16 for 'grpo' and 4 for 'dph_js'")):
         small_grid(arms=arms)
     arms["dph_js"]["other_budget"] = True
-    with pytest.raises(UserError, match="say with variant_of"):
+    with pytest.raises(UserError, match="name the arm to compare it with as variant_of"):
         small_grid(arms=arms)
     arms["dph_js"]["variant_of"] = "grpo"
     assert small_grid(arms=arms).arms["dph_js"].other_budget

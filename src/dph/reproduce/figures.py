@@ -27,7 +27,7 @@ _LARGEST_K = 32
 
 
 def figures(results: Results) -> dict[str, tuple[Figure, str]]:
-    """All figures that the finished runs allow, by file name, each with a description."""
+    """All figures for which the runs have finished, by file name, each with a description."""
     base = results.first_base
     if base is None or not results.split(IN_DOMAIN) or not results.of_base(base.name):
         return {}
@@ -90,7 +90,7 @@ def gap_figure(results: Results, base: Base) -> Figure:
 
 
 def greedy_figure(results: Results, base: Base) -> Figure:
-    """Greedy accuracy (x) against pass@k (y), a point a method, with both intervals."""
+    """Greedy accuracy (x) against pass@k (y), one point per method, with both intervals."""
     split, k = results.split(IN_DOMAIN), _k(results, base)
     labels = _labels(results, base)
     look = looks(list(labels), base.label)
@@ -141,7 +141,7 @@ def styles_figure(results: Results, base: Base) -> Figure:
 
 
 def sweeps_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Figure:
-    """A row for each sweep: the setting against greedy accuracy and pass@k, the base model as a dashed line."""
+    """One row per sweep: the setting against greedy accuracy and pass@k, the base model as a dashed line."""
     split, k = results.split(IN_DOMAIN), _k(results, base)
     metrics = ("greedy", f"pass@{k}")
     figure = canvas(9.2, 2.9 * len(sweeps))
@@ -202,7 +202,7 @@ def frontier_figure(results: Results, base: Base, sweeps: Sequence[Sweep]) -> Fi
 
 
 def _points(results: Results, sweep: Sweep) -> list[tuple[float, Sequence[EvalRun]]]:
-    """Finished points of a sweep by value; empty where there are fewer than two."""
+    """Finished points of a sweep by value; empty if there are fewer than two."""
     found = sorted((value, name) for name, value in sweep.values.items() if name in results.arms)
     return [(value, results.arms[name]) for value, name in found] if len(found) > 1 else []
 
@@ -253,7 +253,7 @@ def _training(results: Results) -> list[Series]:
 
 
 def training_figure(curves: Sequence[Series]) -> Figure:
-    """pass@8 against training steps, a line a method."""
+    """pass@8 against training steps, one line per method."""
     figure = canvas(6.2, 4.6)
     axes = figure.add_subplot()
     tidy(axes, "pass@8 through training, development problems")

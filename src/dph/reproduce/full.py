@@ -1,4 +1,4 @@
-"""`dph reproduce --scale full`: launches for the paper's own models and data. Nothing is run and nothing loaded.
+"""`dph reproduce --scale full`: launches for the paper's own models and data. Nothing is run or loaded.
 
 OUT/RECIPE/presample.toml, presample.sh   partition and rehearsal set of the base model, once for all methods
 OUT/RECIPE/METHOD/                        the launch of `dph verl`: data.sh, ray.sh, train.sh, eval.sh
@@ -33,16 +33,16 @@ class Recipe:
 
     name: str
     tables: str
-    """Which tables of the paper it makes."""
+    """The paper's tables that it makes."""
     preset: str
     model: str
     data: str
-    """Task of the training data, and the folder of it below the data folder."""
+    """Task of the training data, and the name of its folder within the data folder."""
     benchmarks: tuple[str, ...]
     out_of_domain: tuple[str, ...]
     """Benchmarks of the other domain (Table 3); its average is taken without AIME25."""
     other_preset: str
-    """The preset that those are sampled with."""
+    """The preset that samples those benchmarks."""
     shape: ModelShape
 
 

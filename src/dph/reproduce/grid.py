@@ -17,8 +17,7 @@ Tier = Literal["core", "wide", "more"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
 _BUDGET = ("steps", "rollout.prompts", "rollout.n", "rollout.max_tokens", "optim.minibatches")
-"""What must be equal for a comparison: prompts seen, rollouts and optimizer steps. DAPO's refills come on top and are
-reported."""
+"""What must be equal in a comparison: prompts, rollouts and optimizer steps. DAPO's refills come on top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +31,25 @@ class Arm:
     base: str
     store: str
     settings: Mapping[str, Any]
-    """Settings of `dph train` that go before the presets'."""
+    """Settings of `dph train` that override the presets'."""
     other_budget: bool = False
     """Whether it is trained longer or shorter on purpose; such an arm must be a variant of another."""
     variant_of: str = ""
-    """The arm that it is but for what its label says."""
+    """The arm that it equals except in what its label names."""
     sweep: str = ""
-    """The sweep that made it."""
+    """The sweep that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One setting of an arm varied."""
+    """One setting of an arm, varied."""
 
     name: str
     arm: str
     setting: str
-    """Dotted name below `dph train`'s settings."""
+    """Dotted name of a setting of `dph train`."""
     values: Mapping[str, float]
-    """Value by name of the arm that has it, the original arm included."""
+    """Value of the setting by arm, the original arm included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ class Grid:
 
 
 def grid_names() -> list[str]:
-    """Grids that come with the package and can be run on one machine."""
+    """Grids of the package that one machine can run."""
     folder = resources.files("dph") / "presets" / "grids"
     names = {entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")}
     return sorted(names - {"full"})
@@ -187,13 +186,13 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
 
 
 def train_settings(world: str, arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of an arm as `dph train` will see them, as far as presets and the grid say."""
+    """Settings of an arm that presets and the grid give to `dph train`."""
     merged = merge_settings("train", [world, arm.preset], [])
     return joined(merged, shared, arm.settings)
 
 
 def joined(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings; later layers go before earlier ones."""
+    """Nested settings; later layers override earlier ones."""
     found: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():
@@ -226,16 +225,16 @@ def _check(grid: Grid) -> None:
             )
         if arm.other_budget and not arm.variant_of:
             raise UserError(
-                f"the grid {grid.name!r}: the arm {arm.name!r} has another budget, so it cannot stand among the "
-                "methods; say with variant_of which arm it is to be compared with"
+                f"the grid {grid.name!r}: the arm {arm.name!r} has another budget, so it cannot be compared with "
+                "the other methods; name the arm to compare it with as variant_of"
             )
         if grid.stores[arm.store].base != arm.base:
-            raise UserError(f"the grid {grid.name!r}: the store of the arm {arm.name!r} is of another base model")
+            raise UserError(f"the grid {grid.name!r}: the store of the arm {arm.name!r} belongs to another base model")
         if not arm.other_budget:
             settings = flatten(train_settings(grid.world, arm, grid.train))
             budgets.setdefault(tuple(settings.get(key) for key in _BUDGET), arm.name)
     if len(budgets) > 1:
-        raise UserError(f"the grid {grid.name!r}: {_unequal(budgets)}; budgets must be equal, or marked other_budget")
+        raise UserError(f"the grid {grid.name!r}: {_unequal(budgets)}; budgets must be equal, or set other_budget")
 
 
 def _unequal(budgets: Mapping[tuple[Any, ...], str]) -> str:

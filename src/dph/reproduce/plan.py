@@ -1,4 +1,4 @@
-"""From a grid of experiments to `dph` commands: settings files, run directories, and what needs what."""
+"""From a grid of experiments to `dph` commands: settings files, run directories and dependencies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ class RunPaths:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a grid is run: arms, each with its training seeds."""
+    """The part of a grid that is run: arms, each with its training seeds."""
 
     grid: Grid
     arms: Mapping[str, tuple[int, ...]]
     data: str = ""
-    """Folder of the data set, where the world needs one."""
+    """Folder of the data set, if the world needs one."""
     smoke: bool = False
 
     def bases(self) -> list[Base]:
@@ -64,10 +64,11 @@ class Choice:
 def write_settings(choice: Choice, paths: RunPaths) -> None:
     """Write the complete settings of every stage and arm as TOML files, which the jobs read with `--config`.
 
-    A file of an older version that says the same, with defaults for settings that are new since, is left as it is.
+    A file that an older version wrote with the same settings, where those that are new since have their defaults, is
+    left as it is.
 
-    Raises UserError, before anything is written, when a file is there already with other settings: its runs would not
-    belong to what is asked for.
+    Raises UserError, before anything is written, when a file already holds other settings: its runs would not belong
+    to this choice.
     """
     missing: dict[Path, str] = {}
     for path, config in _settings(choice, paths).items():
@@ -79,7 +80,7 @@ def write_settings(choice: Choice, paths: RunPaths) -> None:
         if changed:
             raise UserError(
                 f"{path} holds other settings than the grid does now ({changed[0]}); "
-                "give another --out, or go on with the version that wrote it"
+                "choose another --out, or continue with the version that wrote it"
             )
     for path, text in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +107,7 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
 
 
 def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
-    """All commands, in an order that finishes one training seed of every arm before the next seed begins."""
+    """All commands; one training seed of every arm comes before the next seed."""
     grid = choice.grid
     jobs: list[Job] = []
     for base in choice.bases():
@@ -146,7 +147,7 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
         for arm in arms:
             model = paths.training(arm, seed) / "model"
             out, needs = paths.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
-            # Other samples than the base model's: equal ones would make a method look like its base.
+            # With the random numbers of the base model's evaluation, a method would look like its base model.
             drawn = ("--seed", str(seed))
             jobs.append(_evaluation(choice, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
     return jobs

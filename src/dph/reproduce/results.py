@@ -25,12 +25,12 @@ class Results:
     choice: Choice
     bases: Mapping[str, EvalRun]
     again: Mapping[str, EvalRun]
-    """A second evaluation of each base with other samples."""
+    """A second evaluation of each base model, with other samples."""
     arms: Mapping[str, Sequence[EvalRun]]
-    """Evaluations by arm, one a training seed."""
+    """Evaluations by arm, one per training seed."""
     trained: Mapping[str, Sequence[TrainRun]]
     timings: Mapping[str, Sequence[Mapping[str, float]]]
-    """Lines of timings.jsonl of all seeds of an arm together."""
+    """Lines of timings.jsonl by arm, all seeds together."""
 
     def split(self, domain: str) -> str:
         """The name of a domain's split in this grid's world; "" where it was not evaluated."""
@@ -39,15 +39,15 @@ class Results:
 
     @property
     def first_base(self) -> Base | None:
-        """The first base model that was evaluated: figures and page are about it and what was trained from it."""
+        """The first base model that was evaluated: figures and page show it and what was trained from it."""
         return next((base for base in self.choice.bases() if base.name in self.bases), None)
 
     def arm(self, name: str) -> Arm:
         return self.choice.grid.arms[name]
 
     def of_base(self, base: str, *, variants: bool = False) -> dict[str, Sequence[EvalRun]]:
-        """Evaluations by arm of the arms trained from one base; on request with those that vary another arm (sweeps,
-        options, other budgets), of which there are too many for the tables and figures of the methods."""
+        """Evaluations by arm, of the arms trained from one base model. `variants` adds the arms that vary another one
+        (sweeps, options, other budgets); they are too many for the tables and figures of the methods."""
         return {
             name: runs
             for name, runs in self.arms.items()
@@ -78,7 +78,7 @@ def read_results(choice: Choice, paths: RunPaths) -> Results:
 
 
 def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
-    """A metric for every problem of every run, [seeds, problems]: "greedy", "pass@k", "mean", "styles",
+    """A metric of every problem in every run, [seeds, problems]: "greedy", "pass@k", "mean", "styles",
     "styles_correct" or a measure of diversity; NaN where it could not be measured.
 
     Raises UserError when the runs were evaluated on different problems.
@@ -101,7 +101,7 @@ def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
 
 
 def mean_of(found: np.ndarray) -> Value:
-    """Mean of [seeds, problems] with its interval; problems that some seed could not measure (NaN) are left out."""
+    """Mean of [seeds, problems] with its interval; problems that are NaN for any seed are left out."""
     known = found[:, ~np.isnan(found).any(0)]
     if known.size == 0:
         return Value(math.nan)
@@ -110,7 +110,7 @@ def mean_of(found: np.ndarray) -> Value:
 
 
 def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> Value:
-    """Mean of one method minus mean of another on the same problems, with its interval."""
+    """Mean of one method minus the mean of another on the same problems, with its interval."""
     aligned_rows([*runs, *others], split)
     left, right = values(runs, split, metric), values(others, split, metric)
     both = ~np.isnan(np.concatenate([left, right])).any(0)

@@ -33,7 +33,7 @@ from dph.runs.directory import write_atomically
 def reproduce(config: ReproduceConfig) -> Path:
     """Run what is missing of the chosen grid, then write tables and figures; returns the tables' file.
 
-    Interrupted, the same command goes on. A run that fails does not stop the others; what is missing then is said.
+    After an interruption the same command continues. A run that fails does not stop the others.
 
     Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
     failed.
@@ -81,8 +81,10 @@ def choose(grid: Grid, config: ReproduceConfig) -> Choice:
 
 
 def write_results(choice: Choice, paths: RunPaths) -> Path:
-    """Tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice; returns the
-    page, or the tables where no base model was evaluated yet."""
+    """Write tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice.
+
+    Returns the page, or the tables if no base model was evaluated yet.
+    """
     results = read_results(choice, paths)
     out = paths.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
@@ -109,7 +111,7 @@ def write_results(choice: Choice, paths: RunPaths) -> Path:
 
 
 def tables(results: Results) -> list[Table]:
-    """All tables that the finished runs allow."""
+    """All tables for which the runs have finished."""
     found: list[Table | None] = []
     titles = ("Greedy and pass@k (Table 1)", "A second, stronger base model (Table 2)")
     bases = results.choice.bases()

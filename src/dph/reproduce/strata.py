@@ -1,4 +1,4 @@
-"""Where a method gains and loses: accuracy by how often the base model solves a problem."""
+"""Where a method gains and loses: accuracy by the share of samples in which the base model solves a problem."""
 
 from itertools import pairwise
 
@@ -11,15 +11,15 @@ from dph.reproduce.plan import AGAIN
 from dph.reproduce.results import IN_DOMAIN, Results, mean_of, values
 
 EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
-"""Upper ends of the classes of problems: the shares of its samples that the base model has right."""
+"""Upper ends of the classes of problems: shares of the base model's samples that are correct."""
 
 
 def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | None:
-    """mean@n and pass@8 in-domain for problems of one difficulty at a time, with the noise floor; None without the
-    split, or where every class is too small.
+    """mean@n and pass@8 in-domain for each class of difficulty, with the noise floor; None without the split, or where
+    every class is too small.
 
-    The classes come from the base model's first samples, so its second ones regress to the mean: they, not the first,
-    are what a method that changed nothing would show. Classes of fewer than `smallest` problems are left out.
+    The classes come from the base model's first evaluation, so its second one regresses to the mean; a method that
+    changed nothing would look like the second. Classes of fewer than `smallest` problems are left out.
     """
     split = results.split(IN_DOMAIN)
     if not split:

@@ -1,6 +1,6 @@
 """The paper's tables from the runs of a grid: Tables 1–4 and 8, comparisons with intervals, budgets and settings.
 
-Tables about a base model take one that was evaluated; they are None where the split that they need was not.
+A table about a base model needs one that was evaluated; it is None if its split was not.
 """
 
 import math
@@ -37,7 +37,7 @@ def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] =
 def _metric_table(
     results: Results, base: Base, title: str, columns: Sequence[tuple[str, str, str]], note: str
 ) -> Table:
-    """A row for the base model and each method; columns are (title, split, metric)."""
+    """One row for the base model and one for each method; columns are (title, split, metric)."""
     labelled = [(base.label, [results.bases[base.name]]), *_trained(results, base)]
     rows = [_figures(label, runs, columns) for label, runs in labelled]
     return Table(title, ["", *(column for column, _, _ in columns)], rows, note)
@@ -49,7 +49,7 @@ def _figures(label: str, runs: Sequence[EvalRun], columns: Sequence[tuple[str, s
 
 
 def _trained(results: Results, base: Base) -> list[tuple[str, Sequence[EvalRun]]]:
-    """Label with the number of seeds, and evaluations, of every method trained from a base model."""
+    """Label with number of seeds, and evaluations, of every method trained from a base model."""
     return [(_seeded(results, name), runs) for name, runs in results.of_base(base.name).items()]
 
 
@@ -126,7 +126,7 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
 
 
 def variants_table(results: Results, base: Base) -> Table | None:
-    """Sensitivity: every arm that varies another, below that one, with its differences to it."""
+    """Sensitivity: below each arm its variants, with their differences to it."""
     domains = {domain: results.split(domain) for domain in (IN_DOMAIN, OUT_OF_DOMAIN)}
     known = results.of_base(base.name, variants=True)
     varied = {name: [other for other in known if results.arm(other).variant_of == name] for name in known}
@@ -170,7 +170,7 @@ def _signed(metric: str, value: Value) -> Cell:
 
 
 def diversity_table(results: Results, base: Base) -> Table | None:
-    """Fig. 2 and Fig. 4 in numbers: styles, keep and exploration rates, with the noise floor."""
+    """Figs. 2 and 4 in numbers: styles, keep and exploration rates, with the noise floor."""
     split = results.split(IN_DOMAIN)
     if not split:
         return None
@@ -204,7 +204,7 @@ def variety_table(results: Results, base: Base) -> Table | None:
 
 
 def cost_table(results: Results) -> Table | None:
-    """The efficiency comparison: rollouts, seconds a step and memory of each arm."""
+    """Efficiency: rollouts, seconds per step and memory of each arm."""
     rows = []
     for name, trained in results.trained.items():
         laps = results.timings[name]
@@ -237,7 +237,7 @@ def _median(laps: Sequence[Mapping[str, float]], key: str) -> float:
 
 
 def settings_table(choice: Choice) -> Table:
-    """What was run: every arm with its preset, base, store, seeds, and all settings in which it differs from GRPO's."""
+    """What was run: every arm with its preset, base, store, seeds, and the settings that not all arms share."""
     grid = choice.grid
     resolved = {name: flatten(train_settings(grid.world, grid.arms[name], grid.train)) for name in choice.arms}
     common = dict(next(iter(resolved.values()), {}))
