@@ -5,6 +5,8 @@ Importing this package loads neither torch nor transformers; the submodules that
 
 from importlib.metadata import PackageNotFoundError, version
 
+__all__ = ["__version__"]
+
 try:
     __version__ = version("dph-rl")
 except PackageNotFoundError:  # a source tree that was never installed

@@ -12,6 +12,8 @@ from dph.config import DoctorConfig
 from dph.doctor.finding import Finding, broken
 from dph.errors import UserError
 
+__all__ = ["doctor"]
+
 _COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 
 

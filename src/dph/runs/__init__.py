@@ -1,1 +1,3 @@
 """Run directories: layout, locks, pinned inputs, metrics, cache."""
+
+__all__ = ["cache", "code", "directory", "locks", "pinned", "tracking"]

@@ -1,1 +1,17 @@
 """SQL judged by execution."""
+
+__all__ = [
+    "compare",
+    "credit",
+    "extract",
+    "files",
+    "gold",
+    "plan",
+    "plan_worker",
+    "rewards",
+    "rules",
+    "text",
+    "tokens",
+    "verifier",
+    "worker",
+]
