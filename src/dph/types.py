@@ -19,6 +19,16 @@ class Message(TypedDict):
     name: NotRequired[str]
 
 
+def as_messages(prompt: str | Sequence[Message]) -> list[Message]:
+    """A prompt as a chat; plain text becomes one message of the user."""
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
+
+
+def as_text(prompt: str | Sequence[Message]) -> str:
+    """A prompt as plain text; the messages of a chat are separated by blank lines."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One verifiable problem."""

@@ -20,7 +20,7 @@ from dph.models.packing import group_by_prompt
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
 from dph.process.progress import say
-from dph.types import Message
+from dph.types import Message, as_messages, as_text
 
 _LOGIT_TRANSFORMS = (
     *("final_logit_softcapping", "logits_scaling", "logit_scale"),
@@ -70,14 +70,13 @@ class Policy:
         Raises UserError where the template refuses the prompt, and for tokens that the model does not have.
         """
         if getattr(self.tokenizer, "chat_template", None):
-            messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+            messages = [dict(message) for message in as_messages(prompt)]
             try:
                 text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             except (TemplateError, ImportError) as error:
                 raise UserError(f"the tokenizer's chat template does not take a prompt: {error}") from error
             return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        text = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-        return self._known(self.tokenizer(text)["input_ids"])
+        return self._known(self.tokenizer(as_text(prompt))["input_ids"])
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, closed by EOS. Raises UserError for tokens that the model does not have."""

@@ -20,7 +20,7 @@ from dph.runs.directory import RunDir, write_atomically
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task
-from dph.types import Group, Problem, SamplingParams
+from dph.types import Group, SamplingParams, as_text
 from dph.verifiers import judging_versions
 from dph.verifiers.sql.plan import PlanReader
 
@@ -80,18 +80,12 @@ def label_of(config: EvalConfig) -> str:
     return config.label or (path.parent.name if path.name == "model" else path.name) or config.model.path
 
 
-def _readable(problem: Problem) -> str:
-    if isinstance(problem.prompt, str):
-        return problem.prompt
-    return "\n\n".join(message["content"] for message in problem.prompt)
-
-
 def _problem_row(split: str, item: Scored) -> dict[str, Any]:
     return {
         "split": split,
         "id": item.problem.id,
         "kind": str(item.problem.meta.get("kind", "")),
-        "prompt": _readable(item.problem),
+        "prompt": as_text(item.problem.prompt),
         "answer": str(item.problem.answer),
         "samples": item.samples,
         "correct": item.correct,

@@ -13,7 +13,7 @@ from dph.errors import UserError
 from dph.integrations.problems import problem_json, read_problem
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import partition_of
-from dph.types import Message
+from dph.types import as_messages, as_text
 
 
 def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = ()) -> Dataset:
@@ -33,15 +33,8 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     chosen = [problem for problem in problems if sets.get(problem.id) == "explore"]
     if not chosen:
         raise UserError(f"the presample run {path} left no prompt to explore")
-    chat = bool(getattr(tokenizer, "chat_template", None))
-    return Dataset.from_list([{"prompt": _prompt(one.prompt, chat), "problem": problem_json(one)} for one in chosen])
-
-
-def _prompt(prompt: str | Sequence[Message], chat: bool) -> Any:
-    """As `Policy.encode_prompt` reads it: a conversation, or text."""
-    if chat:
-        return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(part) for part in prompt]
-    return prompt if isinstance(prompt, str) else "\n\n".join(part["content"] for part in prompt)
+    form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
+    return Dataset.from_list([{"prompt": form(one.prompt), "problem": problem_json(one)} for one in chosen])
 
 
 class VerifierReward:

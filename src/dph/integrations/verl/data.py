@@ -19,7 +19,7 @@ from dph.integrations.problems import problem_json
 from dph.process.progress import say
 from dph.rehearsal.partition import training_problems
 from dph.sampling.rollouts import usable_problems
-from dph.types import Problem
+from dph.types import Problem, as_messages
 
 _SCHEMA = pa.schema(
     [
@@ -34,11 +34,9 @@ _SCHEMA = pa.schema(
 
 def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
     """One problem as a row of verl's dataset; extra_info.problem holds the problem itself, as JSON."""
-    text = problem.prompt
-    messages = [{"role": "user", "content": text}] if isinstance(text, str) else [dict(m) for m in text]
     return {
         "data_source": source,
-        "prompt": [{"role": message["role"], "content": message["content"]} for message in messages],
+        "prompt": [{"role": message["role"], "content": message["content"]} for message in as_messages(problem.prompt)],
         "ability": problem.verifier,
         "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
         "extra_info": {"index": index, "split": split, "problem": problem_json(problem)},
