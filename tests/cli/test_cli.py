@@ -100,9 +100,7 @@ def test_models_that_are_not_there(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert "no model was named; add --model.path" in complaint(capsys, "eval", *TOY[:6], "--out", tmp_path / "a")
     message = complaint(capsys, *train_words(tmp_path / "b", model="nobody/no-such-model"))
-    assert (
-        "cannot load the model 'nobody/no-such-model': there is no such directory, and a model hub did not" in message
-    )
+    assert "cannot load the model 'nobody/no-such-model': there is no such directory, and downloading it" in message
     message = complaint(capsys, *train_words(tmp_path / "c", model=tmp_path))
     assert f"cannot load a model from {tmp_path}" in message
 
@@ -156,7 +154,7 @@ def test_prompts_that_are_too_long_are_counted(tmp_path, capsys, base):
     # "easy", then a digit a token: prompts of 3 (with the space) and more tokens
     lengths = [len(tiny_policy().encode_prompt("easy " + "1" * i)) for i in range(1, 6)]
     left_out = sum(length > 5 for length in lengths)
-    assert 0 < left_out < 5 and f"{left_out} of 5 problems are left out: prompt empty or over 5 tokens" in said
+    assert 0 < left_out < 5 and f"{left_out} of 5 problems are left out: their prompt is empty or over 5 tokens" in said
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert next(iter(scores["splits"].values()))["problems"] == 5 - left_out
 

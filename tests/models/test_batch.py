@@ -1,4 +1,4 @@
-"""Collating rows and cutting mini-batches: nothing is lost, and every tensor holds what its docstring says."""
+"""Collating rows and cutting mini-batches: no row is lost, and every tensor contains what its docstring says."""
 
 import itertools
 
@@ -28,7 +28,7 @@ def test_microbatches_partition_the_rows_within_the_budget(lengths, budget):
     assert sorted(id(r) for part in parts for r in part) == sorted(map(id, rows))
     for part in parts:
         assert len(part) == 1 or len(part) * max(r.length for r in part) <= budget
-    # no two neighbours could have been one: the longer part would not have taken the next row
+    # no two neighbours could have been merged: the longer part has no room for the next row
     for part, following in itertools.pairwise(parts):
         assert (len(part) + 1) * part[0].length > budget and part[-1].length >= following[0].length
 
@@ -42,7 +42,7 @@ def test_collate_by_hand():
     ]
     batch = collate(rows)
     assert batch.input_ids.tolist() == [[5, 6, 7, 8, 9], [4, 3, 0, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 0, 0]]
-    # tokens 1 to 3 of the first row predict 7, 8, 9; rows are 5 wide, so the second begins at 5 and the fourth at 15
+    # tokens 1 to 3 of the first row predict 7, 8, 9; rows are 5 wide: the second starts at index 5, the fourth at 15
     assert batch.sources.tolist() == [1, 2, 3, 5, 15, 16] and batch.states.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.position_ids is None and batch.layout is None
     assert batch.response_ids.tolist() == [[7, 8, 9], [3, 0, 0], [0, 0, 0], [2, 3, 0]]
@@ -56,7 +56,7 @@ def test_collate_by_hand():
     assert collate(rows[:1]).ref_logprobs is None
 
 
-def test_a_packed_batch_differs_in_its_inputs_alone():
+def test_a_packed_batch_differs_only_in_the_model_inputs():
     rows = [row(3, 4), row(3, 2), row(2, 0, weight=0.0), row(3, 4, advantage=2.0)]
     padded, packed = collate(rows), collate(rows, shared=True)
     assert packed.input_ids.shape[0] == 1 and packed.layout is not None and packed.position_ids is not None
@@ -67,7 +67,7 @@ def test_a_packed_batch_differs_in_its_inputs_alone():
 
 @given(lengths=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=25), budget=st.data())
 def test_packed_microbatches_partition_the_rows_within_the_budget(lengths, budget):
-    """Prompts of four kinds; a part over the budget is a single row, and a prompt is cut only where it has to be."""
+    """Four prompts. A part over the budget is a single row, and a prompt's rows are split only if they must be."""
     budget = budget.draw(st.integers(1, 120))
     rows = [
         Row([kind] * (3 + 4 * kind), [index] * response, [-0.5] * response)
@@ -89,7 +89,7 @@ def test_an_empty_batch_is_refused():
 
 
 @given(lengths=lengths, data=st.data(), budget=st.integers(1, 120))
-def test_counts_of_rows_are_those_of_their_batches_however_they_are_cut(lengths, data, budget):
+def test_counts_of_rows_equal_the_sum_over_any_microbatches(lengths, data, budget):
     rows = [
         row(*pair, is_rehearsal=data.draw(st.booleans()), weight=data.draw(st.sampled_from([0.0, 1.0])))
         for pair in lengths
@@ -100,7 +100,7 @@ def test_counts_of_rows_are_those_of_their_batches_however_they_are_cut(lengths,
     assert count_rows(rows) == total
 
 
-def test_random_rows_of_the_helpers_fit_the_tiny_model():
+def test_the_random_rows_of_the_test_helpers_fit_the_tiny_model():
     policy = tiny_policy()
     rows = random_rows(policy, 30, rehearsal_every=3)
     assert sum(r.is_rehearsal for r in rows) == 10 and len({r.length for r in rows}) > 5

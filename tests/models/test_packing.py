@@ -1,4 +1,4 @@
-"""Packed rows by hand, and against what each row alone would be."""
+"""Packed rows: by hand, and compared with each row on its own."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ rows_of_few_tokens = st.lists(
 
 
 def seen_by(layout, place):
-    """Packed places that a token attends to, read off the layout."""
+    """Packed indices that a token attends to, according to the layout."""
     seen = []
     for bucket in layout.buckets:
         count, width = bucket.shape
@@ -35,14 +35,14 @@ def test_packing_by_hand():
         Row([1, 2], [5, 6, 7], ()),
         Row([3], [4, 4], ()),
         Row([1, 2], [5, 8, 9, 9], ()),
-        Row([1, 2], [5, 6, 7], ()),  # as the first
-        Row([1, 2], [5], ()),  # all of it belongs to the stem
+        Row([1, 2], [5, 6, 7], ()),  # equals the first
+        Row([1, 2], [5], ()),  # entirely in the stem
     ]
     packed = pack(rows)
     # stems: the prompt 1 2 with the common 5, and 3 with 4 (its last token predicts nothing); branches: 6 and 8 9
     assert packed.input_ids.tolist() == [[1, 2, 5, 3, 4, 6, 8, 9]]
     assert packed.position_ids.tolist() == [[0, 1, 2, 0, 1, 3, 3, 4]]
-    # 5 6 7 are predicted from 2, 5, 6 at places 1, 2, 5; 4 4 from 3, 4; 5 8 9 9 from 1, 2, 6, 7
+    # 5 6 7 are predicted from 2, 5, 6 at indices 1, 2, 5; 4 4 from indices 3, 4; 5 8 9 9 from indices 1, 2, 6, 7
     places = [1, 2, 5, 3, 4, 1, 2, 6, 7, 1, 2, 5, 1]
     assert packed.sources[packed.states].tolist() == places and packed.sources.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert packed.layout.longest == 6 and packed_tokens(rows) == 8
@@ -66,8 +66,8 @@ def test_every_token_sees_its_own_row_and_predicts_its_own_response(rows):
 
 
 @given(rows_of_few_tokens)
-def test_nothing_common_stands_twice(rows):
-    """Per prompt: no two branches are equal, no token begins all branches, and a single response has no branch."""
+def test_common_prefixes_are_stored_once(rows):
+    """Per prompt: branches are distinct, no token starts all branches, and a single response has no branch."""
     for indices in group_by_prompt(rows):
         group = [rows[index] for index in indices]
         distinct = {tuple(row.response_ids) for row in group}
@@ -76,7 +76,7 @@ def test_nothing_common_stands_twice(rows):
             assert packed_tokens(group) == len(inputs.pop())
         else:
             firsts = {response[:1] for response in distinct}
-            if len(firsts) > 1:  # nothing in common but the prompt
+            if len(firsts) > 1:  # only the prompt is common
                 expected = len(group[0].prompt_ids) + sum(max(0, len(response) - 1) for response in distinct)
                 assert packed_tokens(group) == expected
             else:

@@ -1,4 +1,4 @@
-"""Log-probabilities against transformers' plain forward pass, and models that come back as they were saved."""
+"""Log-probabilities equal transformers' plain forward pass, and a saved model loads unchanged."""
 
 import json
 from dataclasses import replace
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
 )
 EXACT = 1e-5
-"""fp32 kernels differ by batch shape: a few roundings of 1e-7 relative on logits of about 10, in each of 2 layers."""
+"""fp32 kernels round by batch shape: a few errors of 1e-7 relative to logits of about 10, in each of 2 layers."""
 
 
 def plain_logprobs(policy, row, temperature=1.0):
-    """log π of a row's response from the logits of transformers' forward pass over this row alone."""
+    """log π of a row's response, from the logits of transformers' forward pass over only this row."""
     with torch.no_grad():
         ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
         logits = policy.model(ids).logits[0, len(row.prompt_ids) - 1 : -1].double() / temperature
@@ -111,7 +111,7 @@ def test_chunks_of_logits_change_neither_values_nor_gradients(monkeypatch, entro
     close(chunked[2], whole[2], 1e-6 * float(whole[2].abs().max()))
 
 
-def test_entropy_as_a_value_has_no_gradient_and_with_gradient_the_right_one():
+def test_entropy_has_the_right_gradient_or_none_as_asked():
     policy = tiny_policy()
     rows = random_rows(policy, 5)
     _, value = policy.logprobs(collate(rows), entropy="value")
@@ -131,7 +131,7 @@ def test_entropy_as_a_value_has_no_gradient_and_with_gradient_the_right_one():
     close(found, expected, 1e-5 * float(expected.abs().max()))  # sums of some 20 tokens' gradients in fp32
 
 
-def test_bfloat16_is_autocast_alone():
+def test_bfloat16_affects_only_autocast():
     policy = tiny_policy()
     rows = random_rows(policy, 6)
     exact, _ = policy.logprobs(collate(rows))
@@ -150,7 +150,7 @@ def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         values = _loss(policy, random_rows(policy, 5), "none")
-        assert len(calls) == (2 if checkpointing else 1)  # once more in the backward pass
+        assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass
         assert not any(part.training for part in policy.model.modules())  # so no dropout
         found.append(values)
     close(found[0][0], found[1][0], 0)
@@ -170,7 +170,7 @@ def test_prompts_and_responses_as_tokens():
     assert policy.encode_prompt(chat) == policy.encode_prompt("easy\n\nhard")
 
 
-def test_chat_templates_are_used_where_there_is_one():
+def test_a_chat_template_is_applied():
     policy = tiny_policy()
     turn = "{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}"
     policy.tokenizer.chat_template = turn + "{% if add_generation_prompt %}no{% endif %}"
@@ -188,7 +188,7 @@ def test_new_tokenizers_lose_nothing(text):
         assert not any(token.strip().isdigit() and len(token.strip()) > 1 for token in encoded.tokens)
 
 
-def test_new_models_depend_on_their_seed_alone():
+def test_new_models_depend_only_on_their_seed():
     torch.manual_seed(1)
     first = new_policy(TINY, TEXTS, seed=3)
     before = torch.random.get_rng_state()
@@ -199,7 +199,7 @@ def test_new_models_depend_on_their_seed_alone():
         new_policy(replace(TINY, heads=5), TEXTS, seed=0)
 
 
-def test_end_tokens_of_model_and_tokenizer_both_count():
+def test_end_tokens_of_both_model_and_tokenizer_count():
     policy = tiny_policy()
     policy.model.generation_config.eos_token_id = [5, 7]
     assert Policy(policy.model, policy.tokenizer).eos_ids == {5, 7, policy.tokenizer.eos_token_id}
@@ -208,7 +208,7 @@ def test_end_tokens_of_model_and_tokenizer_both_count():
 # Storage ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_saved_policy_comes_back_exactly(tmp_path):
+def test_a_saved_policy_loads_unchanged(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
     again = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu"))
@@ -219,7 +219,7 @@ def test_a_saved_policy_comes_back_exactly(tmp_path):
     assert (again.context_length, again.eos_ids) == (TINY.context, policy.eos_ids)
 
 
-def test_hashes_tell_weights_tokenizers_and_templates_apart():
+def test_hashes_distinguish_weights_tokenizers_and_templates():
     policy = tiny_policy()
     weight, tokenizer = policy.weight_hash(), policy.tokenizer_hash()
     with torch.no_grad():
@@ -245,7 +245,7 @@ def adapted(path, **changes):
     return policy
 
 
-def test_adapters_alone_are_trained_merged_on_saving_and_switched_off_as_reference(tmp_path):
+def test_only_adapters_are_trained_and_they_are_merged_on_saving_and_off_in_the_reference(tmp_path):
     base = tiny_policy()
     base.save(tmp_path / "base")
     policy = adapted(tmp_path / "base")
@@ -273,40 +273,42 @@ def test_named_adapter_targets(tmp_path):
     assert parts == {"q_proj", "down_proj"}
 
 
-def test_adapters_start_alike_in_every_process_and_differ_by_seed(tmp_path):
+def test_initial_adapters_depend_only_on_their_seed(tmp_path):
     tiny_policy().save(tmp_path)
     config = TrainedModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
     found = []
     for noise, seed in ((1, 0), (2, 0), (1, 1)):
-        torch.manual_seed(noise)  # what else a process has drawn must not matter
+        torch.manual_seed(noise)  # other random numbers drawn in the process must not matter
         policy = Policy.load(config, seed=seed)
         found.append(torch.cat([p.detach().flatten() for _, p in policy.trainable()]))
     assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
 
-def test_only_adapters_make_a_policy_its_own_reference():
+def test_a_policy_without_adapters_is_not_its_own_reference():
     with pytest.raises(RuntimeError, match="adapters"):
         tiny_policy().reference()
 
 
-# What a user may get wrong ------------------------------------------------------------------------------------------
+# User errors --------------------------------------------------------------------------------------------------------
 
 
 def load(path, **changes):
     return Policy.load(TrainedModelConfig(path=str(path), device="cpu", **changes))
 
 
-def test_a_missing_model_an_unknown_name_and_no_name(tmp_path):
+def test_an_unknown_name_or_no_name_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no model was named; add --model\.path"):
         load("")
-    with pytest.raises(UserError, match=r"cannot load the model .*no such directory, and a model hub did not deliver"):
+    with pytest.raises(
+        UserError, match=r"cannot load the model .*no such directory, and downloading it from a model hub"
+    ):
         load("nobody/has-this-model")
     with pytest.raises(UserError, match="cannot load a model from"):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "config", "tokenizer", "lost", "shape"])
-def test_a_damaged_model_is_named(tmp_path, damage):
+def test_a_damaged_model_is_refused_by_name(tmp_path, damage):
     tiny_policy().save(tmp_path)
     tensors = tmp_path / "model.safetensors"
     if damage == "cut":
@@ -326,7 +328,7 @@ def test_a_damaged_model_is_named(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_without_an_end_token_and_an_unusable_device(tmp_path):
+def test_a_model_without_an_end_token_or_an_unusable_device_is_refused(tmp_path):
     policy = tiny_policy()
     policy.tokenizer.eos_token = None
     policy.save(tmp_path)
@@ -336,7 +338,7 @@ def test_a_model_without_an_end_token_and_an_unusable_device(tmp_path):
         Policy.load(TrainedModelConfig(path=str(tmp_path), device="abacus"))
 
 
-def test_saved_models_load_with_transformers_alone():
+def test_saved_models_load_with_plain_transformers():
     path = base_run() / "model"
     model: Any = AutoModelForCausalLM.from_pretrained(path)  # transformers does not declare `generate`
     tokenizer = AutoTokenizer.from_pretrained(path)

@@ -1,4 +1,4 @@
-"""Rows that share their prompts against the same rows one by one: the same log-probabilities and gradients."""
+"""Rows that share prompts have the same log-probabilities and gradients as the same rows computed one by one."""
 
 import contextlib
 from dataclasses import replace
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it
     "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
 )
 EXACT = 1e-5
-"""The promise: log-probabilities in nats, and gradients relative to their norm, in fp32."""
+"""Tolerance in fp32: log-probabilities in nats, and gradients relative to their norm."""
 
 SHARING = {
     "llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}
@@ -35,18 +35,20 @@ SHARING = {
 }  # fmt: skip
 PLAIN = {
     "mistral": ({"sliding_window": 12}, "its attention window of 12 tokens is shorter than the sequences"),
-    "gemma2": ({"sliding_window": 64, "query_pre_attn_scalar": 8}, "its attention has softcap"),
+    "gemma2": ({"sliding_window": 64, "query_pre_attn_scalar": 8}, "its attention uses softcap"),
     "falcon_h1": (
         {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8},
-        "its layers",  # join tokens by other means, or (transformers 5.10) keep to themselves what attention is given
+        "its layers",  # mix tokens in other ways or (transformers 5.10) do not pass keyword arguments on to attention
     ),
     "bloom": ({"hidden_size": 32, "n_layer": 2, "n_head": 4}, ""),
 }
 
 
 def grouped_rows(seed=0):
-    """Ragged groups: of six with two equal responses and a common beginning, of three with one empty response, and
-    three of one, one of them a rehearsal row and one twice (stored responses of one prompt)."""
+    """Groups of 6, 3, 1, 1 and 2 rows of different lengths, some with a common response prefix.
+
+    The group of six has two equal responses, the group of three an empty one. The smaller groups are rehearsal rows.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def ids(low, high):
@@ -66,7 +68,7 @@ def grouped_rows(seed=0):
 
 
 def evaluated(policy, rows, shared, entropy="none"):
-    """Log-probabilities row by row and the gradient of a sum of them with changing weights."""
+    """Log-probabilities, entropies, and the gradient of a weighted sum of them."""
     batch = collate(rows, shared=shared)
     logprobs, entropies = policy.logprobs(batch, 0.8, entropy=entropy)
     policy.model.zero_grad(set_to_none=True)
@@ -93,12 +95,12 @@ def test_every_architecture_computes_the_same_with_shared_prompts(name):
 
 @pytest.mark.filterwarnings("default::UserWarning")  # falcon_h1's own code warns about its slow path
 @pytest.mark.parametrize("name", PLAIN)
-def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsys):
+def test_models_that_cannot_share_do_not_and_report_it_once(name, capsys):
     changes, reason = PLAIN[name]
     policy, rows = random_policy(name, **changes), grouped_rows()
     assert not policy.shares(rows) and not policy.shares(rows)
     told = " ".join(capsys.readouterr().err.split())
-    assert told.count("prompts are computed anew for each response of this model") == 1 and reason in told
+    assert told.count("this model computes the prompt again for each response") == 1 and reason in told
     for part, batch in batches(policy, rows, 60):
         assert batch.layout is None and len(part) == len(batch.input_ids)
     with torch.no_grad():
@@ -108,18 +110,18 @@ def test_models_that_attend_in_other_ways_do_without_and_say_so_once(name, capsy
         assert float((values[: len(own)] - own).abs().max() if len(own) else 0) <= EXACT
 
 
-def test_a_budget_that_shares_little_is_said_once(capsys):
+def test_a_budget_too_small_for_sharing_is_reported_once(capsys):
     policy = random_policy("llama")
     rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
     for budget, computed in ((42, 1), (30, 12), (31, 12)):
         parts = [part for part, _ in batches(policy, rows, budget)]
         assert len(parts) == computed, budget
         told = " ".join(capsys.readouterr().err.split())
-        said = "prompts are computed 12.0 times each, as a micro-batch of 30 tokens does not hold the responses to one"
-        assert (said in told) == (budget == 30)  # 31 comes after it
+        said = "each prompt is computed 12.0 times, because a micro-batch of 30 tokens does not hold all its responses"
+        assert (said in told) == (budget == 30)  # and not again for 31
 
 
-def test_a_window_as_long_as_the_sequences_is_no_obstacle():
+def test_a_window_as_long_as_the_sequences_allows_sharing():
     policy, rows = random_policy("mistral", sliding_window=33), grouped_rows()
     assert max(row.length for row in rows) <= 33 and policy.shares(rows)
     compare(evaluated(policy, rows, True), evaluated(policy, rows, False))
@@ -129,7 +131,7 @@ def test_a_window_as_long_as_the_sequences_is_no_obstacle():
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_the_copying_path_of_other_devices_computes_the_same(monkeypatch, kv_heads):
+def test_the_path_for_other_devices_computes_the_same(monkeypatch, kv_heads):
     policy, rows = random_policy("llama", num_key_value_heads=kv_heads), grouped_rows()
     expected = evaluated(policy, rows, shared=False)
     compare(evaluated(policy, rows, shared=True), expected)
@@ -140,7 +142,7 @@ def test_the_copying_path_of_other_devices_computes_the_same(monkeypatch, kv_hea
 
 @pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 3, 1), (1, 1), (9,)])
 def test_groups_of_equal_and_of_ragged_length(lengths):
-    """Equal ones are read in place, ragged ones are padded within attention."""
+    """Branches of equal length are read in place; others are padded within attention."""
     policy = tiny_policy()
     rows = [
         Row([2, 3, prompt], [4 + index, *range(5, 4 + length)], ())
@@ -178,7 +180,7 @@ def test_any_budget_gives_the_same_sum_of_gradients(budget):
     assert float((found - alone).norm()) <= EXACT * float(alone.norm())
 
 
-def test_layers_that_recompute_their_activations_attend_alike_in_the_backward_pass(tmp_path):
+def test_recomputed_layers_use_the_same_attention_in_the_backward_pass(tmp_path):
     tiny_policy().save(tmp_path)
     rows, found = grouped_rows(), []
     for checkpointing in (False, True):
@@ -187,13 +189,13 @@ def test_layers_that_recompute_their_activations_attend_alike_in_the_backward_pa
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
         found.append(evaluated(policy, rows, shared=True))
-        assert len(calls) == (2 if checkpointing else 1)  # once more in the backward pass
+        assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass
         assert policy.model.config._attn_implementation == "sdpa"
         assert functions == [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
     compare(found[1], found[0], 0)
 
 
-def test_adapters_are_trained_alike(tmp_path):
+def test_adapters_get_the_same_gradients(tmp_path):
     tiny_policy().save(tmp_path)
     policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
     with torch.no_grad():
@@ -204,7 +206,7 @@ def test_adapters_are_trained_alike(tmp_path):
     compare(evaluated(policy, rows, shared=True), evaluated(policy, rows, shared=False))
 
 
-def test_bfloat16_rounds_as_the_plain_path_does():
+def test_bfloat16_errors_are_like_those_of_the_plain_path():
     exact, rows = tiny_policy(), grouped_rows()
     rounded = Policy(exact.model, exact.tokenizer, precision="bf16")
     truth = evaluated(exact, rows, shared=False)
@@ -219,7 +221,7 @@ def test_bfloat16_rounds_as_the_plain_path_does():
     assert 0 < errors[1] < 2 * errors[0]
 
 
-def test_sharing_is_used_where_it_saves_tokens_and_was_asked_for():
+def test_sharing_is_used_if_it_saves_tokens_and_is_enabled():
     policy, rows = tiny_policy(), grouped_rows()
     alone = [rows[0], rows[6], rows[9]]
     assert policy.shares(rows) and not policy.shares(alone)
@@ -230,7 +232,7 @@ def test_sharing_is_used_where_it_saves_tokens_and_was_asked_for():
     assert not without.shares(rows)
 
 
-def test_the_models_own_attention_comes_back_after_an_error():
+def test_the_models_own_attention_is_restored_after_an_error():
     policy = tiny_policy()
     with contextlib.suppress(ZeroDivisionError), prefix.shared_attention(policy.model.get_decoder()):
         assert policy.model.config._attn_implementation == prefix.NAME

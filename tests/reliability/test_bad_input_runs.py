@@ -99,7 +99,7 @@ MODELS = {
     "an empty tokenizer": (text("tokenizer.json", "{}"), "cannot load a model from"),
     "a template that refuses": (
         entries("tokenizer_config.json", chat_template="{{ raise_exception('no') }}"),
-        "the tokenizer's chat template does not take a prompt: no",
+        "the tokenizer's chat template rejects the prompt: no",
     ),
     "code of its own": (
         entries("config.json", model_type="own", auto_map={"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}),

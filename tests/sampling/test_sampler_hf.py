@@ -25,7 +25,7 @@ from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
 PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
 KEYS = [derive_key(0, "test", i) for i in range(len(PROMPTS))]
 EXACT = 1e-5
-"""As in test_policy: fp32 kernels differ by batch shape."""
+"""As in test_policy: fp32 kernels round differently for each batch shape."""
 
 
 def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
@@ -34,7 +34,7 @@ def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
 
 @pytest.fixture(params=["shared", "plain"])
 def decoder(request, monkeypatch):
-    """Both ways to decode: prompts held once a group, and copied for each response."""
+    """Both decoders: one copy of the prompt per group, and one per response."""
     if request.param == "plain":
         monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
     return SharedDecoder if request.param == "shared" else PlainDecoder
@@ -64,7 +64,7 @@ def test_logprobs_are_the_trainers_untruncated_at_the_temperature(temperature, t
 @pytest.mark.filterwarnings("default::UserWarning")
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - {"falcon_h1"}))
 def test_every_architecture_samples_what_it_trains(name):
-    """Also beyond a sliding window of 4 tokens, with left padding; prompts are cut of the vocabulary of 18."""
+    """Also beyond a sliding window of 4 tokens and with left padding; the vocabulary has 18 tokens."""
     policy = architecture(name, vocab_size=18)
     groups = sample(policy, SamplingParams(3, 1.0, 1.0, 10))
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
@@ -74,7 +74,7 @@ def test_every_architecture_samples_what_it_trains(name):
 # Layout -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_response_does_not_depend_on_the_batch_it_shares(monkeypatch, decoder):
+def test_a_response_does_not_depend_on_its_batch(monkeypatch, decoder):
     policy, params = tiny_policy(), SamplingParams(6, 1.0, 1.0, 14)
     whole = sample(policy, params)
     for rows in (1, 6, 13, 1000):
@@ -108,7 +108,7 @@ def test_finished_rows_leave_the_batch(monkeypatch, decoder):
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
 
 
-def test_a_prompt_is_handed_out_as_soon_as_its_last_response_has_ended():
+def test_a_group_is_yielded_as_soon_as_its_last_response_has_ended():
     policy, params = tiny_policy(), SamplingParams(4, 1.0, 1.0, 30)
     whole = sample(policy, params)
     streamed = list(HFSampler(policy).stream(PROMPTS, params, KEYS))
@@ -123,7 +123,7 @@ def test_a_prompt_is_handed_out_as_soon_as_its_last_response_has_ended():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
-    """Groups that shrink unevenly, down to groups that are gone."""
+    """Groups shrink unevenly; some vanish."""
     policy, generator, keep = tiny_policy(), torch.Generator().manual_seed(seed), torch.arange(12)
     with torch.inference_mode():
         pair = SharedDecoder(policy, PROMPTS, 4), PlainDecoder(policy, PROMPTS, 4)
@@ -139,19 +139,19 @@ def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
 
 @pytest.mark.filterwarnings("default::UserWarning")
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
-def test_models_that_cannot_share_prompts_are_told_from_those_that_can(name):
+def test_models_that_cannot_share_prompts_are_recognised(name):
     expected = {"falcon_h1": "without a plain cache", "gemma2": "only 4 tokens", "mistral": "only 4 tokens"}
     reason = why_not_shared(architecture(name, vocab_size=18))
     assert expected.get(name, "") in reason and bool(reason) == bool(expected.get(name))
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_only_within_its_window_and_without_capped_scores_a_model_shares_prompts(name, monkeypatch):
+def test_prompts_are_shared_only_within_the_window_and_without_capped_scores(name, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, name, {**ARCHITECTURES[name], "sliding_window": 10})
     policy, made = architecture(name, vocab_size=18), []
     monkeypatch.setattr(module, "SharedDecoder", lambda *args: made.append(args) or SharedDecoder(*args))
     assert why_not_shared(policy) == {"mistral": "", "gemma2": "_Unsupported: softcap"}[name]
-    for max_tokens, shared in ((7, name == "mistral"), (8, False)):  # 10 tokens, as many as the window, and one more
+    for max_tokens, shared in ((7, name == "mistral"), (8, False)):  # 10 tokens fill the window, 11 exceed it
         groups = sample(policy, SamplingParams(6, max_tokens=max_tokens), [[4, 5, 6]], [1])
         assert max(len(row) for row in tokens(groups)[0]) == max_tokens
         assert_logprobs_are_the_trainers(policy, groups, [[4, 5, 6]], 1.0)
@@ -164,13 +164,13 @@ def test_a_model_whose_shared_logits_are_wrong_decodes_plainly(monkeypatch, caps
     expected = tokens(sample(policy, params))
     attend = SharedDecoder.attend
     monkeypatch.setattr(SharedDecoder, "attend", lambda *args: 1.1 * attend(*args))
-    assert "differently" in why_not_shared(policy)
+    assert "differ from those of its plain forward pass" in why_not_shared(policy)
     assert tokens(sample(policy, params)) == expected
     assert "a copy of the prompt for each response" in capsys.readouterr().err
 
 
-def test_sampling_in_bf16_is_near_what_is_trained():
-    """bfloat16 has 8 bits: a few roundings of 2⁻⁹ of logits of about 10, mean over tokens well below one of them."""
+def test_sampling_in_bf16_is_close_to_training():
+    """bfloat16 has 8 bits: a few rounding errors of 2⁻⁹ of logits of about 10, the mean well below one of them."""
     policy = tiny_policy()
     policy.precision = "bf16"
     groups = sample(policy, SamplingParams(4, max_tokens=12))
@@ -185,7 +185,7 @@ def test_sampling_in_bf16_is_near_what_is_trained():
     assert sum(differences) / len(differences) < 0.05
 
 
-def test_equal_prompts_with_other_keys_and_equal_keys_with_other_prompts():
+def test_equal_prompts_get_equal_responses_only_with_equal_keys():
     policy, params = tiny_policy(), SamplingParams(8, 1.0, 1.0, 10)
     a, b, again = tokens(sample(policy, params, [[5, 6]] * 3, [KEYS[0], KEYS[1], KEYS[0]]))
     assert a == again != b and len(set(a)) > 1
@@ -280,7 +280,8 @@ def test_frequencies_are_the_exact_probabilities(temperature, top_p):
     (group,) = sample(policy, SamplingParams(count, temperature, top_p, 3), [prompt], [7], rows=count)
     found = Counter(tuple(completion.token_ids) for completion in group)
     assert found.keys() <= expected.keys()  # nothing outside the nucleus
-    # Pearson's statistic over classes of at least 5 expected: mean d, variance 2d, so d + 5·√(2d) is 5 deviations
+    # Pearson's statistic over classes with an expected count of at least 5 has mean d and variance 2d: d + 5·√(2d) is
+    # 5 standard deviations above the mean
     large = {key: p for key, p in expected.items() if count * p >= 5}
     rest = count - sum(found[key] for key in large), count * (1 - sum(large.values()))
     pairs = [(found[key], count * p) for key, p in large.items()] + ([rest] if rest[1] > 1e-6 else [])
@@ -299,17 +300,17 @@ def test_draw_inverts_the_cumulative_distribution(monkeypatch):
         assert float(logprob) == pytest.approx(math.log(probs[int(chosen)]), abs=1e-6)
         return int(chosen)
 
-    # cumulative over tokens 0, 1, 3, 4: .1 .5 .8 1
+    # cumulative probabilities of tokens 0, 1, 3, 4: .1 .5 .8 1
     cases = {0.0: 0, 0.09: 0, 0.11: 1, 0.49: 1, 0.51: 3, 0.79: 3, 0.81: 4, 1 - 2**-53: 4}
     assert {number: at(number) for number in cases} == cases
-    # by probability 1, 3, 4, 0: .4 .7 .9 1; the smallest set that reaches .75 is {1, 3, 4}, of mass .9
+    # cumulative by falling probability, 1, 3, 4, 0: .4 .7 .9 1; the smallest set to reach .75 is {1, 3, 4}, of mass .9
     cases = {0.0: 1, 0.44: 1, 0.45: 3, 0.77: 3, 0.78: 4, 1 - 2**-53: 4}
     assert {number: at(number, 0.75) for number in cases} == cases
     assert {at(number, 0.3) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
     assert {at(number, 1e-9) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
 
 
-def test_ties_of_the_nucleus_are_broken_alike_everywhere():
+def test_ties_in_the_nucleus_are_broken_the_same_way_in_every_row():
     logits = torch.zeros(1, 4)
     chosen = [
         draw(logits.expand(rows, -1), SamplingParams(top_p=0.4), torch.arange(40, 40 + rows), 0)[0].tolist()
@@ -319,7 +320,7 @@ def test_ties_of_the_nucleus_are_broken_alike_everywhere():
     assert set(chosen[-1]) == {0, 1}
 
 
-def test_the_helpers_policy_is_far_from_uniform():
+def test_the_policy_of_the_test_helpers_is_far_from_uniform():
     policy = tiny_policy()
     rows = random_rows(policy, 10)
     values = [value for row in policy.response_logprobs(rows, 1.0, 1000) for value in row]

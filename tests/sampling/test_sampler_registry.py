@@ -1,4 +1,4 @@
-"""Samplers by name: the built-in ones, a plug-in's, and the sentence for a name that nobody registered."""
+"""Samplers by name: built-in samplers, a plug-in, and the message for an unknown name."""
 
 import pytest
 
@@ -20,7 +20,7 @@ class AlwaysSeven:
         return [[Completion([7], [0.0], "stop")] * params.n for _ in prompts]
 
 
-def test_a_sampler_of_ones_own_is_made_from_the_settings():
+def test_a_plugged_in_sampler_is_made_from_the_settings():
     config = SamplerConfig(engine="always_seven", rows=3)
     sampler = make_sampler(config, tiny_policy(), ModelConfig(path="m"), 12, training=True)
     assert isinstance(sampler, AlwaysSeven)

@@ -1,4 +1,4 @@
-"""vLLM as a sampler: against the policy's own forward pass, and through presample and eval (scripts/test-vllm)."""
+"""vLLM as a sampler: compared with the policy, and used in presample, eval and train (scripts/test-vllm)."""
 
 import importlib.util
 import json
@@ -48,13 +48,13 @@ HERE = importlib.util.find_spec("vllm") is not None
 real = [
     pytest.mark.engines,
     pytest.mark.skipif(not HERE, reason="vLLM is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM's own
+    pytest.mark.filterwarnings("ignore"),  # warnings from vLLM
     pytest.mark.timeout(900),
 ]
 VLLM = SamplerConfig(engine="vllm", rows=64)
 SIZES = NewModelConfig(
     tokenizer="word", hidden=64, layers=2, heads=2, kv_heads=1, intermediate=96, context=64
-)  # vLLM's attention on a CPU takes heads of 32 and more
+)  # vLLM's CPU attention needs heads of at least 32
 PLAIN = SamplingParams(n=4, max_tokens=6)
 KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
 
@@ -70,14 +70,14 @@ KEYS = [2**63 + 12345, 77 << 50, 2**64 - 5]
         ({"model": {"lora_rank": 4}}, "takes whole models"),
     ],
 )
-def test_what_vllm_cannot_do_beside_training(settings: dict[str, dict[str, Any]], said: str) -> None:
+def test_what_vllm_cannot_do_in_training_is_refused(settings: dict[str, dict[str, Any]], said: str) -> None:
     settings = {**settings, "loss": {"eta": 0.0}, "sampler": {"engine": "vllm"} | settings.get("sampler", {})}
     config = from_dict(TrainConfig, settings)
     with pytest.raises(UserError, match=said):
         check_settings(config)
 
 
-def test_several_processes_are_no_place_for_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="one process on one GPU"):
         check_settings(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
@@ -95,7 +95,7 @@ def test_an_environment_without_vllm_says_what_to_install() -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that answers "easy" prompts with yes, and "hard" ones evenly with yes or no."""
+    """A model that answers "easy" prompts with yes, and "hard" ones with yes or no, equally often."""
     from dph.stages.sft import sft
 
     folder = tmp_path_factory.mktemp("base")
@@ -109,7 +109,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> ModelConfig:
-    """A model whose next-token distributions are far from uniform and from certain."""
+    """A model whose next-token distributions are neither nearly uniform nor nearly certain."""
     policy = new_policy(SIZES, TEXTS, 0)
     randomise(policy.model, 0)
     path = tmp_path_factory.mktemp("random")
@@ -145,7 +145,7 @@ class TestReal:
         rows = [Row(p, c.token_ids, c.logprobs) for p, group in zip(prompts, groups, strict=True) for c in group]
         expected = policy.response_logprobs(rows, temperature, 4096)
         for row, values in zip(rows, expected, strict=True):
-            assert list(row.old_logprobs) == pytest.approx(values, abs=1e-4)  # fp32 in both, other kernels
+            assert list(row.old_logprobs) == pytest.approx(values, abs=1e-4)  # both fp32, different kernels
 
     def test_responses_end_with_eos_or_at_the_limit(
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
@@ -160,9 +160,7 @@ class TestReal:
                 found.add(completion.finish_reason)
         assert found == {"stop", "length"}
 
-    def test_a_key_gives_the_same_responses_again_and_another_key_others(
-        self, sampler: VLLMSampler, prompts: list[list[int]]
-    ) -> None:
+    def test_responses_depend_on_the_key(self, sampler: VLLMSampler, prompts: list[list[int]]) -> None:
         hot = replace(PLAIN, n=8, temperature=2.0)
 
         def draw(keys: list[int]) -> list[list[tuple[int, ...]]]:
@@ -173,7 +171,7 @@ class TestReal:
         assert all(a != b for a, b in zip(draw([key ^ (1 << 60) for key in KEYS]), first, strict=True))
         assert all(len(set(group)) > 4 for group in first)  # the responses of a group are drawn independently
 
-    def test_greedy_is_the_built_in_samplers(
+    def test_greedy_responses_equal_the_built_in_samplers(
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
     ) -> None:
         greedy = SamplingParams(n=1, temperature=0.0, max_tokens=6)
@@ -182,10 +180,10 @@ class TestReal:
         for a, b in zip(ours, theirs, strict=True):
             assert list(b[0].logprobs) == pytest.approx(list(a[0].logprobs), abs=1e-4)
 
-    def test_tokens_come_with_the_policys_probabilities(
+    def test_token_frequencies_follow_the_policys_probabilities(
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
     ) -> None:
-        """First tokens of 600 responses: χ² against softmax(logits / T), and nothing beyond the nucleus with top-p."""
+        """First tokens of 600 responses: χ² against softmax(logits / T); with top-p, no token outside the nucleus."""
         count, temperature = 600, 2.0
         with torch.no_grad():
             logits = policy.model(torch.tensor([prompts[1]])).logits[0, -1]
@@ -194,14 +192,14 @@ class TestReal:
         seen = Counter(c.token_ids[0] for c in sampler.sample([prompts[1]], params, KEYS[:1])[0])
         large = [token for token, p in enumerate(expected.tolist()) if p * count >= 5]
         chi = sum((seen[t] - count * float(expected[t])) ** 2 / (count * float(expected[t])) for t in large)
-        assert len(large) > 2 and chi < 3 * len(large)  # its mean is about their number; the key is fixed
+        assert len(large) > 2 and chi < 3 * len(large)  # its mean is about len(large); the key is fixed
         ordered = expected.sort(descending=True)
         nucleus = set(ordered.indices[: int((ordered.values.cumsum(0) < 0.8).sum()) + 1].tolist())
         cut = sampler.sample([prompts[1]], replace(params, top_p=0.8), KEYS[:1])[0]
         assert {c.token_ids[0] for c in cut} <= nucleus < set(range(len(expected)))
-        assert all(not c.logprobs for c in cut)  # unknown: only those of the nucleus are
+        assert all(not c.logprobs for c in cut)  # vLLM knows only those of the truncated distribution
 
-    def test_closing_gives_back_and_sampling_starts_anew(
+    def test_sampling_after_closing_starts_a_new_engine(
         self, sampler: VLLMSampler, policy: Policy, prompts: list[list[int]]
     ) -> None:
         before = sampler.sample(prompts, PLAIN, KEYS)
@@ -210,23 +208,21 @@ class TestReal:
         after = sampler.sample(prompts, PLAIN, KEYS)
         assert [[list(c.token_ids) for c in g] for g in after] == [[list(c.token_ids) for c in g] for g in before]
 
-    def test_a_model_that_vllm_cannot_load_is_a_sentence(self, tmp_path: Path) -> None:
+    def test_a_model_that_vllm_cannot_load_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="vLLM could not start with"):
             start_engine(ModelConfig(path=str(tmp_path)), VLLM, 32)
 
-    def test_a_temperature_that_vllm_does_not_know_is_a_sentence(
-        self, sampler: VLLMSampler, prompts: list[list[int]]
-    ) -> None:
-        with pytest.raises(UserError, match=r"vLLM refuses .* temperature"):
+    def test_a_temperature_that_vllm_rejects_is_refused(self, sampler: VLLMSampler, prompts: list[list[int]]) -> None:
+        with pytest.raises(UserError, match=r"vLLM rejects .* temperature"):
             sampler.sample(prompts, replace(PLAIN, temperature=3.0), KEYS)
-        assert len(sampler.sample(prompts, PLAIN, KEYS)) == 3  # and nothing of it is left over
+        assert len(sampler.sample(prompts, PLAIN, KEYS)) == 3  # the engine still works
 
     def test_presample_and_eval(self, base: Path, sampler: VLLMSampler, tmp_path: Path) -> None:
-        """A whole partition: easy prompts are near-perfect, stored log-probabilities the policy's; then its scores."""
+        """Easy prompts are near-perfect, stored log-probabilities are the policy's, eval's scores are as expected."""
         from dph.stages.evaluate import evaluate
         from dph.stages.presample import presample
 
-        sampler.close()  # its cache is a GB
+        sampler.close()  # its cache takes 1 GB
         drawn = SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8)
         common: dict[str, Any] = {
             "model": ReferenceModelConfig(path=str(base)),
@@ -246,10 +242,10 @@ class TestReal:
         common["task"] = TaskConfig("toy", split="dev")
         out = evaluate(EvalConfig(out=str(tmp_path / "eval"), rollout=drawn, **common))
         metrics = json.loads((out / "scores.json").read_text())["splits"]["dev"]["metrics"]
-        # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always hold a right one
+        # 6 easy prompts are always right, 6 hard ones half of the time: 8 samples nearly always include a right one
         assert 0.65 < metrics["mean@8"]["mean"] < 0.85 and metrics["pass@8"]["mean"] > 0.9
 
-    def test_beside_training_it_follows_the_policy(
+    def test_in_training_it_follows_the_policys_weights(
         self, random_model: ModelConfig, prompts: list[list[int]], sampler: VLLMSampler
     ) -> None:
         sampler.close()
@@ -268,16 +264,16 @@ class TestReal:
             assert policy.model.device == Policy.load(random_model).model.device  # it stays where it is
             for seed in (1, 2):
                 randomise(policy.model, seed)
-                assert gap(policy) > 0.1  # nobody has told yet
+                assert gap(policy) > 0.1  # not notified yet
                 following.weights_changed()
                 assert gap(policy) < 1e-4
             following.close()
-            assert gap(policy) < 1e-4  # started anew from the model's first weights
+            assert gap(policy) < 1e-4  # a new engine loads the model's first weights
         finally:
             following.close()
 
     def test_train(self, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Each step samples with the weights that the step before left; a resumed run goes on with its own."""
+        """Each step samples with the weights of the step before; a resumed run continues with its own weights."""
         from dph.stages.train import train
 
         config = TrainConfig(

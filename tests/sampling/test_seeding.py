@@ -1,4 +1,4 @@
-"""Oracles for keyed randomness: SplitMix64 in Python integers, golden keys, bounds of known distributions."""
+"""Oracles for keyed randomness: SplitMix64 in Python integers, golden keys, statistical bounds."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ MASK = (1 << 64) - 1
 
 
 def splitmix64(seed, output):
-    """The output-th number (from 1) of SplitMix64 seeded with `seed`, after Steele, Lea and Flood (2014)."""
+    """Output number `output` (from 1) of SplitMix64 seeded with `seed` (Steele, Lea and Flood, 2014)."""
     z = (seed + output * 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -49,28 +49,28 @@ def _kolmogorov_distance(values):
 
 def test_uniform_over_keys_over_positions_and_jointly():
     count = 20000
-    # sup |F_n − F| exceeds 2/√n with probability 2·exp(−2·2²) = 7e-4 (Dvoretzky–Kiefer–Wolfowitz); the seeds are fixed
+    # sup |F_n − F| exceeds 2/√n with probability 2·exp(−2·2²) = 7e-4 (Dvoretzky–Kiefer–Wolfowitz); seeds are fixed
     bound = 2 / count**0.5
     keys = torch.tensor([derive_key(0, "train", 3, f"problem-{i}", 0) for i in range(count)])
     along_keys = uniforms(keys, torch.tensor(0))
     along_positions = uniforms(keys[:1].expand(count), torch.arange(count))
     assert _kolmogorov_distance(along_keys) < bound
     assert _kolmogorov_distance(along_positions) < bound
-    # neighbours are independent: the correlation of n independent pairs has a standard deviation of 1/√n; 4 of them
+    # neighbours are independent: the correlation of n independent pairs has standard deviation 1/√n; allow 4 of these
     next_position = uniforms(keys, torch.tensor(1))
     for other in (next_position, along_keys.roll(1), along_positions):
         assert abs(float(torch.corrcoef(torch.stack([along_keys, other]))[0, 1])) < 4 / count**0.5
 
 
 def test_keys_are_golden():
-    # Stored runs can be repeated only as long as these stay. From coreutils, printf '0\x1fstr:train\x1fint:7…' |
+    # If these change, stored runs cannot be repeated. Computed with coreutils: printf '0\x1fstr:train\x1fint:7…' |
     # b2sum -l 64 (842b7d9d43cddf75 for the first), read as a little-endian number without its highest bit
     assert derive_key(0) == 8493733112532773764
     assert derive_key(0, "train", 7, "problem-1") == 5861322736734245852
     assert derive_key(1, "train", 7, "problem-1") == 2413581578063613246
 
 
-def test_keys_tell_parts_and_their_types_apart():
+def test_keys_distinguish_parts_and_their_types():
     parts = [(), ("a",), ("a", "b"), ("ab",), ("b", "a"), (1,), ("1",), (1, 2), (12,), ("a", 1), ("a", "1"), ("",)]
     keys = [derive_key(seed, *part) for seed in (0, 1) for part in parts]
     assert len(set(keys)) == len(keys)
@@ -90,19 +90,19 @@ def test_each_epoch_is_a_permutation(size, seed, epoch):
 
 
 @given(size=st.integers(1, 17), positions=st.lists(st.integers(0, 100), min_size=1, max_size=30))
-def test_order_is_a_function_of_the_position_alone(size, positions):
+def test_order_depends_only_on_the_position(size, positions):
     order = EpochOrder(size, 3, "explore")
     visited = [order.item(position) for position in positions]
     assert visited == [EpochOrder(size, 3, "explore").item(position) for position in positions]
 
 
-def test_take_is_item_by_item_across_epochs_and_cursors_join():
+def test_consecutive_takes_give_the_order_item_by_item():
     whole = EpochOrder(5, 0, "rehearsal").take(0, 23)
     order = EpochOrder(5, 0, "rehearsal")
     assert [*order.take(0, 7), *order.take(7, 0), *order.take(7, 16)] == whole == [order.item(p) for p in range(23)]
 
 
-def test_epochs_seeds_and_purposes_are_shuffled_apart():
+def test_epochs_seeds_and_purposes_have_different_orders():
     def epoch(seed, purpose, number):
         return tuple(EpochOrder(30, seed, purpose).take(30 * number, 30))
 

@@ -1,4 +1,4 @@
-"""From token ids to a model's inputs: ragged rows, cut into micro-batches by a token budget, padded or packed."""
+"""From token ids to model inputs: rows of different lengths are cut into micro-batches, then padded or packed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from dph.models.packing import Packed, PrefixLayout, group_by_prompt, pack, pack
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A prompt and one response to it, as token ids."""
+    """Token ids of a prompt and one response."""
 
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
@@ -27,34 +27,34 @@ R = TypeVar("R", bound=Tokens)
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """B rows with up to T response tokens each, K response tokens in all.
+    """Model inputs for B rows of up to T response tokens, K response tokens in total.
 
-    The model's inputs are either padded, one row each, [B, L], or packed, [1, N] (see `dph.models.packing`). U of their
-    tokens predict the K response tokens.
+    The inputs are either padded, with one sequence per row [B, L], or packed into one sequence [1, N] (see
+    `dph.models.packing`). U input tokens predict the K response tokens.
     """
 
     input_ids: Tensor
-    """int64 [B, L], padding on the right, or [1, N]"""
+    """int64: [B, L], padded on the right, or [1, N]."""
     position_ids: Tensor | None
-    """int64 [1, N]; None where rows are padded."""
+    """int64 [1, N]; None for padded rows."""
     layout: PrefixLayout | None
-    """Which packed tokens attend to which; None where rows are padded."""
+    """Which packed tokens attend to which; None for padded rows."""
     sources: Tensor
-    """int64 [U]: places in the flattened inputs of the tokens that predict something."""
+    """int64 [U]: indices, into the flattened inputs, of the tokens that predict a response token."""
     states: Tensor
-    """int64 [K]: which of these predicts each response token, row by row."""
+    """int64 [K]: index into `sources` for each response token, row by row."""
     response_ids: Tensor
-    """int64 [B, T]; padding is 0."""
+    """int64 [B, T], padded with 0."""
     present: Tensor
-    """bool [B, T]: where a response has a token."""
+    """bool [B, T]: True where a response has a token."""
 
 
 def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) -> list[list[R]]:
-    """Cut rows into micro-batches of at most `token_budget` tokens each, as the model sees them.
+    """Cut rows into micro-batches of at most `token_budget` input tokens each, padding included.
 
-    Padded rows of similar length go together, so that there is little padding. Packed rows (`shared`) of one prompt go
-    together as far as the budget allows. A row longer than the budget goes alone. Which rows share a micro-batch does
-    not change the loss: its denominators are those of the whole mini-batch.
+    Padded rows are batched with rows of similar length, to keep padding small. Packed rows (`shared`) are batched by
+    prompt as far as the budget allows. A row longer than the budget forms a micro-batch of its own. The cut does not
+    change the loss, because the loss is normalised by the counts of the whole mini-batch.
     """
     if shared:
         return _packed_microbatches(rows, token_budget)
@@ -85,7 +85,7 @@ def _packed_microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
 
 
 def _pieces(group: list[R], token_budget: int) -> list[list[R]]:
-    """Rows of one prompt whole, or cut into pieces within the budget; each piece repeats the prompt."""
+    """Rows of one prompt, cut into pieces if they exceed the budget together; each piece repeats the prompt."""
     if packed_tokens(group) <= token_budget:
         return [group]
     pieces: list[list[R]] = []
@@ -100,7 +100,7 @@ def _pieces(group: list[R], token_budget: int) -> list[list[R]]:
 
 
 def padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) -> Tensor:
-    """Ragged rows as one tensor [rows, width], zeros on the right."""
+    """Rows of different lengths as one tensor [rows, width], zero-padded on the right."""
     out = torch.zeros(len(values), width, dtype=dtype)
     for index, row in enumerate(values):
         out[index, : len(row)] = torch.tensor(row, dtype=dtype)
@@ -126,9 +126,9 @@ def _packed_inputs(rows: Sequence[Tokens]) -> dict[str, Any]:
 
 
 def collate_tokens(rows: Sequence[Tokens], device: torch.device | str = "cpu", *, shared: bool = False) -> Inputs:
-    """Rows as a model's inputs: padded or, with `shared`, packed so that common beginnings are stored once.
+    """Build the model inputs for rows: padded or, with `shared`, packed so that common prefixes are stored once.
 
-    Raises ValueError for no rows.
+    Raises ValueError if there are no rows.
     """
     if not rows:
         raise ValueError("cannot collate an empty batch")
@@ -147,7 +147,7 @@ B = TypeVar("B", bound=Inputs)
 
 
 def moved(inputs: B, device: torch.device | str) -> B:
-    """The same inputs, or batch of a subclass, on a device."""
+    """Copy inputs (or an instance of a subclass) to a device."""
     if str(device) == "cpu":
         return inputs
     values: dict[str, Any] = {}

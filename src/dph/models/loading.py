@@ -1,7 +1,7 @@
-"""A model and its tokenizer from a directory or a hub: whatever is wrong with them is said in one sentence, and nothing
-in their files is run.
+"""Load a model and its tokenizer from a directory or a hub. A failure is reported in one sentence.
 
-Weights are read from safetensors only. The older files (pytorch_model.bin) are pickles, which can hold code.
+No code in the files is run. Weights are read only from safetensors, because the older format (pytorch_model.bin) is a
+pickle, which can contain code.
 """
 
 from pathlib import Path
@@ -15,20 +15,24 @@ from dph.errors import UserError, is_out_of_memory
 from dph.process.progress import say
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_LONGEST_REASON = 400  # characters of what a library says
+_LONGEST_REASON = 400  # characters of a library's message that are quoted
 
 
 def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
-    """The causal language model that the settings name, on its device and perhaps with adapters, and its tokenizer.
+    """Load a causal language model onto its device, add adapters if configured, and load its tokenizer.
 
-    seed: of the adapters' initial weights, which are then the same in every process and on every device.
-
-    Raises UserError with the reason when that fails: nothing there, damaged files, pickled weights, weights that are
-    missing or not finite, code that may not run.
+    Args:
+        config: path or hub name, device, attention and adapters.
+        seed: seed of the adapters' initial weights, which are the same in every process and on every device.
+    Returns:
+        The model and its tokenizer.
+    Raises:
+        UserError: there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs
+            code of its own and `trust_remote_code` is off.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    transformers_logging.disable_progress_bar()  # ours shows the whole of a stage
+    transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
     if not config.path:
         raise UserError("no model was named; add --model.path with a directory or a hub name")
     device = choose_device(config.device)
@@ -45,14 +49,14 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             **common,
         )
         model, info = loaded
-    except Exception as error:  # whatever damaged files make transformers raise
+    except Exception as error:  # damaged files make transformers raise many types
         if is_out_of_memory(error):
             raise
         raise UserError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
     tuned = config if isinstance(config, TunedModelConfig) else None
     if tuned and tuned.gradient_checkpointing:
-        # Named anew in transformers 5.2x, which warns about the old name
+        # transformers 5.2x renamed it and warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if tuned and tuned.lora_rank:
@@ -63,35 +67,38 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device by name; "auto" takes CUDA where it is there, else the CPU."""
+    """The device with this name; "auto" is CUDA if available, else the CPU.
+
+    Raises UserError if the device cannot be used on this machine.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device).item()  # devices that hold no numbers fail here
+        torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"the device {name!r} cannot be used here ({_said(error)}); try --model.device cpu") from error
     return device
 
 
 def _refuse_pickles(folder: Path) -> None:
-    """Raises UserError for a directory whose weights would have to be unpickled."""
+    """Raise UserError if a directory has only pickled weights."""
     found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
     adapter = "adapter_model.bin" in found and not (folder / "adapter_model.safetensors").exists()
     if found and (adapter or not any(folder.glob("*.safetensors"))):
         name = "adapter_model.bin" if adapter else found[0]
         raise UserError(
-            f"the weights of {folder} are pickled ({name}), and unpickling a file can run code that it holds; convert "
-            "them to safetensors where you trust them: load them with transformers and call save_pretrained"
+            f"the weights of {folder} are pickled ({name}), and unpickling a file can run code; if you trust them, "
+            "convert them to safetensors: load them with transformers and call save_pretrained"
         )
 
 
 def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
-    """Weights that a model lacks would be random numbers; weights that it has besides are only reported."""
+    """Refuse missing weights, which would be random numbers; report unused ones."""
     if missing:
         raise UserError(
             f"cannot load a model from {path}: its files lack {len(missing)} of the weights that its config.json "
-            f"describes, such as {min(missing)}; they belong to another model, or are not complete"
+            f"describes, such as {min(missing)}; the files belong to another model or are incomplete"
         )
     if unexpected:
         say(f"{len(unexpected)} weights in the files of {path} are not used by the model, such as {min(unexpected)}")
@@ -100,11 +107,11 @@ def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
 @torch.no_grad()
 def _check_finite(path: str, model: Any) -> None:
     for name, parameter in model.named_parameters():
-        # The sum is not finite where a weight is not; it is quick, and settles nearly every case.
+        # The sum is quick and not finite if any weight is not; finite weights may also overflow it, so check each then.
         if not torch.isfinite(parameter.sum()) and not torch.isfinite(parameter).all():
             raise UserError(
-                f"cannot load a model from {path}: the weights {name} are not all finite; they come from a training "
-                "that failed, or the file is damaged"
+                f"cannot load a model from {path}: the weights {name} are not all finite; they come from a failed "
+                "training run, or the file is damaged"
             )
 
 
@@ -112,13 +119,13 @@ def _load_failure(path: str, error: Exception) -> str:
     if Path(path).exists():
         return f"cannot load a model from {path}: {_said(error)}"
     return (
-        f"cannot load the model {path!r}: there is no such directory, and a model hub did not deliver it "
+        f"cannot load the model {path!r}: there is no such directory, and downloading it from a model hub failed "
         f"({_said(error)}); give a local path, or check the name and the network"
     )
 
 
 def _said(error: BaseException) -> str:
-    """What a library said, on one line: its first sentences."""
+    """The start of a library's error message, on one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
 
@@ -141,4 +148,4 @@ def _add_adapters(model: Any, config: TunedModelConfig, seed: int) -> Any:
         try:
             return get_peft_model(model, lora)
         except ValueError as error:
-            raise UserError(f"model.lora_targets {targets!r} does not suit this model: {_said(error)}") from error
+            raise UserError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error

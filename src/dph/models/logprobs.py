@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of tokens from hidden states, with at most a chunk of logits alive at once."""
+"""Token log-probabilities and entropies from hidden states; only one chunk of logits is in memory at a time."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -11,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 Entropy = Literal["none", "value", "gradient"]
 
 _LOGIT_ELEMENTS_AT_ONCE = 1 << 25
-"""Logits held at once; more hidden states than fit are taken in chunks that are recomputed in the backward pass."""
+"""Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """log softmax(logits)[states, targets], and the entropies of the rows without gradient.
+    """log softmax(logits)[states, targets], and each row's entropy without gradient.
 
-    The backward pass needs the probabilities alone: ∂ log p_t/∂ logits = onehot(t) − p.
+    The backward pass needs only the probabilities: ∂ log p_t/∂ logits = onehot(t) − p.
     """
 
     @staticmethod
@@ -45,17 +45,17 @@ class _TokenLogprobs(torch.autograd.Function):
 def token_logprobs(
     logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of K tokens under the logits of U states, in fp32.
+    """Log-probabilities of K tokens, computed in fp32 from the logits of U states.
 
     Args:
-        logits: [U, V]
-        states: int64 [K], which state predicts each token; several tokens may share one.
+        logits: [U, V], V tokens in the vocabulary.
+        states: int64 [K], the state that predicts each token; several tokens may share a state.
         targets: int64 [K], the tokens.
-        temperature: logits are divided by it.
-        entropy: also return the entropy, in nats, of the distribution that each token is drawn from: as a "value"
-            without gradient, or with "gradient".
+        temperature: divides the logits.
+        entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
+            gradient) or "gradient".
     Returns:
-        [K], and [K] or None.
+        Log-probabilities [K] in nats, and entropies [K] or None.
     """
     logits = logits.float()
     if temperature != 1.0:
@@ -77,7 +77,7 @@ def chunked_logprobs(
     temperature: float,
     entropy: Entropy,
 ) -> tuple[Tensor, Tensor | None]:
-    """The same from hidden states [U, H] and the output embedding."""
+    """As `token_logprobs`, from hidden states [U, H] and the output embedding `head`: [u, H] → [u, vocabulary]."""
     size = max(1, _LOGIT_ELEMENTS_AT_ONCE // vocabulary)
     if hidden.shape[0] <= size:
         return token_logprobs(head(hidden), states, targets, temperature, entropy)

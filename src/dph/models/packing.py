@@ -1,12 +1,12 @@
-"""Rows that share prompts as one flat sequence in which every common beginning stands once.
+"""Pack rows that share prompts into one flat sequence that stores every common prefix once.
 
-Rows of one prompt make a group. Its stem is the prompt and whatever all of its responses begin with; what follows in
-each response is a branch (equal responses make one). The last token of a response is left out: nothing is predicted
-from it. Stems come first, then the branches, group by group:
+Rows with the same prompt form a group. The group's stem is the prompt and the longest common prefix of its responses;
+the rest of each response is a branch (equal responses share one branch). The last token of a response is left out,
+because nothing is predicted from it. Stems come first, then the branches, group by group:
 
     [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
 
-Everything but attention treats these tokens as so many rows; attention is in `dph.models.prefix`.
+Apart from attention, a model processes every token independently. `dph.models.prefix` has the attention.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 _LARGEST_PADDING = 0.75
-"""Sequences attend to themselves in one call where the shortest has at least this share of the longest's length."""
+"""Sequences share one attention call if the shortest is at least this fraction of the longest."""
 
 
 class Sequences(Protocol):
-    """What packing reads of a row."""
+    """The part of a row that packing reads."""
 
     @property
     def prompt_ids(self) -> Sequence[int]: ...
@@ -32,17 +32,22 @@ class Sequences(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Sequences of the packed tokens that attend to themselves, causally, padded to one length."""
+    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length.
+
+    If all sequences have the same length and follow one another, `start` and `shape` describe them and the tensors are
+    None.
+    """
 
     start: int
+    """Packed index of the first token."""
     shape: tuple[int, int]
-    """Sequences, and tokens of the longest."""
+    """Number of sequences, and length of the longest in tokens."""
     index: Tensor | None = None
-    """int64 [sequences · tokens]: places of the tokens among the packed ones; None where they simply follow `start`."""
+    """int64 [sequences · tokens]: packed index of every token of the padded sequences; padding repeats the last."""
     present: Tensor | None = None
-    """int64: where in the padded sequences the tokens are that are not padding; None like `index`."""
+    """int64: indices, into the flattened padded sequences, of the tokens that are not padding."""
     places: Tensor | None = None
-    """int64: places of those tokens among the packed ones; None like `index`."""
+    """int64, as long as `present`: packed indices of these tokens."""
 
     def to(self, device: torch.device | str) -> "Bucket":
         if self.index is None or self.present is None or self.places is None:
@@ -53,14 +58,14 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """The branches of one group, which all attend to the whole stem."""
+    """The branches of one group; each token of a branch attends to the whole stem."""
 
     stem: tuple[int, int]
-    """First place and length of the stem."""
+    """Packed index of the stem's first token, and the stem's length."""
     tokens: tuple[int, int]
-    """First place and length of all branches together."""
+    """Packed index of the first branch token, and the total length of the branches."""
     bucket: Bucket
-    """The branches one by one."""
+    """The branches as sequences."""
 
     def to(self, device: torch.device | str) -> "Branches":
         return Branches(self.stem, self.tokens, self.bucket.to(device))
@@ -71,9 +76,9 @@ class PrefixLayout:
     """Which packed tokens attend to which."""
 
     longest: int
-    """Tokens of the longest row."""
+    """Length of the longest row, in tokens."""
     buckets: tuple[Bucket, ...]
-    """Every packed token is in exactly one."""
+    """Every packed token is in exactly one bucket."""
     branches: tuple[Branches, ...]
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
@@ -83,29 +88,29 @@ class PrefixLayout:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Packed rows: N tokens, U of which predict the K response tokens of all rows."""
+    """Packed rows: N tokens, of which U predict the K response tokens of all rows."""
 
     input_ids: Tensor
-    """int64 [1, N]"""
+    """int64 [1, N]."""
     position_ids: Tensor
-    """int64 [1, N]: the place of each token in its own row."""
+    """int64 [1, N]: position of each token within its own row."""
     sources: Tensor
-    """int64 [U]: places of the tokens that something is predicted from."""
+    """int64 [U]: packed indices of the tokens that predict a response token."""
     states: Tensor
-    """int64 [K]: by which of these each response token is predicted, row by row."""
+    """int64 [K]: index into `sources` for each response token, row by row."""
     layout: PrefixLayout
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Rows of one prompt."""
+    """Rows with the same prompt."""
 
     prompt: tuple[int, ...]
     rows: list[int]
     responses: list[tuple[int, ...]]
     """Distinct responses, in the order of their rows."""
     common: int
-    """Response tokens that belong to the stem."""
+    """Length of the responses' common prefix, in tokens."""
 
     @property
     def stem(self) -> tuple[int, ...]:
@@ -122,8 +127,8 @@ class _Group:
 
 
 def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
-    """Indices of the rows of each prompt, prompts and rows in their order."""
-    known: dict[int, tuple[int, ...]] = {}  # a group's rows usually hold one and the same list
+    """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
+    known: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         key = known.get(id(row.prompt_ids))
@@ -135,19 +140,19 @@ def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
 
 def _group(rows: Sequence[Sequences], indices: list[int]) -> _Group:
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
-    first, last = min(responses), max(responses)  # whatever both begin with, all between them begin with
+    first, last = min(responses), max(responses)  # their common prefix is that of all
     agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     common = next(agreed, min(len(first), len(last)))
     return _Group(tuple(rows[indices[0]].prompt_ids), indices, responses, common)
 
 
 def packed_tokens(rows: Sequence[Sequences]) -> int:
-    """Tokens that the rows have when packed."""
+    """Number of tokens N of the packed rows."""
     return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
 
 
 def pack(rows: Sequence[Sequences]) -> Packed:
-    """Pack rows; see the head of this file."""
+    """Pack rows as described at the top of this file."""
     groups = [_group(rows, indices) for indices in group_by_prompt(rows)]
     tokens: list[int] = []
     positions: list[int] = []
@@ -191,7 +196,7 @@ def pack(rows: Sequence[Sequences]) -> Packed:
 
 
 def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
-    """Sequences (start, length) of like length together."""
+    """Group sequences (start, length) of similar length into buckets."""
     parts: list[list[tuple[int, int]]] = []
     for span in sorted(spans, key=lambda span: span[1], reverse=True):
         if parts and span[1] >= _LARGEST_PADDING * parts[-1][0][1]:

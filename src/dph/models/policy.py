@@ -1,4 +1,4 @@
-"""A policy: a causal language model with its tokenizer, and the log-probabilities that training needs of it."""
+"""A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ _LOGIT_TRANSFORMS = (
     *("final_logit_softcapping", "logits_scaling", "logit_scale"),
     *("lm_head_multiplier", "output_multiplier"),
 )
-"""Settings of models that change logits after the output embedding; of such models all logits are alive at once."""
+"""Model settings that transform logits after the output embedding. Such models compute all logits in one piece."""
 
 
 class Policy:
@@ -38,7 +38,9 @@ class Policy:
             model: a transformers causal language model, possibly wrapped by peft.
             tokenizer: its tokenizer; it must have an EOS token.
             precision: "fp32", or "bf16" for autocast.
-            shared_prefix: compute what rows of one prompt have in common once, where the model allows it.
+            shared_prefix: compute the common prefix of rows once, if the model allows it.
+
+        Raises UserError if the tokenizer has no EOS token or the model's end tokens are not token ids.
         """
         if tokenizer.eos_token_id is None:
             raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
@@ -49,14 +51,14 @@ class Policy:
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
-            raise UserError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is no token's id")
+            raise UserError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
 
     @classmethod
     def load(cls, config: ModelConfig, seed: int = 0) -> "Policy":
-        """Load a model by hub name or from a directory. Raises UserError with the reason when that fails.
+        """Load a model by hub name or from a directory. Raises UserError with the reason if that fails.
 
-        seed: of the adapters' initial weights, which are then the same in every process and on every device.
+        seed: seed of the adapters' initial weights, which are the same in every process and on every device.
         """
         model, tokenizer = load_model(config, seed)
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
@@ -65,30 +67,31 @@ class Policy:
     # Text ------------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt, through the tokenizer's chat template where it has one.
+        """Token ids of a prompt; the tokenizer's chat template is applied if it has one.
 
-        Raises UserError where the template refuses the prompt, and for tokens that the model does not have.
+        Raises UserError if the template rejects the prompt or a token id is outside the model's vocabulary.
         """
         if getattr(self.tokenizer, "chat_template", None):
             messages = [dict(message) for message in as_messages(prompt)]
             try:
                 text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             except (TemplateError, ImportError) as error:
-                raise UserError(f"the tokenizer's chat template does not take a prompt: {error}") from error
+                raise UserError(f"the tokenizer's chat template rejects the prompt: {error}") from error
             return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         return self._known(self.tokenizer(as_text(prompt))["input_ids"])
 
     def encode_response(self, text: str) -> list[int]:
-        """Token ids of a response, closed by EOS. Raises UserError for tokens that the model does not have."""
+        """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return self._known([*ids, int(self.tokenizer.eos_token_id)])
 
     def _known(self, ids: list[int]) -> list[int]:
-        """The same ids. On a GPU, one beyond the embedding would end the process without a word of the reason."""
+        """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
         size = int(self.model.config.get_text_config().vocab_size)
         if ids and max(ids) >= size:
             raise UserError(
-                f"the tokenizer gives the token {max(ids)}, but the model has {size} only: they do not belong together"
+                f"the tokenizer produced token id {max(ids)}, but the model has only {size} tokens: they do not belong "
+                "together"
             )
         return ids
 
@@ -104,19 +107,22 @@ class Policy:
 
     @property
     def context_length(self) -> int:
-        """Longest sequence that the model takes, in tokens."""
+        """Longest sequence that the model accepts, in tokens."""
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """Names and parameters that the optimizer changes, in a fixed order."""
+        """Names and parameters that the optimizer updates, in a fixed order."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
     def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
-        """Rows in micro-batches of at most `token_budget` tokens, and whether to pack them: where that saves tokens
-        and the model allows it."""
+        """Cut rows into micro-batches of at most `token_budget` tokens.
+
+        Returns the micro-batches and whether to pack them, which is the case if packing saves tokens and the model
+        allows it.
+        """
         shared = self.shares(rows)
         parts = microbatches(rows, token_budget, shared=shared)
         if shared and len(parts) > 1 and not self._told_budget:
@@ -125,13 +131,14 @@ class Policy:
 
     @torch.no_grad()
     def response_logprobs(self, rows: Sequence[Tokens], temperature: float, token_budget: int) -> list[list[float]]:
-        """Log-probability of every response token of every row, by the forward pass that training uses.
+        """Log-probability of every response token of every row, from the forward pass that training uses.
 
         Args:
-            temperature: logits are divided by it, as in sampling.
-            token_budget: tokens per micro-batch.
+            rows: prompts and responses.
+            temperature: divides the logits, as in sampling.
+            token_budget: largest micro-batch, in tokens.
         Returns:
-            For each row, in order, one value in nats for each response token.
+            For each row, in order, one value in nats per response token.
         """
         results: dict[int, list[float]] = {}
         index = {id(row): position for position, row in enumerate(rows)}
@@ -143,17 +150,17 @@ class Policy:
         return [results[position] for position in range(len(rows))]
 
     def _check_budget(self, rows: Sequence[Tokens], parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
-        """Say once that micro-batches are so small that little of a prompt's computation is shared."""
+        """Warn once if micro-batches are so small that prompts are computed several times."""
         computed, prompts = sum(len(group_by_prompt(part)) for part in parts), len(group_by_prompt(rows))
         if computed > 2 * prompts:
             self._told_budget = True
             say(
-                f"prompts are computed {computed / prompts:.1f} times each, as a micro-batch of {token_budget} tokens "
-                "does not hold the responses to one; raise optim.tokens_per_microbatch if memory allows"
+                f"each prompt is computed {computed / prompts:.1f} times, because a micro-batch of {token_budget} "
+                "tokens does not hold all its responses; raise optim.tokens_per_microbatch if memory allows"
             )
 
     def shares(self, rows: Sequence[Tokens]) -> bool:
-        """Whether rows with the same prompt compute it once; says once why not where that was asked for."""
+        """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once."""
         if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
             return False
         if self._sharing is None:
@@ -166,24 +173,24 @@ class Policy:
             obstacle = f"its attention window of {window} tokens is shorter than the sequences"
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True
-            say(f"prompts are computed anew for each response of this model: {obstacle}")
+            say(f"this model computes the prompt again for each response: {obstacle}")
         return obstacle is None
 
     def logprobs(
         self, batch: Inputs, temperature: float = 1.0, *, entropy: Entropy = "none"
     ) -> tuple[Tensor, Tensor | None]:
-        """Log-probability of every response token, log π_θ(y_t | x, y_<t) at a temperature.
+        """Log-probability of every response token, log π_θ(y_t | x, y_<t), at a temperature.
 
-        Rows are padded on the right, where a causal model's tokens never look, so no attention mask is needed; or they
-        are packed.
+        Rows are packed or padded on the right. Right padding needs no attention mask, because a token of a causal model
+        never attends to later ones.
 
         Args:
             batch: B rows with up to T response tokens.
-            temperature: logits are divided by it, as in sampling.
-            entropy: also return the entropy of each token's distribution, in nats: as a "value" without gradient, or
-                with "gradient".
+            temperature: divides the logits, as in sampling.
+            entropy: whether to also return the entropy, in nats, of each token's distribution: "none", "value" (without
+                gradient) or "gradient".
         Returns:
-            float32 [B, T], and the same for entropies or None; 0 where a row has no token.
+            Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 where a row has no token.
         """
         targets = batch.response_ids[batch.present]
         with self.autocast(), self._recomputing():
@@ -197,8 +204,7 @@ class Policy:
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
     def _predict(self, batch: Inputs) -> Tensor:
-        """What each source predicts with: its last hidden state [U, H], or its logits [U, V] where the model changes
-        them after the output embedding."""
+        """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
         plain = self._plain_head() is not None
         decoder = self._causal_lm().get_decoder() if plain else self.model
         more: dict[str, Any] = {}
@@ -215,8 +221,11 @@ class Policy:
 
     @contextmanager
     def _recomputing(self) -> Iterator[None]:
-        """Layers that are to recompute their activations do so; transformers has them do it in training mode only.
-        Their parts stay in evaluation mode, that is, without dropout."""
+        """Context in which layers with gradient checkpointing recompute their activations.
+
+        transformers does so only in training mode, so these layers are set to it. Their submodules stay in evaluation
+        mode, which keeps dropout off.
+        """
         layers = [part for part in self.model.modules() if getattr(part, "gradient_checkpointing", False)]
         for layer in layers:
             layer.training = torch.is_grad_enabled()
@@ -227,16 +236,16 @@ class Policy:
                 layer.training = False
 
     def reference(self) -> AbstractContextManager[Any]:
-        """Context in which an adapter-trained policy is its own reference: the adapters are switched off."""
+        """Context in which a policy with adapters is its own reference: the adapters are switched off."""
         if not hasattr(self.model, "disable_adapter"):
-            raise RuntimeError("only a policy with adapters holds its own reference")
+            raise RuntimeError("only a policy with adapters can be its own reference")
         return self.model.disable_adapter()
 
     def _causal_lm(self) -> Any:
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
 
     def _plain_head(self) -> Any:
-        """The output embedding, or None where the model transforms logits after it."""
+        """The output embedding, or None if the model transforms logits after it."""
         config = self.model.config.get_text_config()
         if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
             return None
@@ -245,7 +254,7 @@ class Policy:
     # Storage ---------------------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
-        """Write model (adapters merged) and tokenizer so that AutoModelForCausalLM and vLLM load them as they are."""
+        """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them."""
         transformers_logging.disable_progress_bar()
         model = self._causal_lm()
         if model is self.model:
@@ -255,7 +264,7 @@ class Policy:
         self.tokenizer.save_pretrained(path)
 
     def weight_hash(self) -> str:
-        """Hash of all weights, by name and content."""
+        """Hash of the names and values of all weights, without adapters."""
         digest = hashlib.blake2b(digest_size=16)
         for name, parameter in sorted(self._causal_lm().named_parameters()):
             if "lora_" in name:
@@ -265,12 +274,12 @@ class Policy:
         return digest.hexdigest()
 
     def tokenizer_hash(self) -> str:
-        """Hash of everything that decides how text becomes tokens."""
+        """Hash of everything that determines how text is tokenised."""
         return tokenizer_hash(self.tokenizer)
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """Hash of everything that decides how text becomes tokens, of a tokenizer alone."""
+    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     template = getattr(tokenizer, "chat_template", None)
@@ -278,13 +287,15 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
 
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
-    """Values [K, …] at the places [B, T] that are present; 0 elsewhere."""
+    """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
 
 
 def _merged_state(model: Any) -> dict[str, Tensor]:
-    """State of a model with its adapters added to the weights; the live weights are not touched, because adding and
-    subtracting again would not restore them exactly."""
+    """State dict of a model with its adapters added to the weights.
+
+    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
+    """
     state = {name: value for name, value in model.state_dict().items() if "lora_" not in name}
     for name, module in model.named_modules():
         if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):

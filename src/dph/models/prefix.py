@@ -1,15 +1,15 @@
-"""Attention over packed rows in which every common beginning stands once (see `dph.models.packing`).
+"""Attention over packed rows, where every common prefix is stored once (see `dph.models.packing`).
 
-A token of a branch attends to the whole stem and to its own branch up to itself. With two sets of keys, scores s and
-outputs o = softmax(s)·v of each set, and λ = log Σ exp s, attention over both is (FlashAttention, arXiv 2205.14135)
+A token of a branch attends to the whole stem and to its own branch up to itself. Attention over two sets of keys, with
+scores s, outputs o = softmax(s)·v and λ = log Σ exp s of each set, is (FlashAttention, arXiv 2205.14135)
 
-    λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂,
+    λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
 
-and, as the backward pass of such kernels rebuilds its probabilities as exp(s − λ), it gives each set's part of the
-gradient when it is handed the joint o and λ. So no score matrix, no mask and no copy of the stem's keys exists.
+The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
+returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed.
 
-The function is registered with transformers' attention interface under `NAME`; a model uses it while it is inside
-`shared_attention` and gets the layout as the keyword argument `prefix_layout`.
+The function is registered with transformers' attention interface under `NAME`. A model uses it inside the context
+`shared_attention` and receives the layout as the keyword argument `prefix_layout`.
 """
 
 from collections.abc import Iterator
@@ -32,17 +32,17 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 class NotShareable(ValueError):
-    """The model attends in a way that cannot be split like this; the message says in which."""
+    """The model's attention cannot be split into stem and branches; the message is the reason."""
 
 
-# One set of keys: tensors [B, L, H, D] for queries, [B, S, G, D] for keys and values, H a multiple of G ---------------
+# One set of keys: queries [B, L, H, D], keys and values [B, S, G, D], H a multiple of G ------------------------------
 
 
 def _by_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same tensors as the kernel wants them: [batch, heads, tokens, D], as many key heads as query heads.
+    """Rearrange the tensors for the kernel: [batch, heads, tokens, D], with as many key heads as query heads.
 
-    A single sequence with fewer key heads takes these as its batch, and their queries as heads that read one and the
-    same keys; several sequences have their keys repeated.
+    If there are fewer key heads than query heads: for a single sequence, the key heads become the batch and the queries
+    of each become its heads, which read the same keys without a copy. For several sequences, the keys are repeated.
     """
     heads, shared = q.shape[2], k.shape[2]
     if heads == shared:
@@ -56,14 +56,14 @@ def _by_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _queries_back(x: Tensor, batch: int) -> Tensor:
-    """[batch, heads, tokens, …] of `_by_heads` as [B, L, H, …]."""
+    """Undo `_by_heads` for a tensor shaped like the queries: [batch, heads, tokens, …] → [B, L, H, …]."""
     if x.shape[0] == batch:
         return x.transpose(1, 2)
     return x.movedim(2, 0).flatten(1, 2)[None]
 
 
 def _keys_back(x: Tensor, batch: int, shared: int) -> Tensor:
-    """A gradient of keys [batch, heads, tokens, D] of `_by_heads` as [B, S, G, D], summed over queries' heads."""
+    """Undo `_by_heads` for a key gradient: [batch, heads, tokens, D] → [B, S, G, D], summed over the query heads."""
     if x.shape[0] != batch:
         return x.sum(1).transpose(0, 1)[None]
     x = x.transpose(1, 2)
@@ -71,7 +71,7 @@ def _keys_back(x: Tensor, batch: int, shared: int) -> Tensor:
 
 
 def _like_output(x: Tensor, q: Tensor, by_heads: Tensor) -> Tensor:
-    """A tensor [B, L, H, …] in the arrangement that `_by_heads` gave the queries."""
+    """Arrange a tensor [B, L, H, …] as `_by_heads` arranged the queries."""
     if by_heads.shape[0] == q.shape[0]:
         return x.transpose(1, 2)
     return x[0].unflatten(1, tuple(by_heads.shape[:2])).movedim(0, 2)
@@ -87,7 +87,7 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
     """Gradients of queries, keys and values.
 
     Args:
-        inputs: the outputs' gradient, queries, keys, values, and outputs and λ over all keys that the queries have.
+        inputs: gradient of the outputs, queries, keys, values, and outputs and λ over all keys that the queries see.
     """
     grad, q, k, v, out, lse = inputs
     by_heads = _by_heads(q, k, v)
@@ -97,11 +97,11 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
     return _queries_back(found[0], batch), _keys_back(found[1], batch, shared), _keys_back(found[2], batch, shared)
 
 
-# All of them: flat tensors [N, heads, D] -----------------------------------------------------------------------------
+# All sets of keys: flat tensors [N, heads, D] ------------------------------------------------------------------------
 
 
 def _take(x: Tensor, bucket: Bucket) -> Tensor:
-    """The bucket's sequences [B, L, …] of flat [N, …]; padding repeats a sequence's last token."""
+    """Gather the bucket's sequences, [N, …] → [B, L, …]; padding repeats a sequence's last token."""
     count, width = bucket.shape
     if bucket.index is None:
         return x[bucket.start : bucket.start + count * width].unflatten(0, bucket.shape)
@@ -109,7 +109,7 @@ def _take(x: Tensor, bucket: Bucket) -> Tensor:
 
 
 def _take_zeroed(x: Tensor, bucket: Bucket) -> Tensor:
-    """The same with zeros in the padding."""
+    """As `_take`, with zeros in the padding."""
     if bucket.index is None:
         return _take(x, bucket)
     count, width = bucket.shape
@@ -169,9 +169,9 @@ class _SplitAttention(torch.autograd.Function):
 
 
 def _gathered_attention(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
-    """The same from torch's public attention, for any device: every branch gets a copy of its stem's keys.
+    """The same from torch's public attention, for any device. Every branch gets a copy of its stem's keys.
 
-    The copies exist within attention only; all other work is still done once for each packed token.
+    The copies exist only within attention. All other layers still process each packed token once.
     """
     repeats = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(repeats, dim=1) if repeats > 1 else x for x in (k, v))
@@ -195,7 +195,7 @@ def _gathered_attention(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, s
 
 
 def _with(x: Tensor, bucket: Bucket, found: Tensor) -> Tensor:
-    """Flat [N, H, D] with the bucket's sequences [B, H, L, D] in their places, for autograd to follow."""
+    """Copy of flat [N, H, D] with the bucket's sequences [B, H, L, D] written into it, differentiable by autograd."""
     flat = found.transpose(1, 2).flatten(0, 1)
     if bucket.present is None or bucket.places is None:
         return torch.cat([x[: bucket.start], flat, x[bucket.start + len(flat) :]])
@@ -218,20 +218,24 @@ def shared_prefix_attention(
     sliding_window: int | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """Attention over packed rows, as transformers' attention interface calls it.
+    """Attention over N packed tokens, with the signature of transformers' attention interface.
 
     Args:
-        query: [1, H, N, D]; key and value [1, G, N, D]; N packed tokens.
+        query: [1, H, N, D].
+        key, value: [1, G, N, D].
+        prefix_layout: which tokens attend to which.
+        scaling: multiplies the scores; 1/√D if None.
     Returns:
-        [1, N, H, D], and no attention weights.
-    Raises NotShareable where the model asks for anything else than causal softmax attention.
+        Outputs [1, N, H, D]; None for the attention weights, which are not computed.
+    Raises:
+        NotShareable: the model needs anything but causal softmax attention.
     """
     if prefix_layout is None or query.shape[0] != 1:
-        raise NotShareable("its layers do not pass their inputs on to attention")
+        raise NotShareable("its layers do not pass their keyword arguments on to attention")
     changes = sorted(name for name in ("softcap", "s_aux", "position_bias") if more.get(name) is not None)
     if dropout or attention_mask is not None or changes or query.shape[-1] != value.shape[-1]:
         raise NotShareable(
-            f"its attention has {changes[0] if changes else 'dropout, a mask or values of another width'}"
+            f"its attention uses {changes[0] if changes else 'dropout, a mask or values of another width'}"
         )
     if sliding_window is not None and prefix_layout.longest > sliding_window:
         raise NotShareable(f"its attention window has only {sliding_window} tokens")
@@ -252,7 +256,7 @@ AttentionInterface.register(NAME, shared_prefix_attention)
 
 @contextmanager
 def _implementation(configs: list[Any]) -> Iterator[None]:
-    """Models with these settings use this file's attention."""
+    """Context in which the models with these configs use this file's attention."""
     before = [config._attn_implementation for config in configs]
     try:
         for config in configs:
@@ -265,8 +269,10 @@ def _implementation(configs: list[Any]) -> Iterator[None]:
 
 @contextmanager
 def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
-    """Context in which a transformers decoder attends by packed rows; layers that recompute their activations do so
-    in the backward pass too, after the context was left."""
+    """Context in which a transformers decoder uses `shared_prefix_attention`.
+
+    Layers with gradient checkpointing also use it when they recompute in the backward pass, after the context ended.
+    """
     modules: list[Any] = list(decoder.modules())
     configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
     recomputing = [part for part in modules if getattr(part, "gradient_checkpointing", False)]

@@ -1,4 +1,4 @@
-"""Small models made from scratch: a tokenizer fitted to texts and a Llama-type model, in transformers' own classes."""
+"""Small models from scratch: a Llama model with random weights and a tokenizer fitted to texts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,12 @@ PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 _SPECIAL = [PAD, EOS, UNKNOWN]
 
 WORD_PIECES = r" ?[A-Za-z_]+| ?\d|[^\S ]| ?[^\sA-Za-z_\d]+|\s"
-"""Words with the space before them, single digits, runs of punctuation: joined again they give the text unchanged."""
+"""Matches a word, a single digit or a run of punctuation, each with the space before it, or one white-space character.
+Joining the pieces of a text gives the text unchanged."""
 
 
 def word_tokenizer(texts: Sequence[str]) -> Tokenizer:
-    """A lossless word-level tokenizer whose vocabulary is every piece of the texts, in sorted order."""
+    """A lossless word-level tokenizer; its vocabulary is the sorted set of all pieces in the texts."""
     splitter = pre_tokenizers.Split(Regex(WORD_PIECES), behavior="isolated")
     pieces = {piece for text in texts for piece, _ in splitter.pre_tokenize_str(text)}
     vocabulary = {piece: index for index, piece in enumerate([*_SPECIAL, *sorted(pieces - set(_SPECIAL))])}
@@ -43,15 +44,18 @@ def bpe_tokenizer(texts: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def _initial_scale(hidden: int) -> float:
-    """Standard deviation of initial weights: 1/√(3·width), as torch's linear layers have it. The usual 0.02 suits
-    widths of thousands; at 160 a model starts so close to linear that copying from the prompt is learnt much later."""
+    """Standard deviation of the initial weights: 1/√(3·width), as in torch's linear layers.
+
+    The usual 0.02 suits widths in the thousands. At width 160 it makes the initial model so close to linear that it
+    learns to copy from the prompt much later.
+    """
     return (3 * hidden) ** -0.5
 
 
 def new_policy(config: NewModelConfig, texts: Sequence[str], seed: int) -> Policy:
-    """A policy with a tokenizer fitted to the texts and seeded random weights.
+    """A policy with seeded random weights and a tokenizer fitted to the texts.
 
-    Raises UserError when the sizes do not fit together.
+    Raises UserError if the sizes in `config` contradict each other.
     """
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 

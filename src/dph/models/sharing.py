@@ -1,4 +1,4 @@
-"""Whether a model's common beginnings may be computed once: its settings are read, and it is tried out."""
+"""Decides whether a model can compute a shared prefix once: reads its settings and runs a small test."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from torch import Tensor
 from dph.models.batch import Inputs, Tokens, collate_tokens
 
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-"""Largest difference of packed from plain outputs, relative to the largest output; rounding makes 1e-6 of it."""
+"""Largest allowed difference between packed and plain outputs, relative to the largest output; rounding causes 1e-6."""
 _COARSE_TOLERANCE = 0.05
-"""The same for weights of 16 bits."""
+"""The same for 16-bit weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What was found about a model."""
+    """Whether, and for which rows, a model can share prefixes."""
 
     obstacle: str | None
-    """Why its rows cannot share beginnings; None where they can."""
+    """Why rows cannot share prefixes; None if they can."""
     window: int
-    """Longest row, in tokens, that may share: the model's smallest attention window."""
+    """Longest row, in tokens, that can share: the model's smallest attention window."""
 
 
 def attention_window(config: Any) -> int:
-    """Tokens of the smallest window or chunk that any layer attends to, by the model's text settings."""
+    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config."""
     sizes = [1 << 40]
     if getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
         sizes.append(int(config.sliding_window))
@@ -39,18 +39,20 @@ def attention_window(config: Any) -> int:
 def examine(predict: Callable[[Inputs], Tensor], config: Any, device: torch.device, dtype: torch.dtype) -> Sharing:
     """Compare packed with plain outputs on a few tokens.
 
-    Models whose layers carry a state along the sequence, bias scores by distance or hide their attention from
-    transformers' interface differ, or fail, and are so found whatever their name.
+    The outputs differ, or the run fails, for models whose layers carry a state along the sequence, bias scores by
+    distance or bypass transformers' attention interface. So no list of model names is needed.
 
     Args:
-        predict: outputs [U, width] of the model at the sources of a batch.
-        config: the model's text settings.
+        predict: returns the model's outputs [U, width] at the sources of a batch.
+        config: the model's text config.
+        device: the model's device.
+        dtype: the type of its weights, which sets the tolerance.
     """
     window = attention_window(config)
     lengths = [(5, 3), (5, 4), (3, 2)]
     rows = []
     for index, (prompt, response) in enumerate(lengths):
-        first = 0 if index < 2 else 7  # the first two have one prompt
+        first = 0 if index < 2 else 7  # the first two rows share a prompt
         ids = [(3 + 5 * step) % config.vocab_size for step in range(first, first + prompt)]
         more = [(4 + index + 7 * step) % config.vocab_size for step in range(response)]
         rows.append(Tokens(ids, more))
@@ -66,5 +68,5 @@ def examine(predict: Callable[[Inputs], Tensor], config: Any, device: torch.devi
     plain, packed = outputs
     difference = float((packed - plain).abs().max() / plain.abs().max())
     if difference > _TOLERANCE.get(dtype, _COARSE_TOLERANCE):
-        return Sharing("its layers join tokens by other means than causal attention", window)
+        return Sharing("its layers mix tokens in other ways than causal attention", window)
     return Sharing(None, window)

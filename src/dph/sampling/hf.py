@@ -1,4 +1,4 @@
-"""The built-in sampler: transformers' own model, the prompt computed once a group, finished rows dropped."""
+"""The built-in sampler. It runs the transformers model, computes a group's prompt once and drops finished rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -16,21 +16,21 @@ from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_sh
 from dph.types import Completion, SamplingParams
 
 _COMPACT_BELOW = 0.75
-"""Finished rows are dropped from the batch once fewer than this share of its rows is still running."""
+"""Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
 
 class Decoder(Protocol):
-    """Rows that are being generated: `repeats` responses for each of a few prompts, in that order."""
+    """R rows in generation: `repeats` responses for each of a few prompts, grouped by prompt."""
 
     logits: Tensor
-    """float32 [R, V] for the next token of each row."""
+    """float32 [R, V]: logits of each row's next token."""
 
     def step(self, tokens: Tensor) -> None:
-        """Append one token to each row, int64 [R]."""
+        """Append one token to each row; tokens: int64 [R]."""
         ...
 
     def select(self, keep: Tensor) -> None:
-        """Go on with these rows only, int64 indices in ascending order."""
+        """Keep only these rows; keep: int64 indices in ascending order."""
         ...
 
 
@@ -40,8 +40,8 @@ class HFSampler(StreamingSampler):
     def __init__(self, policy: Policy, rows: int = 256) -> None:
         """
         Args:
-            policy: sampled as it is at each call, so its current weights count.
-            rows: responses decoded together at most.
+            policy: each call samples from its current weights.
+            rows: most responses that are decoded together.
         """
         self._policy, self._rows = policy, rows
         self._shared: bool | None = None
@@ -49,9 +49,9 @@ class HFSampler(StreamingSampler):
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """See StreamingSampler.stream. Prompts of like length are decoded together."""
+        """See StreamingSampler.stream. Prompts of similar length are decoded together."""
         if any(len(prompt) == 0 for prompt in prompts):
-            raise ValueError("a prompt without tokens cannot be sampled from")
+            raise ValueError("cannot sample from a prompt without tokens")
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
         at_once = max(1, self._rows // params.n)
         was_training = self._policy.model.training
@@ -68,14 +68,14 @@ class HFSampler(StreamingSampler):
     def _decode(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Yields (place, responses) of each prompt when its last response has ended."""
+        """Yield (index, responses) for each prompt as soon as its last response has ended."""
         device, n, total = self._policy.device, params.n, len(prompts) * params.n
         eos = torch.tensor(sorted(self._policy.eos_ids), device=device)
         row_keys = torch.tensor([derive_key(key, i) for key in keys for i in range(n)], device=device)
         tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
         lengths, left = [0] * total, [n] * len(prompts)
-        rows = torch.arange(total, device=device)  # those still decoded; some of them may have ended
+        rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
         decoder = self._decoder(prompts, params)
         for step in range(params.max_tokens):
@@ -107,12 +107,12 @@ class HFSampler(StreamingSampler):
         return found
 
     def _decoder(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Decoder:
-        """The fast decoder where it gives the model's own numbers, else the plain one."""
+        """The fast decoder if it reproduces the model's logits, otherwise the plain one."""
         if self._shared is None:
             reason = why_not_shared(self._policy)
             self._shared = not reason
             if reason:
-                say(f"the sampler keeps a copy of the prompt for each response, as this model needs ({reason})")
+                say(f"the sampler keeps a copy of the prompt for each response, because of this model: {reason}")
         longest = max(map(len, prompts)) + params.max_tokens
         if self._shared and longest <= longest_shared(self._policy):
             return SharedDecoder(self._policy, prompts, params.n)
@@ -120,17 +120,19 @@ class HFSampler(StreamingSampler):
 
 
 def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Choose the next token of each row, and its log-probability under the untruncated distribution.
+    """Choose the next token of each row, and return its log-probability under the untruncated distribution.
 
-    Sampling inverts the cumulative distribution at the row's own uniform number for this position.
+    The token is found by inverting the cumulative distribution at a uniform number, which depends only on the row's key
+    and the step.
 
     Args:
         logits: [R, V].
-        params: temperature (0 = the most likely token, log-probability at temperature 1) and top-p.
+        params: temperature and top-p. Temperature 0 takes the most likely token; log-probabilities are then those at
+            temperature 1.
         keys: int64 [R], the rows' random keys.
         step: index of the token within its response.
     Returns:
-        int64 [R] and float32 [R].
+        Tokens, int64 [R], and their log-probabilities in nats, float32 [R].
     """
     if params.temperature > 0 and params.temperature != 1.0:
         logits = logits / params.temperature
@@ -151,7 +153,7 @@ def _invert(probs: Tensor, numbers: Tensor) -> Tensor:
 
 
 def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
-    """As _invert, over the smallest set of most likely tokens whose probability reaches top_p."""
+    """As `_invert`, over the smallest set of most likely tokens whose total probability reaches top_p."""
     ordered, tokens = probs.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     kept = torch.where(before < top_p, ordered, torch.zeros_like(ordered))

@@ -1,6 +1,6 @@
-"""Decoding through the model's own attention: each response carries a copy of its prompt's keys and values.
+"""Decoding with the model's own attention. Each response has a copy of its prompt's keys and values.
 
-Works for every causal model of transformers. `shared_decode` is several times faster where it applies.
+This works for every causal model in transformers. Where `shared_decode` applies, it is several times faster.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ _GROW_TOKENS = 64
 
 
 class BufferedLayer(DynamicLayer):
-    """A key/value cache layer that writes into a buffer with room to spare instead of copying itself at every token."""
+    """A key/value cache layer that appends to a preallocated buffer instead of copying the cache at every token."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append states [B, heads, new, dim]; return all states so far as views of the buffers."""
+        """Append states [B, heads, new, dim]. Return all keys and values so far, as views of the buffers."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._used, self._buffers = 0, [key_states[..., :0, :], value_states[..., :0, :]]
@@ -57,7 +57,7 @@ class PlainDecoder:
     """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.hf`."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
-        """Run the prompts once, padded on the left, and repeat the cache for each response of the group."""
+        """Run the left-padded prompts once, then repeat the cache for each response of a group."""
         self._policy = policy
         device, width = policy.device, max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -83,7 +83,7 @@ class PlainDecoder:
         self._mask = mask.repeat_interleave(repeats, dim=0)
 
     def step(self, tokens: Tensor) -> None:
-        """Append one token to each row, int64 [R]."""
+        """Append one token to each row; tokens: int64 [R]."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], dim=1)
         with self._policy.autocast():
             output = self._policy.model(
@@ -97,6 +97,6 @@ class PlainDecoder:
         self._positions = self._positions + 1
 
     def select(self, keep: Tensor) -> None:
-        """Go on with these rows only, int64 indices in ascending order."""
+        """Keep only these rows; keep: int64 indices in ascending order."""
         self._cache.batch_select_indices(keep)
         self.logits, self._positions, self._mask = self.logits[keep], self._positions[keep], self._mask[keep]

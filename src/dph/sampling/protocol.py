@@ -1,4 +1,4 @@
-"""What a sampler is, and the table of samplers by name."""
+"""The sampler protocols, and the registry of samplers by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from dph.types import Completion, SamplingParams
 
 
 class Sampler(Protocol):
-    """Generates responses of the current policy."""
+    """Generates responses with the current policy."""
 
     def sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -16,26 +16,28 @@ class Sampler(Protocol):
         """Draw `params.n` responses for each prompt.
 
         Args:
-            prompts: token ids.
-            params: temperature 0 decodes greedily.
-            keys: one random key per prompt (see `seeding.derive_key`); the i-th response of a prompt depends on its
-                key, i and the policy only.
+            prompts: token ids of each prompt.
+            params: number of responses, temperature (0 decodes greedily), top-p and length limit.
+            keys: one random key per prompt (see `seeding.derive_key`). The i-th response to a prompt depends only on
+                the prompt, its key, i, `params` and the policy.
         Returns:
-            For each prompt its responses, in the order of the prompts.
+            The responses to each prompt, in the order of the prompts.
         """
         ...
 
 
 SAMPLERS: Registry[Callable[..., Sampler]] = Registry("sampler engine")
 register_sampler = SAMPLERS.register
-"""Decorator: make a sampler available as `sampler.engine`. The factory is called as `make_sampler` describes:
+"""Decorator: make a sampler available as `sampler.engine`. `dph.build.make_sampler` calls the decorated factory as
 factory(policy, config, model=…, longest=…, training=…)."""
 
 
 @runtime_checkable
 class StreamingSampler(Sampler, Protocol):
-    """A sampler that hands out each prompt's responses when they are complete, so that judging need not wait. One that
-    inherits from this needs `stream` alone."""
+    """A sampler that yields each prompt's responses as soon as they are complete, so that judging can start early.
+
+    A subclass implements only `stream`.
+    """
 
     def sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -47,36 +49,36 @@ class StreamingSampler(Sampler, Protocol):
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """As Sampler.sample: yields (index of the prompt, its responses), in any order, each prompt once."""
+        """As Sampler.sample, but yield (index of the prompt, its responses), in any order, once per prompt."""
         ...
 
 
 @runtime_checkable
 class ClosingSampler(Protocol):
-    """A sampler that holds memory or processes beside the policy."""
+    """A sampler that holds memory or processes of its own."""
 
     def close(self) -> None:
-        """Give them back; a further call to sample takes them anew."""
+        """Release them; the next call to `sample` acquires them again."""
         ...
 
 
 @runtime_checkable
 class FollowingSampler(Protocol):
-    """A sampler with weights of its own, which follow the policy's."""
+    """A sampler that keeps its own copy of the policy's weights."""
 
     def weights_changed(self) -> None:
-        """The policy's weights are others since the last call to sample; a further call takes them over."""
+        """Note that the policy's weights have changed; the next call to `sample` copies them first."""
         ...
 
 
 def weights_changed(sampler: Sampler) -> None:
-    """Say that the policy has been updated."""
+    """Tell a sampler that the policy's weights have changed."""
     if isinstance(sampler, FollowingSampler):
         sampler.weights_changed()
 
 
 def close(sampler: Sampler) -> None:
-    """Give back what a sampler holds beside the policy."""
+    """Release a sampler's memory and processes, if it has any."""
     if isinstance(sampler, ClosingSampler):
         sampler.close()
 
@@ -84,7 +86,7 @@ def close(sampler: Sampler) -> None:
 def stream(
     sampler: Sampler, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
 ) -> Iterator[tuple[int, list[Completion]]]:
-    """(index, responses) of each prompt as soon as the sampler has them, at the latest when all are there."""
+    """Yield (index, responses) for each prompt: early if the sampler streams, otherwise once all are complete."""
     if isinstance(sampler, StreamingSampler):
         yield from sampler.stream(prompts, params, keys)
     else:

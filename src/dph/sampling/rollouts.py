@@ -1,4 +1,4 @@
-"""Sampling and judging: from problems to groups of rollouts. Every stage that generates uses this one path."""
+"""Sampling and judging: from problems to groups of rollouts. Every stage that samples uses this code."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ class _Verifies(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A problem with its prompt as token ids."""
+    """A problem and the token ids of its prompt."""
 
     problem: Problem
     prompt_ids: Sequence[int]
     draw: int = 0
-    """Tells several draws for one problem apart: position in the endless order of training."""
+    """Distinguishes repeated draws for one problem: its position in training's endless order of problems."""
 
 
 def encode_problems(
     policy: Policy, problems: Sequence[Problem], max_prompt_tokens: int, max_tokens: int
 ) -> list[Prompted]:
-    """Tokenise prompts; problems whose prompt is too long are left out and counted.
+    """Tokenise the prompts. Problems whose prompt is empty or too long are left out, and their number is reported.
 
-    Raises UserError when nothing is left, and when a response of max_tokens could not fit into the model's context.
+    Raises UserError if no problem is left, or if max_tokens leaves no room for a prompt in the model's context.
     """
     room = policy.context_length - max_tokens
     if room < 1:
@@ -47,29 +47,31 @@ def encode_problems(
     fitting = [item for item in encoded if 0 < len(item.prompt_ids) <= limit]
     if len(fitting) < len(encoded):
         gone = len(encoded) - len(fitting)
-        say(f"{gone} of {len(encoded)} problems are left out: prompt empty or over {limit} tokens")
+        say(f"{gone} of {len(encoded)} problems are left out: their prompt is empty or over {limit} tokens")
     if not fitting:
         raise UserError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting
 
 
 def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
-    """Problems whose gold answer can be judged against; the others are left out and reported once.
+    """Problems whose gold answer can be judged against. The others are left out and reported once.
 
-    Golds that can be judged against and are doubtful (see Verifiers.flags) are counted in a line, and kept.
+    Problems with a doubtful gold answer (see `Verifiers.flags`) are kept, and their number is reported.
+
+    Raises UserError if no problem is left.
     """
     broken = verifiers.check(problems)
     for problem_id, reason in list(broken.items())[:5]:
         say(f"problem {problem_id} is left out: {reason}")
     if len(broken) > 5:
-        say(f"… and {len(broken) - 5} further problems are left out")
+        say(f"… and {len(broken) - 5} more problems are left out")
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
         raise UserError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
     doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
     if doubtful:
         said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())
-        say(f"gold results that are kept although they judge poorly: {said} (see docs/concepts/verifiers.md)")
+        say(f"problems are kept although their gold result is a weak test: {said} (see docs/concepts/verifiers.md)")
     return kept
 
 
@@ -84,8 +86,10 @@ def sample_groups(
 ) -> list[Group]:
     """Draw `params.n` responses for each problem and judge them.
 
-    The randomness of a response is keyed by (seed, purpose, draw, problem id, sample index) and by nothing else.
-    Responses are judged in a thread while others are still being generated.
+    The randomness of a response depends only on (seed, purpose, draw, problem id, sample index). A thread judges
+    complete groups while others are still being generated.
+
+    Returns the groups in the order of `items`.
     """
     keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
     drawn: dict[int, tuple[list[Completion], list[str]]] = {}
@@ -102,7 +106,7 @@ def sample_groups(
 
 
 class _Judging:
-    """Judges in a thread of its own. What came in while it was judging is judged together next."""
+    """Judges responses in a thread. Responses that arrive while it is busy are judged together in the next call."""
 
     def __init__(self, verifiers: _Verifies) -> None:
         self._verifiers, self._thread = verifiers, ThreadPoolExecutor(1, "dph-judging")
@@ -116,12 +120,12 @@ class _Judging:
         self._thread.shutdown(cancel_futures=True)
 
     def add(self, index: int, problem: Problem, texts: list[str]) -> None:
-        """Hand in the responses to a problem."""
+        """Queue the responses to a problem."""
         self._waiting.append((index, problem, texts))
         self._parts.append(self._thread.submit(self._judge_waiting))
 
     def verdicts(self) -> dict[int, list[Verdict]]:
-        """Wait for all of them; by the index that was given with the responses."""
+        """Wait for all verdicts; return them by the index passed to `add`."""
         return {index: verdicts for part in self._parts for index, verdicts in part.result().items()}
 
     def _judge_waiting(self) -> dict[int, list[Verdict]]:
@@ -132,5 +136,5 @@ class _Judging:
 
 
 def greedy(params: SamplingParams) -> SamplingParams:
-    """The same limits, one response, decoded greedily."""
+    """The same length limit, with one response, decoded greedily."""
     return replace(params, n=1, temperature=0.0, top_p=1.0)

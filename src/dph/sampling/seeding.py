@@ -1,7 +1,7 @@
-"""Randomness that depends only on what is sampled, never on batch layout, process count or call order.
+"""Keyed randomness: it depends only on what is sampled, not on batch layout, process count or call order.
 
-Every response has a 64-bit key derived from (seed, purpose, problem, sample index …); the uniform number for its t-th
-token is a hash of (key, t). Resuming a run therefore needs no sampler state at all.
+Every response has a 63-bit key derived from (seed, purpose, problem, sample index …). The uniform number for its t-th
+token is a hash of (key, t). A resumed run therefore needs no sampler state.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ _MASK_63 = (1 << 63) - 1
 
 
 def derive_key(seed: int, *parts: str | int) -> int:
-    """A 63-bit key from a seed and any strings or integers (BLAKE2b; the same on every platform and process)."""
+    """A 63-bit key from a seed and strings or integers (BLAKE2b; the same on every platform and in every process)."""
     text = "\x1f".join([str(seed), *(f"{type(part).__name__}:{part}" for part in parts)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") & _MASK_63
 
@@ -38,9 +38,9 @@ def uniforms(keys: Tensor, positions: Tensor) -> Tensor:
 
     Args:
         keys: int64 [N].
-        positions: int64 [N] or a scalar tensor; token index within each response.
+        positions: int64 [N] or a scalar tensor, the token's index within its response.
     Returns:
-        float64 [N] (float32 on devices without float64), with 53 random bits.
+        float64 [N] with 53 random bits; on devices without float64, float32 [N] with 24.
     """
     z = keys + (positions + 1) * _GOLDEN
     z = (z ^ _shift_right(z, 30)) * _MIX_1
@@ -52,9 +52,9 @@ def uniforms(keys: Tensor, positions: Tensor) -> Tensor:
 
 
 class EpochOrder:
-    """An endless shuffled order over `size` items: one seeded permutation after another.
+    """An endless shuffled order of `size` items: one seeded permutation per epoch.
 
-    A pure function of (seed, position), so the cursor's integer is the whole state.
+    The item at a position depends only on (size, seed, purpose, position), so the position is the whole state.
     """
 
     def __init__(self, size: int, seed: int, purpose: str) -> None:
@@ -64,7 +64,7 @@ class EpochOrder:
         self._epoch, self._permutation = -1, list(range(size))
 
     def item(self, position: int) -> int:
-        """Index of the item at a position of the endless order."""
+        """Index of the item at this position."""
         epoch, offset = divmod(position, self._size)
         if epoch != self._epoch:
             self._permutation = list(range(self._size))
@@ -73,5 +73,5 @@ class EpochOrder:
         return self._permutation[offset]
 
     def take(self, position: int, count: int) -> list[int]:
-        """Items at positions position … position+count−1."""
+        """Indices of the items at positions position … position+count−1."""
         return [self.item(p) for p in range(position, position + count)]

@@ -1,13 +1,13 @@
-"""Decoding with one copy of each prompt: the responses of a group attend together to their prompt's keys and values.
+"""Decoding with one copy of each prompt: the n responses of a group share the keys and values of their prompt.
 
-With a key/value copy for each response, a decoding step reads n·P cached positions for a group and does one dot product
-with each. Here the n queries meet the P positions in one matrix product. With scores s over the prompt (shared) and
-over the response's own tokens, and m the larger of both maxima,
+If every response had a copy, one decoding step of a group would read n·P cached positions and compute one dot product
+with each. Here, one matrix product computes the n queries against the P positions. With scores s over the prompt
+(shared) and over the response's own tokens, and m the larger of both maxima, attention is
 
     out = (e^{s_prompt − m} V_prompt + e^{s_own − m} V_own) / (Σ e^{s_prompt − m} + Σ e^{s_own − m}),
 
-which is the softmax over both together. The function is registered through transformers' attention interface, so the
-rest of the model is transformers' own code. `why_not_shared` tries whether this holds for a model.
+which equals the softmax over both. The function is registered with transformers' attention interface; the rest of the
+model is transformers' own code. `why_not_shared` tests whether this works for a model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,19 +24,23 @@ from dph.models.policy import Policy
 
 _NAME = "dph_shared_decode"
 _GROW_TOKENS = 64
-"""Buffers for the responses' own keys and values grow by at least this many positions, and by half."""
+"""Buffers for the responses' own keys and values grow by half their length, at least by this many positions."""
 _PREFILL_TOKENS = 4096
-"""Prompt tokens, padding included, that pass through the model together."""
+"""Most prompt tokens, padding included, in one forward pass."""
 _PROBE_PROMPTS, _PROBE_TOKENS = ((3, 4, 5, 6, 7), (5, 3, 4)), ((6, 3, 5, 4), (4, 4, 3, 7))
 _PROBE_TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
-"""Deviation of logits, relative to the largest, beyond which the probe fails: well above rounding, well below a bug."""
+"""Largest allowed deviation of logits, relative to the largest: well above rounding, well below the effect of a bug."""
 
 
 class _Layer(DynamicLayer):
-    """Keys and values of one layer: of the prompts [G, heads, …], and of what the rows generated [R, heads, …]."""
+    """Keys and values of one layer: those of the prompts [G, heads, …] and of the generated tokens [R, heads, …]."""
 
     def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int) -> None:
-        """keys, values: pieces [g, heads, p, dim] of prompts padded on the right to p ≤ width."""
+        """
+        Args:
+            keys, values: pieces [g, heads, p, dim], right-padded prompts of p ≤ width positions; G prompts in all.
+            width: length P of the longest prompt.
+        """
         super().__init__()
         self.prompt_keys = torch.cat([_widened(piece, width).transpose(2, 3) for piece in keys])  # [G, heads, dim, P]
         self.prompt_values = torch.cat([_widened(piece, width) for piece in values])
@@ -46,7 +50,7 @@ class _Layer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append the rows' states [R, heads, 1, dim]; return what they generated so far."""
+        """Append the rows' states [R, heads, 1, dim]. Return the keys and values of all generated tokens."""
         states = (key_states, value_states)
         if not self._own or self.used == self._own[0].shape[2]:
             self._own = [self._grown(i, state) for i, state in enumerate(states)]
@@ -76,7 +80,7 @@ class SharedDecoder:
     """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.hf`."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
-        """Run each prompt once."""
+        """Run each prompt once; each gets `repeats` rows."""
         self._policy, device = policy, policy.device
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         width = int(lengths.max())
@@ -95,7 +99,7 @@ class SharedDecoder:
         self._places()
 
     def step(self, tokens: Tensor) -> None:
-        """Append one token to each row, int64 [R]."""
+        """Append one token to each row; tokens: int64 [R]."""
         with self._policy.autocast(), _attending(self._policy, self):
             output = self._policy.model(
                 input_ids=tokens[:, None],
@@ -107,7 +111,7 @@ class SharedDecoder:
         self._positions = self._positions + 1
 
     def select(self, keep: Tensor) -> None:
-        """Go on with these rows only, int64 indices in ascending order."""
+        """Keep only these rows; keep: int64 indices in ascending order."""
         self.logits, self._positions, group = self.logits[keep], self._positions[keep], self._group[keep]
         groups, self._group = group.unique_consecutive(return_inverse=True)
         fewer = len(groups) < self._layers[0].prompt_values.shape[0]
@@ -118,7 +122,7 @@ class SharedDecoder:
         self._places()
 
     def _places(self) -> None:
-        """Give each row a place among `slots` equal places of its group; groups with fewer rows leave some empty."""
+        """Assign each row a slot of its group. All groups have as many slots as the largest group has rows."""
         counts = torch.bincount(self._group)
         self._slots, total = int(counts.max()), len(self._group)
         if self._slots * len(counts) == total:
@@ -128,11 +132,13 @@ class SharedDecoder:
             self._place = self._group * self._slots + torch.arange(total, device=first.device) - first[self._group]
 
     def attend(self, layer_index: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-        """Attention of one new token a row over its prompt and its own tokens.
+        """Attention of each row's new token over the row's prompt and generated tokens.
 
         Args:
+            layer_index: the layer whose prompt keys and values are read.
             query: [R, heads, 1, dim].
-            keys, values: [R, key/value heads, t, dim] of the rows' own tokens.
+            keys, values: [R, key/value heads, t, dim] of the t generated tokens.
+            scaling: multiplies the scores.
         Returns:
             [R, 1, heads, dim].
         """
@@ -166,7 +172,7 @@ class SharedDecoder:
 
 
 class _Unsupported(Exception):
-    """The model asks for something in its attention that is not built here."""
+    """The model's attention uses a feature that is not implemented here."""
 
 
 _current: ContextVar[SharedDecoder] = ContextVar("dph_shared_decoder")
@@ -181,7 +187,7 @@ def _attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function as transformers calls it."""
+    """`SharedDecoder.attend` with the signature of transformers' attention interface."""
     unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if unknown or attention_mask is not None:
         raise _Unsupported(", ".join(unknown) or "an attention mask")
@@ -194,7 +200,7 @@ AttentionInterface.register(_NAME, _attention)
 
 @contextmanager
 def _attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
-    """Within, the model's attention is the decoder's."""
+    """Context in which the model uses the decoder's attention."""
     config = policy.model.config.get_text_config()
     before, token = config._attn_implementation, _current.set(decoder)
     config._attn_implementation = _NAME
@@ -206,7 +212,7 @@ def _attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
 
 
 def _parts(prompts: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
-    """Consecutive prompts that pass through the model together."""
+    """Cut prompts into consecutive parts; each part is one forward pass."""
     parts: list[list[Sequence[int]]] = []
     for prompt in prompts:
         longest = max(len(prompt), *map(len, parts[-1])) if parts else 0
@@ -218,7 +224,7 @@ def _parts(prompts: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
 
 
 def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Cache]:
-    """Logits [g, V] after each prompt, and the cache. Padding is on the right, where a causal model does not look."""
+    """Logits [g, V] after each prompt, and the cache. Right padding needs no mask in a causal model."""
     device, width = policy.device, max(map(len, prompts))
     ids = torch.zeros(len(prompts), width, dtype=torch.long)
     for index, prompt in enumerate(prompts):
@@ -234,12 +240,12 @@ def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, 
 
 
 def _widened(x: Tensor, width: int) -> Tensor:
-    """[g, heads, p, dim] with zeros up to width positions."""
+    """[g, heads, p, dim] zero-padded to [g, heads, width, dim]."""
     return x if x.shape[2] == width else torch.nn.functional.pad(x, (0, 0, 0, width - x.shape[2]))
 
 
 def longest_shared(policy: Policy) -> int:
-    """Longest sequence for which every layer of a model attends to all that came before; 0 where that is unknown."""
+    """Longest sequence, in tokens, in which every layer attends to all earlier tokens; 0 if unknown."""
     config = policy.model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
     limits = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
@@ -250,10 +256,10 @@ def longest_shared(policy: Policy) -> int:
 
 @torch.inference_mode()
 def why_not_shared(policy: Policy) -> str:
-    """Try a model: empty where decoding with shared prompts gives the logits of its plain forward pass, else a reason.
+    """Why a model cannot decode with shared prompts; empty if it can.
 
-    Two ragged prompts with two responses each, a few tokens further; what a model's code does with its cache, masks
-    and positions need not be known then.
+    The test decodes a few tokens of two responses to each of two prompts of different length, and compares the logits
+    with those of the plain forward pass. So nothing needs to be known about the model's cache, masks and positions.
     """
     longest, needed = longest_shared(policy), max(map(len, _PROBE_PROMPTS)) + len(_PROBE_TOKENS)
     if longest < needed:
@@ -272,7 +278,7 @@ def why_not_shared(policy: Policy) -> str:
                 expected = policy.model(input_ids=ids, use_cache=False).logits[0, -len(own) :].float()
             deviation = (torch.stack([logits[row] for logits in found]) - expected).abs().max()
             if not deviation <= _PROBE_TOLERANCE[policy.precision] * (1 + expected.abs().max()):
-                return "its logits come out differently"
-    except Exception as error:  # whatever the model's own code raises, the plain path remains
+                return "its logits differ from those of its plain forward pass"
+    except Exception as error:  # the model's code may raise anything; plain decoding still works
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return ""

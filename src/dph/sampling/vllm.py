@@ -1,15 +1,15 @@
 # pyright: reportMissingImports=false
-"""vLLM's offline engine as a sampler (extra `vllm`, in an environment of its own).
+"""vLLM's offline engine as a sampler (extra `vllm`, in a separate environment).
 
-`dph presample` and `dph eval` leave the weights as they are: vLLM reads them from where the policy was loaded, and the
-policy waits in host memory meanwhile. Beside training both stay on the device: vLLM runs in the trainer's process, and
-takes the policy's weights over, tensor by tensor, whenever they have changed.
+`dph presample` and `dph eval` do not change the weights: vLLM loads them from the same path as the policy, and the
+policy is moved to host memory while vLLM runs. In training, both stay on the device: vLLM runs in the trainer's process
+and copies the policy's weights, tensor by tensor, whenever they have changed.
 
-Log-probabilities are vLLM's own at the sampling temperature, without top-p; with top_p < 1 it knows only those of the
-truncated distribution, so there are none. No stage trains on them as they are: rehearsal sets take theirs from the
-policy's forward pass, training corrects for the difference. A response depends on its key and the
-policy, but vLLM's rounding also depends on what else is in its batch: unlike the built-in sampler it may give other
-responses when other prompts are sampled beside it.
+Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
+of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
+those of the policy's forward pass, and training corrects for the difference. A response depends on its key and the
+policy, but vLLM's rounding also depends on the rest of the batch. Unlike the built-in sampler, it may therefore return
+different responses if other prompts are sampled with it.
 """
 
 import contextlib
@@ -29,25 +29,26 @@ from dph.sampling.protocol import StreamingSampler, register_sampler
 from dph.types import Completion, SamplingParams
 
 _SEED_BITS = 31
-"""Of a key. vLLM adds a response's number to the seed, and its generators take 64 bits: this leaves room."""
+"""Bits of a key that seed vLLM. vLLM adds a response's index to the seed; 31 bits leave room in its 64-bit seeds."""
 
 
 @register_sampler("vllm")
 class VLLMSampler(StreamingSampler):
-    """Samples from the model that a policy was loaded from, or from the policy as it is trained."""
+    """Samples from the model that a policy was loaded from or, in training, from the current policy."""
 
     def __init__(
         self, policy: Policy, config: SamplerConfig, model: ModelConfig, longest: int, *, training: bool = False
     ) -> None:
         """
         Args:
-            policy: its tokenizer's ends of a response count; its weights are read only beside training.
-            model: where vLLM finds the same weights, or at least a model of the same shape.
-            longest: tokens of the longest prompt and response together.
-            training: the policy is trained and stays where it is.
+            policy: defines the end tokens; its weights are read only in training.
+            config: vLLM's rows, memory and parallelism.
+            model: the model that vLLM loads: the policy's weights or, in training, any model of the same shape.
+            longest: most tokens of a prompt and its response together.
+            training: the policy is being trained, so it stays on its device and its weights are copied to vLLM.
         """
         self._policy, self._config, self._model = policy, config, model
-        self._training = self._stale = training  # a resumed policy is not that of `model`
+        self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)
         self._engine: Any = None
         self._home: torch.device | None = None
@@ -63,7 +64,7 @@ class VLLMSampler(StreamingSampler):
             for index, (prompt, key) in enumerate(zip(prompts, keys, strict=True)):
                 name = f"dph-{next(self._numbers)}"
                 wanted = self._params(params, key)
-                # An engine that numbers requests itself returns the name by which it finishes them
+                # If the engine assigns request ids itself, it returns the one that its outputs carry
                 added = engine.add_request(name, {"prompt_token_ids": list(prompt)}, wanted)
                 places[name] = index
                 if isinstance(added, str):
@@ -75,7 +76,7 @@ class VLLMSampler(StreamingSampler):
                         left -= 1
                         yield places.pop(output.request_id), [self._completion(x) for x in _in_order(output)]
             if left:
-                raise RuntimeError(f"vLLM ended without {left} of {len(prompts)} prompts")
+                raise RuntimeError(f"vLLM stopped before it finished {left} of {len(prompts)} prompts")
         finally:
             if places:
                 engine.abort_request(list(places))
@@ -102,12 +103,12 @@ class VLLMSampler(StreamingSampler):
                 self._home = self._policy.device
                 self._policy.model.to("cpu")
             elif self._policy.device.type != "cpu":
-                say("vLLM beside `dph train` has been tested on a CPU alone, not on a GPU; watch exp/sampler_kl")
+                say("vLLM in `dph train` has been tested only on a CPU, not on a GPU; watch exp/sampler_kl")
             self._engine = start_engine(self._model, self._config, self._longest, here=self._training)
         if self._stale:
             weights = _weights(self._policy)
             self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
-            self._engine.reset_prefix_cache()  # what it remembers of prompts is the old weights'
+            self._engine.reset_prefix_cache()  # its cached prompts belong to the old weights
             self._stale = False
         return self._engine
 
@@ -129,7 +130,7 @@ class VLLMSampler(StreamingSampler):
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
         except (VLLMClientError, ValueError) as error:
-            raise UserError(f"vLLM refuses the settings under 'rollout': {error}") from error
+            raise UserError(f"vLLM rejects the settings under 'rollout': {error}") from error
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
@@ -139,7 +140,7 @@ class VLLMSampler(StreamingSampler):
 
 
 def _weights(policy: Policy) -> dict[str, torch.Tensor]:
-    """The policy's tensors by the names that its checkpoint would have."""
+    """The policy's tensors under the names that they would have in a checkpoint."""
     from transformers.core_model_loading import revert_weight_conversion
 
     model = policy.model
@@ -153,7 +154,7 @@ def _in_order(output: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def _processes(*, here: bool) -> Iterator[None]:
-    """Where vLLM's engine is started within this: in this process, so that it can read its tensors, or as it likes."""
+    """Context for starting vLLM: with `here` in this process, where it can read the policy's tensors."""
     name = "VLLM_ENABLE_V1_MULTIPROCESSING"
     before = os.environ.get(name)
     if here:
@@ -168,17 +169,17 @@ def _processes(*, here: bool) -> Iterator[None]:
 
 
 def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False) -> Any:
-    """vLLM's engine for a model, within this process (`here`) or as vLLM sees fit.
+    """Start vLLM's engine for a model: in this process (`here`), or in the process that vLLM chooses.
 
-    Raises UserError where vLLM is not installed or cannot load the model.
+    Raises UserError if vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         from vllm import LLM
     except ImportError as error:
         raise UserError(
-            f"vLLM cannot be imported ({error}); in an environment of its own run: pip install 'dph-rl[vllm]', or "
-            "sample with --sampler.engine hf"
+            f"vLLM cannot be imported ({error}); in a separate environment run: pip install 'dph-rl[vllm]', or sample "
+            "with --sampler.engine hf"
         ) from error
     say("starting vLLM")
     try:
@@ -192,13 +193,13 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
                 max_num_seqs=config.rows,
                 tensor_parallel_size=config.tensor_parallel if isinstance(config, ParallelSamplerConfig) else 1,
                 gpu_memory_utilization=config.memory,
-                enforce_eager=not torch.cuda.is_available(),  # compiling for a CPU takes minutes
+                enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
                 logprobs_mode="processed_logprobs",
                 seed=0,
             )
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         raise UserError(
-            f"vLLM could not start with {model.path}: {reason} (VLLM_LOGGING_LEVEL=INFO shows its own report)"
+            f"vLLM could not start with {model.path}: {reason} (set VLLM_LOGGING_LEVEL=INFO to see its log)"
         ) from error
     return llm.llm_engine
