@@ -22,11 +22,15 @@ from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task
 from dph.types import Group, SamplingParams, as_text
 from dph.verifiers import judging_versions
+from dph.verifiers.function import RewardFunction
 from dph.verifiers.sql.plan import PlanReader
 
 
-def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
-    """Run the stage on every split named in the settings; returns its run directory."""
+def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
+    """Run the stage on every split named in the settings; returns its run directory.
+
+    reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
+    """
     run = RunDir.start(config.out, "eval", config, resume=resume, versions=judging_versions())
     if run.complete:
         say(f"{run.path} is complete already")
@@ -39,7 +43,10 @@ def evaluate(config: EvalConfig, *, resume: bool = False) -> Path:
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []
-    with make_verifiers(config.verifier, config.reward) as verifiers, make_plan_reader(config.verifier) as plans:
+    with (
+        make_verifiers(config.verifier, config.reward, reward) as verifiers,
+        make_plan_reader(config.verifier) as plans,
+    ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
         for split in split_names(config.task.split):
             problems = usable_problems(verifiers, select(task, split, config.task.limit))

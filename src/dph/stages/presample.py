@@ -25,6 +25,7 @@ from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.types import Group, Rollout
 from dph.verifiers import judging_versions
+from dph.verifiers.function import RewardFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,10 @@ def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
     return samples > 0 and correct * n >= threshold * samples
 
 
-def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
+def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
     """Run the stage; returns its run directory, with partition.parquet and rehearsal.parquet.
+
+    reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
 
     Raises UserError for bad settings and when no problem can be used.
     """
@@ -59,7 +62,7 @@ def presample(config: PresampleConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     policy = Policy.load(config.model)
-    with make_verifiers(config.verifier, config.reward) as verifiers:
+    with make_verifiers(config.verifier, config.reward, reward) as verifiers:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)

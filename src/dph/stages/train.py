@@ -33,10 +33,14 @@ from dph.training.rows import Row, rehearsal_row
 from dph.training.shaping import Shaping
 from dph.training.update import Updater
 from dph.verifiers import Verifiers, judging_versions
+from dph.verifiers.function import RewardFunction
 
 
-def train(config: TrainConfig, *, resume: bool = False) -> Path:
+def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
+
+    reward: judges every response, in this process, instead of the verifiers: `(prompt, completion, **columns)` → a
+    number, or None for a response that cannot be judged. It is not recorded with the run; `config.reward` is.
 
     Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
     stop; Interrupted on SIGINT and SIGTERM. In both cases the state is saved first.
@@ -48,7 +52,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> Path:
         say(f"{run.path} is complete already")
         return run.path
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
-    with make_verifiers(config.verifier, config.reward) as verifiers, metrics:
+    with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
         training = Training.prepare(config, run, verifiers, world)
         metrics.begin(training.state.step)
         try:
