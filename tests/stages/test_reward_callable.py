@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 
-from dph.config.schema import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
 from dph.stages.train import train
@@ -25,7 +25,7 @@ def test_training_and_evaluation_take_a_callable(tmp_path):
         out=str(tmp_path / "eval"),
         model=ModelConfig(path=str(base_run() / "model")),
         task=TaskConfig(name="toy", split="test"),
-        rollout=RolloutConfig(n=4, max_tokens=4, max_prompt_tokens=16),
+        rollout=SamplingConfig(n=4, max_tokens=4, max_prompt_tokens=16),
     )
     run = evaluate(settings, reward=short)
     for row in pq.read_table(run / "completions.parquet").to_pylist():

@@ -4,16 +4,32 @@
 mixed mini-batches, `monitor`, `alarms` and `guards` watch, `checkpoints` saves. `dph.stages.train` is the loop.
 """
 
+from dph.training.checkpoints import TrainState
+from dph.training.explore import Drawn, Explorer, is_informative
+from dph.training.monitor import Monitor, count_rollouts
+from dph.training.optim import Optimizer, learning_rate
+from dph.training.reference import Reference
+from dph.training.rows import Batch, Row, batches, collate, rehearsal_row
+from dph.training.shaping import Shaping, overlong_penalty
+from dph.training.update import Updater, count_rows
+
 __all__ = [
-    "alarms",
-    "checkpoints",
-    "explore",
-    "guards",
-    "inputs",
-    "monitor",
-    "optim",
-    "reference",
-    "rows",
-    "shaping",
-    "update",
+    "Batch",
+    "Drawn",
+    "Explorer",
+    "Monitor",
+    "Optimizer",
+    "Reference",
+    "Row",
+    "Shaping",
+    "TrainState",
+    "Updater",
+    "batches",
+    "collate",
+    "count_rollouts",
+    "count_rows",
+    "is_informative",
+    "learning_rate",
+    "overlong_penalty",
+    "rehearsal_row",
 ]
