@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import tomli_w
 
+from dph.config.bounds import check_bounds
 from dph.config.stages import (
     DemoConfig,
     DoctorConfig,
@@ -207,6 +208,24 @@ def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> M
     if not isinstance(value, Mapping):
         raise UserError(f"{where}: {prefix + key!r} must be a table, not {value!r}")
     return value
+
+
+def load_settings(
+    stage: str, presets: Sequence[str] = (), files: Sequence[Path] = (), overrides: Mapping[str, Any] | None = None
+) -> Any:
+    """The settings of a stage as its command line fills them: presets, then files, then overrides.
+
+    Args:
+        stage: its command: train, presample, eval, …
+        overrides: nested dictionaries, in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}.
+    Raises:
+        UserError: an unknown preset or key, a value of the wrong type or out of bounds.
+    """
+    merged = merge_settings(stage, presets, files)
+    _merge(merged, overrides or {})
+    settings = from_dict(STAGES[stage], merged)
+    check_bounds(settings)
+    return settings
 
 
 def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = "the settings", default: T | None = None) -> T:

@@ -1,0 +1,47 @@
+"""`dph.train(config)` and its like: the stages as functions, loaded when they are first used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dph
+from dph.config import load_settings
+from dph.errors import UserError
+from dph.runs.directory import read_metrics
+from helpers import train_config
+
+LIGHT = """
+import sys, dph
+assert {"train", "TrainConfig"} <= set(dph.__all__) and dph.__version__
+dph.TrainConfig
+assert not {"torch", "transformers", "pyarrow", "matplotlib"} & sys.modules.keys(), sorted(sys.modules)
+"""
+
+
+def test_importing_the_package_and_its_settings_loads_nothing_heavy():
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", dph.__all__)
+def test_every_public_name_is_there_and_documented(name):
+    value = getattr(dph, name)
+    assert isinstance(value, str) if name == "__version__" else value.__doc__
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        dph.nothing  # noqa: B018
+
+
+def test_a_stage_is_a_function_of_its_settings(tmp_path):
+    run = dph.train(train_config(tmp_path / "run", "grpo", {"steps": 1}))
+    assert len(read_metrics(run)) == 1 and (run / "model").is_dir()
+
+
+def test_settings_come_from_presets_and_overrides():
+    settings = load_settings("train", ["minisql", "dph_js"], overrides={"out": "x", "optim": {"lr": 1e-3}})
+    assert isinstance(settings, dph.TrainConfig)
+    assert (settings.method, settings.out, settings.optim.lr, settings.loss.eta) == ("dph_js", "x", 1e-3, 0.7)
+    with pytest.raises(UserError, match="rollout.n is 0; it must be at least 1"):
+        load_settings("train", overrides={"rollout": {"n": 0}})
+    with pytest.raises(UserError, match="unknown key 'learning_rate'"):
+        load_settings("train", overrides={"learning_rate": 1})
