@@ -64,7 +64,7 @@ def verifier() -> Iterator[SqlVerifier]:
 def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Path):
     """A stopped process answers nothing and ends by nothing but a kill."""
     outcomes(verifier, db, "SELECT 1")
-    os.kill(verifier._pool.pids()[0], signal.SIGSTOP)
+    os.kill(verifier.workers()[0], signal.SIGSTOP)
     started = time.monotonic()
     assert outcomes(verifier, db, "SELECT 2", "SELECT 1") == [Outcome.TIMEOUT, Outcome.CORRECT]
     assert time.monotonic() - started < 5
@@ -112,7 +112,7 @@ def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: 
     expected = [Outcome.CORRECT if n % 3 else Outcome.WRONG for n in range(20)]
     expected[3] = Outcome.TIMEOUT
     outcomes(verifier, db, "SELECT 1")
-    os.kill(verifier._pool.pids()[0], signal.SIGSTOP)
+    os.kill(verifier.workers()[0], signal.SIGSTOP)
     expected[0] = Outcome.TIMEOUT
     assert outcomes(verifier, db, *queries) == expected
 
@@ -146,8 +146,8 @@ def test_many_kills_leave_neither_zombies_nor_descriptors(verifier: SqlVerifier,
     before = descriptors()
     pids = set()
     for _ in range(10):
-        pids.update(verifier._pool.pids())
-        os.kill(verifier._pool.pids()[0], signal.SIGKILL)
+        pids.update(verifier.workers())
+        os.kill(verifier.workers()[0], signal.SIGKILL)
         assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
     assert len(pids) == 10 and descriptors() == before
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)  # a zombie would still be listed
@@ -157,7 +157,7 @@ def test_more_databases_than_a_worker_keeps_open(verifier: SqlVerifier, tmp_path
     paths = [database(tmp_path / f"{number}.sqlite", number) for number in range(200)]
     items = [(problem(path), f"```sql SELECT {number} ```") for number, path in enumerate(paths)]
     assert all(verdict.correct for verdict in verifier.verify(items + items))
-    assert descriptors(verifier._pool.pids()[0]) < 150
+    assert descriptors(verifier.workers()[0]) < 150
 
 
 def test_a_worker_with_few_descriptors_reads_every_database(tmp_path: Path):
@@ -167,7 +167,7 @@ def test_a_worker_with_few_descriptors_reads_every_database(tmp_path: Path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with SqlVerifier(timeout=5) as verifier:
         outcomes(verifier, paths[0], "SELECT 1")
-        resource.prlimit(verifier._pool.pids()[0], resource.RLIMIT_NOFILE, (16, hard))
+        resource.prlimit(verifier.workers()[0], resource.RLIMIT_NOFILE, (16, hard))
         items = [(problem(path), f"```sql SELECT {number} ```") for number, path in enumerate(paths)]
         assert all(verdict.correct for verdict in verifier.verify(items))
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == soft
@@ -215,7 +215,7 @@ def test_sixty_four_callers_of_which_one_is_hostile_lose_nothing(tmp_path: Path)
 
     with SqlVerifier(workers=2, timeout=0.5) as verifier, ThreadPoolExecutor(64) as threads:
         found = list(threads.map(call, range(64)))
-        assert len(verifier._pool.pids()) == 2
+        assert len(verifier.workers()) == 2
     assert found.pop(7) == [Outcome.TIMEOUT] * 2
     assert found == [[Outcome.CORRECT, Outcome.WRONG]] * 63
 
@@ -225,11 +225,11 @@ def test_closing_waits_for_what_is_running(db: Path):
     slow = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < 300000) SELECT min(n) FROM x"
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(outcomes, verifier, db, slow)
-        assert soon(lambda: bool(verifier._pool.pids()))
+        assert soon(lambda: bool(verifier.workers()))
         verifier.close()
         assert running.result() == [Outcome.CORRECT]
     verifier.close()
-    assert verifier._pool.pids() == []
+    assert verifier.workers() == []
 
 
 def _in_a_fork(action: Callable[[], bool]) -> bool:
@@ -245,18 +245,18 @@ def _in_a_fork(action: Callable[[], bool]) -> bool:
 
 def test_a_forked_process_gets_workers_of_its_own(verifier: SqlVerifier, db: Path):
     assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
-    pids = verifier._pool.pids()
+    pids = verifier.workers()
 
     def child() -> bool:
         right = outcomes(verifier, db, "SELECT 1", "SELECT 2") == [Outcome.CORRECT, Outcome.WRONG]
-        mine = verifier._pool.pids()
+        mine = verifier.workers()
         verifier.close()
         return right and mine != pids and len(mine) == 1
 
     assert _in_a_fork(child)
-    assert verifier._pool.pids() == pids
+    assert verifier.workers() == pids
     assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
-    assert verifier._pool.pids() == pids  # the child's end left the parent's worker alone
+    assert verifier.workers() == pids  # the child's end left the parent's worker alone
 
 
 def test_a_fork_while_another_thread_judges(db: Path):
@@ -264,7 +264,7 @@ def test_a_fork_while_another_thread_judges(db: Path):
     with SqlVerifier(timeout=1.5) as verifier:
         busy = threading.Thread(target=outcomes, args=(verifier, db, FOREVER))
         busy.start()
-        assert soon(lambda: bool(verifier._pool.pids()))
+        assert soon(lambda: bool(verifier.workers()))
         assert _in_a_fork(lambda: outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT])
         busy.join()
         assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
@@ -306,9 +306,9 @@ from dph.verifiers.sql.verifier import SqlVerifier
 verifier = SqlVerifier(timeout=600, gold_timeout=600)
 item = (Problem("p", "?", "SELECT 1", "sql", {"db": sys.argv[1]}), "```sql " + sys.argv[2] + " ```")
 threading.Thread(target=verifier.verify, args=([item],), daemon=True).start()
-while not verifier._pool.pids():
+while not verifier.workers():
     time.sleep(0.01)
-print(verifier._pool.pids()[0], flush=True)
+print(verifier.workers()[0], flush=True)
 time.sleep(600)
 """
 

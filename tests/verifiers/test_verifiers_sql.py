@@ -145,7 +145,7 @@ def test_nothing_is_lost_when_a_worker_is_killed_in_the_middle_of_a_batch(db: st
     items = [(golden, fence(slow.format(i))) for i in range(60)]
     with SqlVerifier(workers=2) as verifier:
         verifier.verify(items[:9])  # both workers run
-        assassin = threading.Timer(0.05, lambda: [os.kill(pid, signal.SIGKILL) for pid in verifier._pool.pids()])
+        assassin = threading.Timer(0.05, lambda: [os.kill(pid, signal.SIGKILL) for pid in verifier.workers()])
         assassin.start()
         verdicts = verifier.verify(items)
         assassin.join()
@@ -155,10 +155,10 @@ def test_nothing_is_lost_when_a_worker_is_killed_in_the_middle_of_a_batch(db: st
 def test_workers_that_died_between_two_batches_are_replaced(db: str):
     with SqlVerifier() as verifier:
         assert outcome(verifier, problem(db), "SELECT 1") is Outcome.WRONG
-        [pid] = verifier._pool.pids()
+        [pid] = verifier.workers()
         os.kill(pid, signal.SIGTERM)
         assert outcome(verifier, problem(db), "SELECT name FROM person WHERE age = 30 AND 1") is Outcome.CORRECT
-        assert verifier._pool.pids() != [pid]
+        assert verifier.workers() != [pid]
 
 
 def test_a_worker_lost_twice_is_an_infrastructure_error_that_is_not_remembered(db: str, monkeypatch):
@@ -291,13 +291,13 @@ def test_closing_leaves_neither_processes_nor_descriptors(db: str):
     before = _descriptors()
     verifier = SqlVerifier(workers=2)
     verifier.verify([(problem(db, f"SELECT {i}"), fence("SELECT 1")) for i in range(20)])
-    pids = verifier._pool.pids()
+    pids = verifier.workers()
     assert len(pids) == 2
     verifier.close()
     assert _descriptors() == before
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert outcome(verifier, problem(db), "SELECT 1 WHERE 0") is Outcome.WRONG  # used again, it starts again
-    [pid] = verifier._pool.pids()
+    [pid] = verifier.workers()
     del verifier
     assert not Path(f"/proc/{pid}").exists()
 
@@ -308,7 +308,7 @@ from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
 verifier = SqlVerifier()
 verifier.verify([(Problem("p", "?", "SELECT 1", "sql", {{"db": {db!r}}}), "```sql SELECT 1 ```")])
-print(verifier._pool.pids()[0])
+print(verifier.workers()[0])
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -64,7 +64,7 @@ class FunctionVerifier:
             return
         options = {"memory_mb": memory_mb, "path": str(path), "name": name}
         imports = [*sys.path, str(Path(__file__).parents[3])]
-        self._pool = WorkerPool("dph.verifiers.function.worker", options, workers, imports)
+        self._pool = WorkerPool(f"{__package__}.worker", options, workers, imports)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Call the function once for each (problem, response) pair."""

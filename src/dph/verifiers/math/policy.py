@@ -29,7 +29,7 @@ _NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normal
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AnswerPolicy:
     """How one policy reads answers."""
 
     algebra: str
@@ -43,20 +43,22 @@ class Policy:
     longest: int = LONGEST
 
 
-def make_policy(name: str, fallback: Fallback | None) -> Policy:
+def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
     """A policy by name. fallback: what answers a response without a box; None for the policy's own habit."""
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
-        return Policy("math_verify_text", _whole, _formulas, _identical_at_sight, _LONGEST_TEXT)
+        return AnswerPolicy("math_verify_text", _whole, _formulas, _identical_at_sight, _LONGEST_TEXT)
     if name == "math_verify":
         extract = partial(_extract_box, fallback=fallback or "none")
-        return Policy("math_verify", extract, gold_texts, _equal_at_sight)
+        return AnswerPolicy("math_verify", extract, gold_texts, _equal_at_sight)
     if name == "qwen":
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
-        return Policy("qwen", extract, _qwen_golds, _qwen_at_sight)
+        return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
     if name == "paper":
-        return Policy("paper", partial(_extract_box, fallback=fallback or "none"), gold_texts, _identical_at_sight)
+        return AnswerPolicy(
+            "paper", partial(_extract_box, fallback=fallback or "none"), gold_texts, _identical_at_sight
+        )
     raise UserError(f"no math policy is named {name!r}; known are: math_verify, paper, qwen")
 
 
@@ -144,7 +146,7 @@ def _qwen_at_sight(given: str, gold: str) -> bool | None:
         return None
 
 
-def judge_at_sight(policy: Policy, golds: Sequence[str], given: str) -> bool | None:
+def judge_at_sight(policy: AnswerPolicy, golds: Sequence[str], given: str) -> bool | None:
     """Whether an answer equals one of several golds, or None where that takes algebra."""
     seen = [policy.at_sight(given, gold) for gold in golds]
     if True in seen:

@@ -6,7 +6,7 @@ a lone variable that is also a unit of measurement ("a", "m", "t" …) is droppe
 
 import re
 
-from dph.verifiers.math.words import read_number_words
+from word2number.w2n import word_to_num
 
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 _CHOICE = re.compile(r"\b[ABCDE]\b")
@@ -117,7 +117,7 @@ def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
         text = drop_units(text)
     for sign in _AFTER_UNITS:
         text = text.replace("\\$" if sign == "$" else sign, "").replace(sign, "")
-    text = read_number_words(text) or text
+    text = _number_words(text)
     text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
     for start in _ASSIGNED:
         text = text.replace(start, "")
@@ -175,3 +175,14 @@ def _ratio(text: str) -> str:
 
 def _is_plain_integer(text: str) -> bool:
     return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
+
+
+def _number_words(text: str) -> str:
+    """The number that a text's number words make up, in digits; the text itself where there are none.
+
+    The evaluation's library skips other words: "of the two hundred men" becomes 200.
+    """
+    try:
+        return str(word_to_num(text))
+    except (ValueError, IndexError):  # no number words, or words in an order that the library cannot read
+        return text

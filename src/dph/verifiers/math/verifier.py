@@ -49,7 +49,7 @@ class MathVerifier:
         self._timeout = timeout
         self._verdicts = LRU(cache_size)
         options = {"memory_mb": memory_mb, "algebra": self._policy.algebra}
-        self._pool = WorkerPool("dph.verifiers.math.worker", options, workers, sys.path)
+        self._pool = WorkerPool(f"{__package__}.worker", options, workers, sys.path)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; equal comparisons run once.

@@ -24,9 +24,9 @@ class DatabaseFiles:
         self._hashes: dict[str, tuple[tuple[int, int], str]] = {}
         self._lock = threading.Lock()
 
-    def batch(self) -> "Batch":
+    def batch(self) -> "FilesOnce":
         """A view for the judging of one batch, which looks at each file once."""
-        return Batch(self)
+        return FilesOnce(self)
 
     def locate(self, path: str) -> tuple[str, str]:
         """(URI, hash) of a file; the hash is empty where there is none. Raises MissingDatabase for a part of a file."""
@@ -62,8 +62,8 @@ def _size_by_header(header: bytes) -> int:
     return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0
 
 
-class Batch:
-    """What `DatabaseFiles.batch` returns."""
+class FilesOnce:
+    """Looks at each database file once, however many problems of a batch share it."""
 
     def __init__(self, files: DatabaseFiles) -> None:
         self._files = files

@@ -23,7 +23,7 @@ class PlanReader:
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
         """workers: processes; timeout: seconds for one plan; memory_mb: of a process."""
         self._timeout = timeout
-        self._pool = WorkerPool("dph.verifiers.sql.plan_worker", {"memory_mb": memory_mb}, workers)
+        self._pool = WorkerPool(f"{__package__}.plan_worker", {"memory_mb": memory_mb}, workers)
 
     def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
         """The plan of each query on one SQLite file; None for what is no query there, and where the limit was hit."""

@@ -102,7 +102,7 @@ class SqlVerifier:
         self._verdicts = LRU(cache_size)
         settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
-        self._pool = WorkerPool("dph.verifiers.sql.worker", settings | limits, workers)
+        self._pool = WorkerPool(f"{__package__}.worker", settings | limits, workers)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; queries of one problem that differ only in blanks and case run once.
@@ -182,6 +182,10 @@ class SqlVerifier:
 
     def close(self) -> None:
         self._pool.close()
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that have been started."""
+        return self._pool.pids()
 
     def __enter__(self) -> "SqlVerifier":
         return self
