@@ -6,8 +6,8 @@ Each stage is a function of its settings:
     run = dph.train(dph.TrainConfig(out="runs/a", model=…))
 
 `dph.config.load_settings` fills settings from presets and files. Reports and the paper's grid have packages of their
-own: `dph.report.report` and `dph.reproduce.reproduce`. Importing this package loads neither torch nor transformers; a stage
-loads them when it is first used.
+own: `dph.report.report` and `dph.reproduce.reproduce`. Importing this package loads neither torch nor transformers; a
+stage loads them when it is first used.
 """
 
 from importlib import import_module
