@@ -4,7 +4,7 @@ import unicodedata
 
 
 class UserError(Exception):
-    """Something a user can mend; the message says what is wrong, where, and what to do.
+    """Something a user can fix; the message says what is wrong, where, and what to do.
 
     The command line prints the message and exits with status 2. Anything else that is raised is a bug and keeps its
     traceback.

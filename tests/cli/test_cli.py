@@ -319,6 +319,13 @@ def test_help_of_every_stage_is_quick_and_complete():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
+def test_a_reader_may_leave_before_the_help_ends(words):
+    command = f"{sys.executable} -m dph {' '.join(words)} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+
+
 def test_a_mistake_in_a_process_of_its_own_has_no_traceback(tmp_path):
     words = [sys.executable, "-m", "dph", "train", "--preset", "nothing"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)

@@ -4,7 +4,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -108,8 +109,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
 }
 
 _COMMON = """Common flags, before or between the settings:
-  --preset NAME   settings by name; may be repeated, later ones go before
-  --config FILE   settings from a TOML file; goes before presets, flags go before both
+  --preset NAME   settings by name, or by the path of a .toml file; may be repeated, later ones override earlier ones
+  --config FILE   settings from a TOML file; they override presets, and flags override both
   --plugin FILE   import a Python file or module that registers tasks, verifiers or divergences
   --resume        go on with an interrupted run in the same --out directory
 
@@ -194,11 +195,12 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done, 2 the user can mend it (one sentence), 130 and 143 interrupted by SIGINT and
-    SIGTERM, 1 a bug (traceback)."""
+    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 130 and
+    143 interrupted by SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
-        print(_overview())
+        with _reader_may_leave():
+            print(_overview())
         sys.exit(0 if words else 2)
     if words[0] == "--version":
         print(dph.__version__)
@@ -220,10 +222,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Printing help ends quietly when its reader closes the pipe, as in `dph train --help | head -1`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends
+        sys.exit(0)
+
+
 def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
-    settings, common = parse(command, arguments)
+    with _reader_may_leave():
+        settings, common = parse(command, arguments)
     if common.plugins:
         from dph.build import load_plugin
 

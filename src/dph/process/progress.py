@@ -35,7 +35,7 @@ class Tracker:
             finished = self._done - self._first
             left = (now - self._start) / max(1, finished) * (self._total - self._done)
             estimate = f" ({left:.0f} s left)" if finished else ""
-            console.print(f"{self._label} {self._done}/{self._total} {note}{estimate}", highlight=False)
+            console.print(f"{self._label} {self._done}/{self._total} {note}{estimate}", highlight=False, markup=False)
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> I
             tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
         yield tracker
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         yield Tracker(label, total, done, bar)
 
