@@ -19,6 +19,7 @@ REFUSED = {"advantage.name", "reward.correct_from", "reward.function", "reward.i
 """Settings with one way in verl: every other value is refused, or means that same way."""
 OTHERS: dict[str, tuple[Any, ...]] = {
     "model.path": ("another/model",),
+    "plugins": (("another.py",),),
     "model.lora_targets": ("q_proj,v_proj",),
     "rollout.prompts": (256,),
     "optim.minibatches": (4,),

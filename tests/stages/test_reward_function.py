@@ -101,7 +101,7 @@ def test_a_changed_function_does_not_go_on_with_an_old_run(tmp_path, reward, mon
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))  # as if it had been interrupted
     (tmp_path / "mine.py").write_text(SAME + "# another\n")
-    with pytest.raises(UserError, match=r"mine\.py has changed since .*run was started; put the old file back"):
+    with pytest.raises(UserError, match=r"mine\.py has changed since .*run was started; restore the old file"):
         train(config(), resume=True)
     (tmp_path / "mine.py").unlink()
     with pytest.raises(UserError, match=r"mine\.py is gone since"):

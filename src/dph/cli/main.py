@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_n
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.process.interrupts import raise_on_termination
 from dph.process.orphans import PARENT, when_parent_ends
+from dph.runs.directory import RunDir
 
 
 def _sft(config: Any, resume: bool) -> object:
@@ -111,7 +112,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
 _COMMON = """Common flags, before or between the settings:
   --preset NAME   settings by name, or by the path of a .toml file; may be repeated, later ones override earlier ones
   --config FILE   settings from a TOML file; they override presets, and flags override both
-  --plugin FILE   import a Python file or module that registers tasks, verifiers or divergences
+  --plugin FILE   import a Python file or module that registers tasks, verifiers, advantages, losses or divergences
   --resume        go on with an interrupted run in the same --out directory
 
 Presets: """
@@ -164,27 +165,28 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
         arguments = ["--runs", *arguments]  # dph report RUN …
     common = split_common(arguments)
     short = take_shortcuts(stage, common.rest)
-    files = [*common.files, *_settings_of_checked(stage, common.rest)]
-    default = from_dict(STAGES[stage], short.over(merge_settings(stage, common.presets, files)))
+    default = from_dict(STAGES[stage], short.over(merge_settings(stage, common.presets, common.files)))
+    default = from_dict(STAGES[stage], _settings_of_checked(stage, common.rest), default=default)
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     if stage in STAGES_WITH_SHORTCUTS:
         description += _SHORT
     settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=short.rest)
     settings = short.finish(settings)
+    if common.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
+        settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *common.plugins])))
     check_bounds(settings)
     return settings, common
 
 
-def _settings_of_checked(stage: str, words: Sequence[str]) -> list[Path]:
+def _settings_of_checked(stage: str, words: Sequence[str]) -> dict[str, Any]:
     """`dph presample --check RUN` takes the settings of RUN, which flags may change. Raises UserError without them."""
     if stage != "presample":
-        return []
+        return {}
     joined = [word.partition("=")[2] for word in words if word.startswith("--check=")]
     apart = [value for word, value in pairwise(words) if word == "--check"]
-    files = [Path(run) / "config.toml" for run in [*joined, *apart][-1:]]
-    if files and not files[0].is_file():
-        raise UserError(f"{files[0].parent} is not a run directory of `dph presample`: it has no config.toml")
-    return files
+    for run in [*joined, *apart][-1:]:
+        return RunDir.open(Path(run), "presample").settings()
+    return {}
 
 
 def _overview() -> str:
@@ -240,10 +242,10 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
     with _reader_may_leave():
         settings, common = parse(command, arguments)
-    if common.plugins:
+    if plugins := getattr(settings, "plugins", common.plugins):
         from dph.build import load_plugin
 
-        for plugin in common.plugins:
+        for plugin in plugins:
             load_plugin(plugin)
     try:
         COMMANDS[command][1](settings, common.resume)

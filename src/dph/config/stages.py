@@ -44,6 +44,8 @@ class TrainConfig:
     prompt_set: Literal["all", "explore"] = "all"
     """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
     model: TrainedModelConfig = field(default_factory=TrainedModelConfig)
+    plugins: tuple[str, ...] = ()
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -92,6 +94,8 @@ class PresampleConfig(PartitionRule):
     seed: int = 0
     """Seed of sampling."""
     model: ReferenceModelConfig = field(default_factory=ReferenceModelConfig)
+    plugins: tuple[str, ...] = ()
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -117,6 +121,8 @@ class EvalConfig:
     seed: int = 12345
     """Seed of sampling."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    plugins: tuple[str, ...] = ()
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -141,6 +147,8 @@ class VerifyConfig:
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
+    plugins: tuple[str, ...] = ()
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
     task: TaskConfig = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
@@ -165,6 +173,8 @@ class SftConfig:
     """Rows drawn when the task makes its own demonstrations."""
     model: TunedModelConfig = field(default_factory=TunedModelConfig)
     new: NewModelConfig = field(default_factory=NewModelConfig)
+    plugins: tuple[str, ...] = ()
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
     task: TaskSourceConfig = field(default_factory=TaskSourceConfig)
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(

@@ -43,7 +43,5 @@ class VerlConfig(TrainConfig):
     partition: PartitionConfig = field(default_factory=PartitionConfig)
     validation: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
     """Sampling of validation during training and of the evaluation afterwards."""
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers or divergences, for every process of the launch."""
     start: bool = False
     """Also run the launch on this machine, one step after the other (one node only)."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
+from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings
@@ -75,13 +76,18 @@ def write_settings(choice: Choice, paths: RunPaths) -> None:
         if not path.exists():
             missing[path] = to_toml(config)
             continue
-        before = from_dict(type(config), read_toml(path), str(path))
+        stage = next(name for name, kind in STAGES.items() if kind is type(config))
+        written = read_toml(path)
+        today = migrated(stage, written)
+        before = from_dict(type(config), today, str(path))
         changed = differences(to_dict(before), to_dict(config))
         if changed:
             raise UserError(
                 f"{path} holds other settings than the grid does now ({changed[0]}); "
                 "choose another --out, or continue with the version that wrote it"
             )
+        if today != written:
+            missing[path] = to_toml(config)  # jobs read it, and take no old names
     for path, text in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)

@@ -7,6 +7,7 @@ timings.jsonl   seconds and machine facts, kept apart so that metrics can be com
 .lock           while a process works there: its id
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -20,11 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import differences, from_dict, read_toml, to_dict, to_toml
+from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.code import check_code, code_hashes
 from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
+
+FORMAT = 2
+"""Version of the layout of run directories. 2: settings of each stage hold what the stage reads; `prompt_set`."""
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -130,7 +135,9 @@ class RunDir:
             if not resume:
                 raise UserError(f"{path} already holds a run; add --resume to go on with it, or name another --out")
             run = cls.open(path, stage)
-            before = from_dict(type(config), read_toml(path / "config.toml"), f"the settings of {path}")
+            before = from_dict(type(config), run.settings(), f"the settings of {path}")
+            if run.format == 1 and hasattr(config, "plugins"):  # it did not record them
+                before = dataclasses.replace(before, plugins=config.plugins)
             changed = differences(_comparable(before), _comparable(config))
             if changed:
                 raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); name another --out")
@@ -143,8 +150,8 @@ class RunDir:
             lock(path)
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
-            run = cls(path, {"stage": stage, "status": "running", "versions": versions, "code": code_hashes(config)})
-            run.update()
+            run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
+            run.update(code=code_hashes(config))
         except OSError as error:
             raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
         return run
@@ -176,7 +183,23 @@ class RunDir:
         if not isinstance(manifest, dict) or manifest.get("stage") != stage:
             found = manifest.get("stage") if isinstance(manifest, dict) else manifest
             raise UserError(f"{path} holds a run of `dph {found}`, not of `dph {stage}`")
-        return cls(path, manifest)
+        run = cls(path, manifest)
+        if not isinstance(run.format, int) or not 1 <= run.format <= FORMAT:
+            raise UserError(
+                f"{path} has run format {run.format!r}, but this version of DPH-RL reads formats 1 to {FORMAT}; use "
+                "the version that wrote it, or update dph-rl"
+            )
+        return run
+
+    @property
+    def format(self) -> Any:
+        """Version of the directory's layout; those written before formats were numbered have 1."""
+        return self.manifest.get("format", 1)
+
+    def settings(self) -> dict[str, Any]:
+        """The resolved settings in config.toml, in today's names. Raises UserError when they cannot be read."""
+        found = read_toml(self.path / "config.toml")
+        return migrated(str(self.manifest.get("stage")), found) if self.format == 1 else found
 
     @property
     def complete(self) -> bool:

@@ -1,0 +1,35 @@
+"""Settings that older versions wrote: which were renamed since, and which a stage lost because it never read them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_SAMPLING = ("rollout.importance_cap", "rollout.mask_truncated", "rollout.old_logprobs", "rollout.prompts")
+_TRAINED = ("model.gradient_checkpointing", "model.lora_alpha", "model.lora_rank", "model.lora_targets")
+
+RENAMED: dict[str, dict[str, str]] = {"train": {"prompts": "prompt_set"}, "verl": {"prompts": "prompt_set"}}
+"""By stage: old dotted name → new one."""
+REMOVED: dict[str, tuple[str, ...]] = {
+    "sft": ("model.shared_prefix", "optim.max_skipped", "optim.minibatches", "task.limit", "task.split"),
+    "presample": (*_TRAINED, *_SAMPLING),
+    "train": ("sampler.tensor_parallel",),
+    "verl": ("sampler.tensor_parallel", *(name.replace("rollout", "validation") for name in _SAMPLING)),
+    "eval": ("model.shared_prefix", *_TRAINED, *_SAMPLING),
+}
+"""By stage: dotted names of settings that had no effect there."""
+
+
+def migrated(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The complete settings of a stage as format 1 of run directories wrote them, in today's names."""
+    tree = _copied(settings)
+    for old, new in RENAMED.get(stage, {}).items():
+        if old in tree:
+            tree[new] = tree.pop(old)
+    for name in REMOVED.get(stage, ()):
+        table, _, key = name.partition(".")
+        if isinstance(tree.get(table), dict):
+            tree[table].pop(key, None)
+    return tree
+
+
+def _copied(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
