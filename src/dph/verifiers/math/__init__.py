@@ -1,3 +1,3 @@
 """Mathematical answers judged by equivalence."""
 
-__all__ = ["algebra", "answer", "paper", "policy", "python", "qwen", "qwen_text", "verifier", "words", "worker"]
+__all__ = ["algebra", "answer", "paper", "policy", "python", "qwen", "qwen_text", "verifier", "worker"]
