@@ -142,8 +142,6 @@ def make_sampler(
         longest: tokens of the longest prompt and response together.
         training: the policy's weights change between calls; `dph.sampling.protocol.weights_changed` announces it.
     """
-    import dph.sampling.hf
-    import dph.sampling.vllm  # noqa: F401 (importing samplers registers them)
-    from dph.sampling.protocol import SAMPLERS
+    from dph.sampling import SAMPLERS  # importing the package registers the built-in samplers
 
     return SAMPLERS[config.engine](policy, config, model=model, longest=longest, training=training)

@@ -1,3 +1,37 @@
-"""From problems to judged groups of responses."""
+"""From problems to judged groups of responses.
 
-__all__ = ["hf", "plain_decode", "protocol", "rollouts", "seeding", "shared_decode", "vllm"]
+`sample_groups` draws responses with a `Sampler` and has them judged. `HFSampler` is the built-in sampler, `VLLMSampler`
+uses vLLM, and `register_sampler` adds one. All randomness is keyed (`derive_key`, `EpochOrder`).
+"""
+
+from dph.sampling.hf import HFSampler
+from dph.sampling.protocol import (
+    SAMPLERS,
+    ClosingSampler,
+    FollowingSampler,
+    Sampler,
+    StreamingSampler,
+    register_sampler,
+)
+from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups, usable_problems
+from dph.sampling.seeding import EpochOrder, derive_key, uniforms
+from dph.sampling.vllm import VLLMSampler
+
+__all__ = [
+    "SAMPLERS",
+    "ClosingSampler",
+    "EpochOrder",
+    "FollowingSampler",
+    "HFSampler",
+    "Prompted",
+    "Sampler",
+    "StreamingSampler",
+    "VLLMSampler",
+    "derive_key",
+    "encode_problems",
+    "greedy",
+    "register_sampler",
+    "sample_groups",
+    "uniforms",
+    "usable_problems",
+]
