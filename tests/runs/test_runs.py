@@ -8,7 +8,8 @@ import pytest
 
 from dph.config import EvalConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
-from dph.runs.directory import RunDir, directory_written_atomically, package_versions, read_metrics, write_atomically
+from dph.runs.directory import RunDir, package_versions, read_metrics
+from dph.runs.files import directory_written_atomically, write_atomically
 from dph.runs.locks import unlock
 from dph.verifiers import judging_versions
 

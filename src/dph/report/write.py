@@ -13,7 +13,7 @@ from dph.report.page import Image, render
 from dph.report.page_data import page_data
 from dph.report.table import Table, print_table, to_markdown
 from dph.report.tables import tables
-from dph.runs.directory import write_atomically
+from dph.runs.files import write_atomically
 
 _PAGE, _MARKDOWN = "index.html", "report.md"
 

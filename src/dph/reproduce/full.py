@@ -21,7 +21,7 @@ from dph.integrations.verl.launch_files import presample_script, script
 from dph.integrations.verl.sizes import ModelShape
 from dph.process.progress import say
 from dph.reproduce.plan import AGAIN, AGAIN_SEED
-from dph.runs.directory import write_atomically
+from dph.runs.files import write_atomically
 from dph.tasks.benchmarks import BENCHMARKS
 
 NAME = "full"

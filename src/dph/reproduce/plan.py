@@ -10,7 +10,7 @@ from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings
-from dph.runs.directory import write_atomically
+from dph.runs.files import write_atomically
 
 AGAIN = " (again)"
 """Ending of the label of a base model's second evaluation, the noise floor."""

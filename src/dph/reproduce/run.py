@@ -27,7 +27,7 @@ from dph.reproduce.tables import (
     variants_table,
     variety_table,
 )
-from dph.runs.directory import write_atomically
+from dph.runs.files import write_atomically
 
 
 def reproduce(config: ReproduceConfig) -> Path:

@@ -1,3 +1,3 @@
 """Run directories: layout, locks, pinned inputs, metrics, cache."""
 
-__all__ = ["cache", "code", "directory", "locks", "pinned", "tracking"]
+__all__ = ["cache", "code", "directory", "files", "locks", "pinned", "tracking"]

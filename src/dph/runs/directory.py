@@ -10,12 +10,9 @@ timings.jsonl   seconds and machine facts, kept apart so that metrics can be com
 import dataclasses
 import json
 import math
-import os
 import platform
-import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,74 +22,12 @@ from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.code import check_code, code_hashes
+from dph.runs.files import remove_leftovers, sync, write_atomically
 from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
 
 FORMAT = 2
 """Version of the layout of run directories. 2: settings of each stage hold what the stage reads; `prompt_set`."""
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old content or the new, never a part."""
-    temporary = _temporary(path)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync(path.parent)
-
-
-@contextmanager
-def directory_written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary directory that takes the name `path` when the block ends without an error, and vanishes otherwise.
-
-    Files, directories and the new name are on the disk when this returns; a directory that had the name makes way.
-    """
-    temporary = _temporary(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        for entry in [*temporary.rglob("*"), temporary]:
-            _sync(entry)
-        remove_atomically(path)
-        os.replace(temporary, path)
-        _sync(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def remove_atomically(path: Path) -> None:
-    """Remove a directory, if it is there, so that nobody ever finds a part of it under its name."""
-    if path.exists():
-        temporary = _temporary(path, "old")
-        os.replace(path, temporary)
-        shutil.rmtree(temporary)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process was writing in a directory. Only its one user may call this."""
-    for entry in folder.glob(".*.tmp"):
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _temporary(path: Path, what: str = "new") -> Path:
-    return path.with_name(f".{path.name}.{what}.{os.getpid()}.tmp")
-
-
-def _sync(path: Path) -> None:
-    """Have the content of a file, or the names in a directory, written to the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows keeps directories itself and opens none
-        return
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def package_versions() -> dict[str, str]:
@@ -225,7 +160,7 @@ class RunDir:
         """Have the logged lines on the disk, before a checkpoint that lies after them is."""
         for name in ("metrics.jsonl", "timings.jsonl"):
             if (self.path / name).exists():
-                _sync(self.path / name)
+                sync(self.path / name)
 
     def rewind(self, step: int) -> None:
         """Drop logged lines after a step: what was logged between the last checkpoint and an interruption."""

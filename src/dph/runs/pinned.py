@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dph.errors import UserError
-from dph.runs.directory import write_atomically
+from dph.runs.files import write_atomically
 from dph.types import Problem
 
 _FILE = "inputs.json"

@@ -16,7 +16,8 @@ from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
-from dph.runs.directory import RunDir, write_atomically
+from dph.runs.directory import RunDir
+from dph.runs.files import write_atomically
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task

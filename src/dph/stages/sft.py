@@ -18,7 +18,8 @@ from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import progress, say
-from dph.runs.directory import RunDir, directory_written_atomically
+from dph.runs.directory import RunDir
+from dph.runs.files import directory_written_atomically
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt

@@ -16,7 +16,8 @@ from dph.process.interrupts import Interrupts
 from dph.process.progress import progress, say
 from dph.rehearsal.partition import training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.runs.directory import RunDir, directory_written_atomically
+from dph.runs.directory import RunDir
+from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import Pinned, pin
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler, close, weights_changed

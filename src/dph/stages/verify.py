@@ -10,7 +10,8 @@ from dph.config import TaskConfig, VerifyConfig
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.progress import progress, say
-from dph.runs.directory import RunDir, write_atomically
+from dph.runs.directory import RunDir
+from dph.runs.files import write_atomically
 from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.runs.directory import directory_written_atomically, remove_atomically
+from dph.runs.files import directory_written_atomically, remove_atomically
 from dph.training.optim import Optimizer
 
 _CHECKSUMS = "checksums.json"

@@ -16,7 +16,8 @@ from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.scoring import Scored, metric_means, score_group
 from dph.process.distributed import World
-from dph.runs.directory import read_metrics, write_atomically
+from dph.runs.directory import read_metrics
+from dph.runs.files import write_atomically
 from dph.tasks import Task
 from dph.training.checkpoints import path_of, steps_saved
 from dph.training.explore import Drawn, is_informative
