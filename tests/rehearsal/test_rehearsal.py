@@ -283,7 +283,7 @@ def test_a_check_needs_the_task_and_the_partition_as_they_were(tmp_path):
     path = copied(tmp_path / "set", lambda rows: [replace(rows[0], problem_id="train/0")])
     with pytest.raises(UserError, match="a response to 'train/0', which its partition does not call near-perfect"):
         check(path)
-    with pytest.raises(UserError, match="nothing is not a run directory of `dph presample`: it has no config"):
+    with pytest.raises(UserError, match="nothing is not a run directory of `dph presample`: it has no manifest"):
         check(tmp_path / "nothing")
     with pytest.raises(UserError, match="holds a run of `dph sft`"):
         check(base_run(), "--task.name", "toy")
