@@ -221,7 +221,7 @@ def test_rehearsal_sets_that_do_not_fit(tmp_path, capsys):
     words = ["presample", *TOY[:4], "--model.path", base_run() / "model", "--task.limit", "1", "--threshold", "8"]
     assert run(capsys, *words, "--rollout.n", "8", "--out", tmp_path / "none")[0] == 0
     message = complaint(capsys, *dph_words(tmp_path / "f", tmp_path / "none", "--task.limit", "1"))
-    assert "found no near-perfect prompt, so method 'dph_js' has nothing to rehearse; lower its threshold" in message
+    assert "found no near-perfect prompt, so there is nothing to rehearse; lower its threshold" in message
 
 
 def test_supervised_data(tmp_path, capsys):
@@ -260,7 +260,7 @@ def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
         raise error
 
     monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
-    assert fragment in complaint(capsys, "eval")
+    assert fragment in complaint(capsys, "eval", "--out", "x", "--model.path", "m")
 
 
 def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, capsys):
@@ -272,9 +272,9 @@ def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, c
 
     monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
     with pytest.raises(RuntimeError, match="a bug"):
-        main(["eval"])
+        main(["eval", "--out", "x", "--model.path", "m"])
     monkeypatch.setitem(cli.COMMANDS, "eval", ("x", stop))
-    status, said = run(capsys, "eval")
+    status, said = run(capsys, "eval", "--out", "x", "--model.path", "m")
     assert status == 130 and "--resume goes on" in said
 
 

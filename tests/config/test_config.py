@@ -255,12 +255,12 @@ WORLDS = [name for name in preset_names() if name not in METHODS]
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_fits_every_world(method, world):
-    from dph.stages.train import check_settings
+    from dph.config.checks import check_train
 
     for presets in ([world, method], [method, world]):
         config = merged("train", presets)
         assert config.method == method
-        check_settings(replace(config, rehearsal=replace(config.rehearsal, path="somewhere")))
+        check_train(replace(config, rehearsal=replace(config.rehearsal, path="somewhere")))
 
 
 def test_no_option_is_without_its_docstring():

@@ -79,7 +79,7 @@ VALUES = {
 
 @pytest.mark.parametrize("text", VALUES)
 def test_values(tmp_path, capsys, text):
-    words = ["train", "--loss.eta", "0", "--out", tmp_path / "run", *f"--{text}".split()]
+    words = ["train", "--model.path", "m", "--out", tmp_path / "run", *f"--{text}".split()]
     assert VALUES[text] in complaint(capsys, *words)
     assert not (tmp_path / "run").exists()
 
@@ -125,10 +125,10 @@ WORDS = {
     "no jobs": (["demo", "--jobs", "0"], "jobs is 0; it must be at least 1"),
     "a file as directory of a demo": (["demo", "--smoke", "--out", "file"], "cannot write file/logs: Not a directory"),
     "a file as directory of a run": (
-        ["train", "--loss.eta", "0", "--out", "file"],
+        ["train", "--model.path", "m", "--out", "file"],
         "cannot write to the run directory",
     ),
-    "a name that is too long": (["train", "--loss.eta", "0", "--out", "x" * 300], "File name too long"),
+    "a name that is too long": (["train", "--model.path", "m", "--out", "x" * 300], "File name too long"),
     "no runs to report": (["report", "--out", "x"], "dph report needs runs and a directory to write"),
     "no directory": (["eval"], "no run directory was named; add --out DIRECTORY"),
     "a check of nothing": (["presample", "--check", "no"], "no is not a run directory of `dph presample`"),

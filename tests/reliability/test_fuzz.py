@@ -29,6 +29,7 @@ from dph.config import (
     to_dict,
     to_toml,
 )
+from dph.config.checks import check_train
 from dph.errors import UserError, one_line
 from dph.rehearsal.store import read_rehearsal
 from dph.report.data import read_eval
@@ -37,7 +38,6 @@ from dph.runs.pinned import pin
 from dph.tasks.predictions import pair, read_predictions
 from dph.tasks.records import Records
 from dph.tasks.tables import read_rows
-from dph.training.inputs import check_settings
 from dph.types import Problem
 from helpers import presampled
 
@@ -109,7 +109,7 @@ def test_settings_of_any_names_and_values(stage, data):
         return
     value_or_complaint(check_bounds, config)
     if stage == "train":
-        value_or_complaint(check_settings, config)
+        value_or_complaint(check_train, config)
 
 
 @FEW
@@ -135,7 +135,7 @@ def test_numbers_that_pass_are_finite(value, part, data):
     config = replace(config, **{part: replace(getattr(config, part), **{name: value})})
     try:
         check_bounds(config)
-        check_settings(config)
+        check_train(config)
     except UserError:
         return
     if name != "alpha":  # only read where the divergence is alpha

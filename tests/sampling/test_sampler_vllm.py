@@ -32,6 +32,7 @@ from dph.config import (
     TrainOptimConfig,
     from_dict,
 )
+from dph.config.checks import check_train
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
@@ -39,7 +40,6 @@ from dph.rehearsal.store import read_rehearsal
 from dph.sampling.hf import HFSampler
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.explore import Explorer
-from dph.training.inputs import check_settings
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy
@@ -74,13 +74,13 @@ def test_what_vllm_cannot_do_in_training_is_refused(settings: dict[str, dict[str
     settings = {**settings, "loss": {"eta": 0.0}, "sampler": {"engine": "vllm"} | settings.get("sampler", {})}
     config = from_dict(TrainConfig, settings)
     with pytest.raises(UserError, match=said):
-        check_settings(config)
+        check_train(config)
 
 
 def test_vllm_is_refused_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="one process on one GPU"):
-        check_settings(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
+        check_train(TrainConfig(sampler=VLLM, loss=LossConfig(eta=0)))
 
 
 @pytest.mark.skipif(HERE, reason="vLLM is installed in this environment")

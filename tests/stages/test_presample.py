@@ -266,7 +266,7 @@ def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     presample(hard)
     config = train_config(tmp_path / "run", "dph_js", task=hard.task)
     config = replace(config, rehearsal=replace(config.rehearsal, path=str(tmp_path / "hard")))
-    with pytest.raises(UserError, match="found no near-perfect prompt, so method 'dph_js' has nothing to rehearse"):
+    with pytest.raises(UserError, match="found no near-perfect prompt, so there is nothing to rehearse"):
         train(config)
     mastered = presample_config(tmp_path / "easy", threshold=1, refine="keep", rollout=hard.rollout)
     presample(replace(mastered, rollout=replace(hard.rollout, n=30, temperature=1.5)))

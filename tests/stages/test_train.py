@@ -17,12 +17,13 @@ from dph.config import (
     TrainedModelConfig,
     TunedModelConfig,
 )
+from dph.config.checks import check_train
 from dph.errors import UserError
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
-from dph.stages.train import check_settings, recomputes_old, train
+from dph.stages.train import recomputes_old, train
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
@@ -251,7 +252,7 @@ def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, 
     with pytest.raises(UserError, match=message):
         train(replace(base, **changes))
     assert not (tmp_path / "run").exists()
-    check_settings(base)
+    check_train(base)
 
 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():

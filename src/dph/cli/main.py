@@ -15,6 +15,7 @@ import tyro
 from rich.console import Console
 
 import dph
+from dph.cli.checks import check_before_loading
 from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
@@ -247,6 +248,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
         for plugin in plugins:
             load_plugin(plugin)
+    check_before_loading(command, settings)
     try:
         COMMANDS[command][1](settings, common.resume)
     except (MemoryError, RuntimeError) as error:

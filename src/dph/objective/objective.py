@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dph.config import LossConfig
-from dph.errors import UserError
+from dph.config.checks import check_loss
 from dph.objective.batch import LossBatch, LossCounts
 from dph.objective.diagnostics import FORGOTTEN_BELOW
 from dph.objective.divergences import Divergence, get_divergence, js_reference_half
@@ -48,7 +48,7 @@ class Objective:
 
     def __init__(self, config: LossConfig) -> None:
         """Raises UserError for settings that exclude each other, are out of range, or name what nobody registered."""
-        _check(config)
+        check_loss(config)
         self.config = config
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
@@ -185,29 +185,3 @@ def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, config: LossCo
         "exp/clipped_low": ((ratio < 1 - config.clip_low) & down).to(exp.dtype).sum(),
         "exp/dual_clipped": ((ratio > config.dual_clip) & down).to(exp.dtype).sum() * bool(config.dual_clip),
     }
-
-
-def _check(config: LossConfig) -> None:
-    if config.clip_high < 0 or not 0 <= config.clip_low <= 1:
-        raise UserError(
-            f"loss.clip_low must lie in [0, 1] and loss.clip_high must not be negative, "
-            f"but they are {config.clip_low} and {config.clip_high}"
-        )
-    if config.dual_clip and config.dual_clip <= 1:
-        raise UserError(f"loss.dual_clip must be greater than 1, or 0 for off, but is {config.dual_clip}")
-    if config.eta < 0:
-        raise UserError(f"loss.eta must not be negative, but is {config.eta}; 0 trains without rehearsal")
-    if config.aggregation == "dr_grpo" and config.dr_grpo_length < 1:
-        raise UserError(
-            f"loss.aggregation 'dr_grpo' needs loss.dr_grpo_length (the largest response length in tokens), "
-            f"but it is {config.dr_grpo_length}"
-        )
-    if config.estimator == "definition" and config.divergence != "js":
-        raise UserError(
-            f"loss.estimator 'definition' exists for loss.divergence 'js' only, not for {config.divergence!r}; "
-            "use estimator 'generator'"
-        )
-    if config.estimator != "definition" and config.js_scale != 1.0:
-        raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
-    if config.kl == "none" and config.kl_coef:
-        raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig
-from dph.errors import UserError
+from dph.config.checks import check_presample
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
@@ -54,9 +54,8 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
 
     Raises UserError for bad settings and when no problem can be used.
     """
+    check_presample(config)
     n = config.rollout.n
-    if not 0 < config.threshold <= n:
-        raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {n}")
     run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
     if run.complete:
         say(f"{run.path} is complete already")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
+from dph.config.checks import check_train
 from dph.errors import Interrupted, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
@@ -27,7 +28,7 @@ from dph.training.alarms import StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_judging, check_updates, step_verdicts
-from dph.training.inputs import check_settings, load_policy, load_rehearsal, make_objective
+from dph.training.inputs import load_policy, load_rehearsal, make_objective
 from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
 from dph.training.optim import Optimizer
 from dph.training.rows import Row, rehearsal_row
@@ -46,7 +47,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
     stop; Interrupted on SIGINT and SIGTERM. In both cases the state is saved first.
     """
-    check_settings(config)
+    check_train(config)
+    make_objective(config.loss, config.rehearsal.rows)
+    Advantage(config.advantage.name, config.advantage.options)
     world = World.join()
     run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume, versions=judging_versions()))
     if run.complete:
@@ -112,8 +115,10 @@ class Training:
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
-        stored = load_rehearsal(config, policy, run, fresh=fresh, leads=world.leads)
-        objective, advantage = make_objective(config), Advantage(config.advantage.name, config.advantage.options)
+        budget = config.optim.tokens_per_microbatch
+        stored = load_rehearsal(config.rehearsal, config.rollout, policy, run, budget, fresh=fresh, leads=world.leads)
+        objective = make_objective(config.loss, config.rehearsal.rows)
+        advantage = Advantage(config.advantage.name, config.advantage.options)
         needs_reference = objective.needs_reference or advantage.needs_reference
         reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
         sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest, training=True)
@@ -134,7 +139,7 @@ class Training:
             objective,
             optimizer,
             temperature=rollout.temperature,
-            token_budget=config.optim.tokens_per_microbatch,
+            token_budget=budget,
             reduced_budget=state.token_budget,
             importance_cap=rollout.importance_cap,
             own_reference=reference,

@@ -1,0 +1,39 @@
+"""Mistakes that are found before a stage loads torch: what is not named, and paths that do not exist."""
+
+from pathlib import Path
+from typing import Any
+
+from dph.config.checks import check_names, check_presample, check_train
+from dph.errors import UserError
+from dph.runs.directory import RunDir
+
+
+def check_before_loading(stage: str, config: Any) -> None:
+    """Raises UserError for a mistake in the settings of a stage that shows without loading anything."""
+    if stage == "report":
+        for run in config.runs:
+            if not Path(run).is_dir():
+                raise UserError(f"there is no run directory {run}")
+    if stage == "presample" and config.check:
+        return
+    if stage in ("sft", "presample", "train", "eval") and not config.out:
+        raise UserError("no run directory was named; add --out DIRECTORY")
+    if stage == "train":
+        check_train(config)
+        if not config.plugins:
+            check_names(config)
+        if config.rehearsal.path:
+            RunDir.open(Path(config.rehearsal.path), "presample")
+    if stage == "presample":
+        check_presample(config)
+    if stage in ("presample", "train", "eval") and not config.model.path:
+        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    if (model := getattr(config, "model", None)) and _is_local(model.path) and not Path(model.path).is_dir():
+        raise UserError(f"there is no model directory {model.path}; check --model.path")
+    if stage == "sft" and config.data and not Path(config.data).exists():
+        raise UserError(f"there is no file {config.data}")
+
+
+def _is_local(path: str) -> bool:
+    """Whether a model's path can only be a directory here: names on a hub have at most one slash, and no leading one."""
+    return path.startswith((".", "/", "~")) or path.count("/") > 1

@@ -1,0 +1,112 @@
+"""Settings that contradict each other: found before anything is loaded, without torch."""
+
+import os
+
+from dph.config.components import LossConfig
+from dph.config.stages import PresampleConfig, TrainConfig
+from dph.errors import UserError
+
+BUILT_IN = {
+    "divergence": ("alpha", "forward_kl", "forward_kl_raw", "js", "reverse_kl"),
+    "advantage": ("group",),
+    "policy loss": ("ppo_clip",),
+}
+"""Names in the registries before a plug-in adds others."""
+
+
+def check_train(config: TrainConfig) -> None:
+    """Raises UserError for settings that contradict each other, before anything is loaded."""
+    check_loss(config.loss)
+    uses_rehearsal = config.rehearsal.rows > 0
+    if uses_rehearsal and config.loss.eta == 0:
+        raise UserError(
+            f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
+            "set loss.eta above 0, or rehearsal.rows to 0"
+        )
+    if (uses_rehearsal or config.prompt_set == "explore") and not config.rehearsal.path:
+        raise UserError(
+            f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"
+        )
+    if config.rollout.n < 2:
+        raise UserError(f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses")
+    if config.rollout.temperature <= 0:
+        raise UserError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    if config.sampler.engine == "vllm":
+        _check_vllm(config)
+    if config.overlong.buffer > config.rollout.max_tokens:
+        raise UserError(
+            f"overlong.buffer {config.overlong.buffer} is longer than a response may be (rollout.max_tokens "
+            f"{config.rollout.max_tokens}), so even an empty response would be penalised; lower it"
+        )
+    if config.rollout.prompts < config.optim.minibatches:
+        raise UserError(
+            f"rollout.prompts {config.rollout.prompts} cannot be split into {config.optim.minibatches} mini-batches"
+        )
+
+
+def _check_vllm(config: TrainConfig) -> None:
+    if config.rollout.top_p < 1:
+        raise UserError(
+            "vLLM does not report log-probabilities of samples with rollout.top_p below 1, and training needs them; "
+            "set it to 1, or sample with --sampler.engine hf"
+        )
+    if config.rollout.old_logprobs == "sampler":
+        raise UserError(
+            "vLLM's log-probabilities are not exactly the trainer's; leave rollout.old_logprobs at auto, which "
+            "recomputes them"
+        )
+    if config.model.lora_rank:
+        raise UserError(
+            "beside `dph train` vLLM takes whole models, not adapters; train without model.lora_rank, or sample with "
+            "--sampler.engine hf"
+        )
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            "beside `dph train` vLLM runs in one process on one GPU; for more use `dph verl`, or sample with "
+            "--sampler.engine hf"
+        )
+
+
+def check_presample(config: PresampleConfig) -> None:
+    """Raises UserError for a threshold that no prompt could reach."""
+    if not 0 < config.threshold <= config.rollout.n:
+        raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {config.rollout.n}")
+
+
+def check_names(config: TrainConfig) -> None:
+    """Raises UserError for a name that is not built in; for runs without plug-ins, which could add it."""
+    names = {
+        "divergence": config.loss.divergence,
+        "advantage": config.advantage.name,
+        "policy loss": config.loss.policy,
+    }
+    for kind, name in names.items():
+        if name not in BUILT_IN[kind]:
+            raise UserError(f"no {kind} is named {name!r}; known are: {', '.join(BUILT_IN[kind])}")
+
+
+def check_loss(config: LossConfig) -> None:
+    """Raises UserError for settings of the objective that exclude each other or are out of range."""
+    if config.clip_high < 0 or not 0 <= config.clip_low <= 1:
+        raise UserError(
+            f"loss.clip_low must lie in [0, 1] and loss.clip_high must not be negative, "
+            f"but they are {config.clip_low} and {config.clip_high}"
+        )
+    if config.dual_clip and config.dual_clip <= 1:
+        raise UserError(f"loss.dual_clip must be greater than 1, or 0 for off, but is {config.dual_clip}")
+    if config.eta < 0:
+        raise UserError(f"loss.eta must not be negative, but is {config.eta}; 0 trains without rehearsal")
+    if config.aggregation == "dr_grpo" and config.dr_grpo_length < 1:
+        raise UserError(
+            f"loss.aggregation 'dr_grpo' needs loss.dr_grpo_length (the largest response length in tokens), "
+            f"but it is {config.dr_grpo_length}"
+        )
+    if config.estimator == "definition" and config.divergence != "js":
+        raise UserError(
+            f"loss.estimator 'definition' exists for loss.divergence 'js' only, not for {config.divergence!r}; "
+            "use estimator 'generator'"
+        )
+    if config.estimator != "definition" and config.js_scale != 1.0:
+        raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
+    if config.kl == "none" and config.kl_coef:
+        raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")
