@@ -161,7 +161,9 @@ def test_prompts_that_are_too_long_are_counted(tmp_path, capsys, base):
 
 def test_a_mistyped_path_can_be_mended_in_the_same_directory(tmp_path, capsys):
     out = tmp_path / "run"
-    assert "cannot load" in complaint(capsys, *train_words(out, "--steps", "0", model=tmp_path / "modle"))
+    assert "there is no model directory" in complaint(
+        capsys, *train_words(out, "--steps", "0", model=tmp_path / "modle")
+    )
     assert "no task is named" in complaint(capsys, *train_words(out, "--steps", "0", "--task.name", "toys"))
     assert run(capsys, *train_words(out, "--steps", "0"))[0] == 0
 

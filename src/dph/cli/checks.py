@@ -35,5 +35,5 @@ def check_before_loading(stage: str, config: Any) -> None:
 
 
 def _is_local(path: str) -> bool:
-    """Whether a model's path can only be a directory here: names on a hub have at most one slash, and no leading one."""
+    """Whether a model's path can only be a directory: names on a hub have at most one slash, not a leading one."""
     return path.startswith((".", "/", "~")) or path.count("/") > 1
