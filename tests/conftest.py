@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from dph.process.progress import show_messages
+
 # Set before any library reads them: no network, and no thread pools that compete for the cores.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -16,6 +18,12 @@ settings.register_profile("dph", deadline=None, derandomize=True)
 settings.load_profile("dph")
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _messages_are_printed() -> None:
+    """Tests read what stages say on standard error, as the command line prints it."""
+    show_messages()
 
 
 @pytest.fixture(scope="session")

@@ -264,6 +264,6 @@ def test_out_of_memory_twice_names_the_setting(tmp_path, monkeypatch, capsys):
     config = train_config(tmp_path / "run", "dph_js", {**SETTINGS, "optim": {"tokens_per_microbatch": 18}})
     monkeypatch.setattr(module, "train", lambda *_, **__: train(config))
     with pytest.raises(SystemExit) as caught:
-        main(["train", "--out", str(tmp_path / "run")])
+        main(["train", "--out", str(tmp_path / "run"), "--model.path", "m"])
     assert caught.value.code == 2
     assert "out of memory; lower --optim.tokens-per-microbatch" in " ".join(capsys.readouterr().err.split())

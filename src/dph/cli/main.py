@@ -21,6 +21,7 @@ from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_n
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.process.interrupts import raise_on_termination
 from dph.process.orphans import PARENT, when_parent_ends
+from dph.process.progress import show_messages
 from dph.runs.directory import RunDir
 
 
@@ -209,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(dph.__version__)
         return
     raise_on_termination()
+    show_messages()
     if parent := os.environ.pop(PARENT, ""):
         when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent))
     try:

@@ -1,5 +1,11 @@
-"""Progress with time left: a live bar on a terminal, a line now and then in a log."""
+"""Messages and progress. A library logs, a command prints: `show_messages` makes this process a command.
 
+Messages go to the logger "dph" at level INFO. A command shows them on standard error, and the progress of long work
+with time left: a live bar on a terminal, a line from time to time in a log. Of several processes the leading one does.
+"""
+
+import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dph.errors import one_line
 
 console = Console(stderr=True)
+_LOG = logging.getLogger("dph")
 
 _SECONDS_BETWEEN_LINES = 15.0
 
@@ -40,7 +47,8 @@ class Tracker:
 
 @contextmanager
 def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
-    """Show the progress of a piece of work of `total` units, of which `done` are done already."""
+    """Show the progress of a piece of work of `total` units, of which `done` are done already. A library shows none."""
+    quiet = quiet or not any(isinstance(handler, _Printer) for handler in _LOG.handlers)
     if quiet or not console.is_terminal:
         tracker = Tracker(label, total, done, None)
         if quiet:
@@ -53,5 +61,19 @@ def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> I
 
 
 def say(text: str) -> None:
-    """One line to the user, on standard error."""
-    console.print(one_line(text), highlight=False, markup=False, soft_wrap=True)
+    """Log one line for the user."""
+    _LOG.info(one_line(text))
+
+
+class _Printer(logging.Handler):
+    """Prints messages on standard error, as they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+
+
+def show_messages() -> None:
+    """Print messages and progress from now on, if this is the leading process: what a command does at its start."""
+    if os.environ.get("RANK", "0") == "0" and not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
+        _LOG.addHandler(_Printer())
+        _LOG.setLevel(logging.INFO)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dph.errors import UserError
+from dph.process.progress import show_messages
 
 
 def check_registered() -> None:
@@ -26,6 +27,7 @@ def check_registered() -> None:
 
 def run(config: Any) -> None:
     """Check the settings before anything starts, then train as verl does."""
+    show_messages()
     from omegaconf import OmegaConf
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy

@@ -16,7 +16,7 @@ from dph.build import load_plugin, make_task, make_verifiers, select
 from dph.config import TrainConfig, from_dict, read_toml
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
-from dph.process.progress import say
+from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.sampling.rollouts import usable_problems
 from dph.types import Problem, as_messages
@@ -88,6 +88,7 @@ def main(config: Path, out: Path, plugin: tuple[str, ...] = ()) -> None:
         out: directory to write.
         plugin: Python files or modules that register tasks or verifiers.
     """
+    show_messages()
     for name in plugin:
         load_plugin(name)
     convert(from_dict(TrainConfig, read_toml(config)), out)
