@@ -84,8 +84,8 @@ def test_what_the_rules_accept(db: Path, options: dict, gold: str, cases: dict[s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep_distinct": True}, "strict has no option keep_distinct; spider has"),
-        ({"comparator": "bird", "columns": "free"}, "bird has no option columns; strict has"),
+        ({"keep_distinct": True}, "strict has no option keep_distinct; it belongs to spider"),
+        ({"comparator": "bird", "columns": "free"}, "bird has no option columns; it belongs to strict"),
         ({"columns": "some"}, "columns must be fixed or free, not 'some'"),
         ({"tolerance": 1.0}, r"tolerance must be in \[0, 1\), not 1.0"),
         ({"answer": "last"}, "answer must be block or whole, not 'last'"),

@@ -1,4 +1,4 @@
-"""Verifiers: they judge responses by execution, by mathematical equivalence or by equality of text."""
+"""Verifiers judge responses by execution, by mathematical equivalence or by equality of text."""
 
 import dph.verifiers.exact
 import dph.verifiers.function
@@ -11,5 +11,5 @@ __all__ = ["Verifier", "Verifiers", "judging_versions", "register_verifier"]
 
 
 def judging_versions() -> dict[str, str]:
-    """Versions of our own rules that a verdict depends on, for a run's manifest."""
+    """Versions of the rules that verdicts depend on, for a run's manifest."""
     return {"sql rules": rule_versions()}

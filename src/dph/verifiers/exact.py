@@ -1,4 +1,4 @@
-"""The exact verifier: the response's last line, or the whole of it, is the answer."""
+"""The exact verifier: the answer is the last line of the response, or the whole response."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,10 +9,10 @@ from dph.verifiers.protocol import register_verifier
 
 
 class ExactVerifier:
-    """Correct iff the stripped text equals `Problem.answer`, or one of them where it is a list."""
+    """Correct iff the stripped text equals `Problem.answer`, or one of its items if it is a list."""
 
     def __init__(self, *, part: Literal["last_line", "whole"] = "last_line") -> None:
-        """part: what is compared, the last line that is not blank or the whole response."""
+        """part: what is compared, the last non-blank line or the whole response."""
         if part not in ("last_line", "whole"):
             raise UserError(f"the exact verifier's option part must be last_line or whole, not {part!r}")
         self._part = part
@@ -21,11 +21,11 @@ class ExactVerifier:
         return [self._judge(problem, response.strip()) for problem, response in items]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Ids of problems that no response could solve: those with an empty answer."""
+        """Problems that no response could solve because their answer is empty: id → reason."""
         return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in _answers(p))}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: this verifier holds no resources."""
 
     def _judge(self, problem: Problem, text: str) -> Verdict:
         if not text:

@@ -1,4 +1,4 @@
-"""A bounded cache that forgets what was used least recently."""
+"""A bounded cache that evicts the least recently used entries."""
 
 import threading
 from collections import OrderedDict
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LRU:
-    """Keeps entries while the sum of their weights is at most `capacity`. Threads may share it."""
+    """Keeps entries while the sum of their weights is at most `capacity`. It is thread-safe."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -25,7 +25,7 @@ class LRU:
             return entry[0]
 
     def put(self, key: Hashable, value: Any, weight: int = 1) -> list[Any]:
-        """Store a value; returns the values that had to go. One heavier than the capacity is not kept."""
+        """Store a value and return the evicted values. A value heavier than the capacity is not kept."""
         dropped = []
         with self._lock:
             if key in self._entries:
@@ -41,7 +41,7 @@ class LRU:
         return dropped
 
     def clear(self) -> list[Any]:
-        """Forget everything; returns the values that were kept."""
+        """Remove all entries and return their values."""
         with self._lock:
             dropped = [value for value, _ in self._entries.values()]
             self._entries.clear()

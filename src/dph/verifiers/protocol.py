@@ -1,4 +1,4 @@
-"""What a verifier is, and the table of verifiers by name."""
+"""The verifier protocol and the registry of verifiers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,17 +9,17 @@ from dph.types import Problem, Verdict
 
 
 class Verifier(Protocol):
-    """Judges responses. Implementations never raise for what a model wrote: they return a typed verdict."""
+    """Judges responses. Implementations never raise because of model output: they return a typed verdict."""
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Judge (problem, response text) pairs; verdicts come back in the same order."""
+        """Judge (problem, response text) pairs; returns the verdicts in the same order."""
         ...
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Problems whose gold answer cannot be judged against (it fails to execute, cannot be read …): id → reason.
+        """Problems whose gold answer is unusable (it fails to execute, cannot be parsed …): id → reason.
 
-        Called once, when problems are loaded. Raises UserError when nothing could be judged at all, such as for a
-        missing database.
+        Called once, when problems are loaded. Raises UserError if nothing can be judged at all, for example because a
+        database is missing.
         """
         ...
 
@@ -30,14 +30,14 @@ class Verifier(Protocol):
 
 VERIFIERS: Registry[Callable[..., Verifier]] = Registry("verifier")
 register_verifier = VERIFIERS.register
-"""Decorator: make a verifier's class (or factory) available to problems whose field `verifier` has this name."""
+"""Decorator: register a verifier class (or factory) for problems whose field `verifier` has this name."""
 
 
 class Verifiers:
-    """Sends each problem to the verifier named by its field `verifier`; verifiers are made when first needed."""
+    """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "") -> None:
-        """options: keyword arguments for each verifier's factory, by verifier name; only: a verifier that judges every
+        """options: keyword arguments of each verifier's factory, by verifier name; only: one verifier that judges every
         problem, whatever the problem names."""
         self._options = dict(options or {})
         self._only = only
@@ -62,7 +62,7 @@ class Verifiers:
         )
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Judge (problem, response) pairs; verdicts come back in the same order."""
+        """Judge (problem, response) pairs; returns the verdicts in the same order."""
         indices_of: dict[str, list[int]] = {}
         for index, (problem, _) in enumerate(items):
             indices_of.setdefault(self._name(problem), []).append(index)
@@ -73,16 +73,16 @@ class Verifiers:
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Problems whose gold answer cannot be judged against: id → reason. See Verifier.check."""
+        """Problems whose gold answer is unusable: id → reason. See `Verifier.check`."""
         broken: dict[str, str] = {}
         for name, members in self._by_name(problems).items():
             broken.update(self._get(name).check(members))
         return broken
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
-        """What makes gold answers doubtful judges although responses can be judged by them: id → flags, where any.
+        """Why usable gold answers may still judge wrongly: id → flags, for problems that have any.
 
-        Only verifiers that have a method of this name flag anything (SQL: see sql_gold.GoldFlag).
+        Only verifiers with a method of this name return flags (SQL: see `dph.verifiers.sql.gold.GoldFlag`).
         """
         flags: dict[str, list[str]] = {}
         for name, members in self._by_name(problems).items():

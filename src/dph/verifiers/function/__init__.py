@@ -1,4 +1,4 @@
-"""A Python function of the user's that rewards responses, in place of a verifier."""
+"""A user's Python function that rewards responses instead of a verifier."""
 
 from dph.verifiers.function.call import RewardFunction
 from dph.verifiers.function.verifier import FunctionVerifier

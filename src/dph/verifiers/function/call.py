@@ -15,7 +15,7 @@ _LONGEST = 300  # characters of a failure's description
 
 
 def split_reference(reference: str) -> tuple[Path, str]:
-    """File and name of a function that is given as FILE.py:NAME. Raises UserError for another form or no such file."""
+    """Split FILE.py:NAME into file and function name. Raises UserError for another form or a missing file."""
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise UserError(f"a reward function is given by --reward FILE.py:NAME, not {reference!r}")
@@ -26,10 +26,10 @@ def split_reference(reference: str) -> tuple[Path, str]:
 
 
 def load_function(path: Path, name: str) -> RewardFunction:
-    """The function `name` of a Python file. Raises UserError where the file cannot be imported or has none."""
+    """Load the function `name` from a Python file. Raises UserError if the import fails or the function is missing."""
     try:
         module = import_file(path)
-    except (Exception, SystemExit) as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # user code may raise anything
         raise UserError(f"cannot import the reward function's file {path}: {describe(error, path)}") from error
     function: RewardFunction | None = getattr(module, name, None)
     if not callable(function):
@@ -40,14 +40,15 @@ def load_function(path: Path, name: str) -> RewardFunction:
 def call(function: RewardFunction, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """Call a reward function with a request's "prompt", "completion" and "columns".
 
-    Returns {"reward": a finite number}, or {"failure": why there is none}. Never raises for what the function does.
+    Returns {"reward": a finite number} or {"failure": the reason why there is none}. Never raises, whatever the
+    function does.
     """
     try:
         reward: Any = function(request["prompt"], request["completion"], **request["columns"])
         if reward is None:
             return {"failure": "the reward function returned None"}
         return _number(reward)
-    except (Exception, SystemExit) as error:  # it is the user's code
+    except (Exception, SystemExit) as error:  # user code may raise anything
         return {"failure": describe(error, path)[:_LONGEST]}
 
 

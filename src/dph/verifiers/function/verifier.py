@@ -1,4 +1,4 @@
-"""The verifier of a reward function: the function's number is the reward, and a threshold says what is correct."""
+"""The verifier for reward functions: the function returns the reward, and a threshold decides what is correct."""
 
 import inspect
 import sys
@@ -19,12 +19,12 @@ _NOT_COLUMNS = ("prompt", "completion")
 
 @register_verifier("function")
 class FunctionVerifier:
-    """Rewards responses by a Python function `(prompt, completion, **columns) -> float | None`.
+    """Rewards responses with a Python function `(prompt, completion, **columns) -> float | None`.
 
-    `prompt` is the problem's prompt (text, or a list of messages), `completion` the response's text; the columns are
-    `id`, `answer` and everything in `Problem.meta`. A response without a reward could not be judged: it leaves its
-    group, and never counts as wrong. This holds for None, for what is no finite number, for an exception, a crash and
-    a time-out. Every such failure but None is reported, once for each line of the function.
+    `prompt` is the problem's prompt (text or a list of messages), `completion` the text of the response; the columns
+    are `id`, `answer` and everything in `Problem.meta`. If the function returns None or a value that is not a finite
+    number, raises, crashes or times out, the response counts as not judged: it leaves its group and never counts as
+    wrong. Every such failure except None is reported once for each line of the function.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class FunctionVerifier:
         """
         Args:
             function: FILE.py:NAME, or the function itself, which is called in this process.
-            correct_from: reward from which a response counts as correct.
-            in_process: call the function in this process, without limits, instead of in killable workers.
-            workers: processes; timeout: seconds for one response; memory_mb: address space of a worker.
+            correct_from: the lowest reward at which a response counts as correct.
+            in_process: call the function in this process without limits, rather than in killable workers.
+            workers: number of processes; timeout: seconds per response; memory_mb: address space of each worker.
         Raises:
-            UserError: there is no such file, an option is impossible, or (in process) the file cannot be loaded.
+            UserError: the file is missing, an option is out of range, or (in process) the file cannot be loaded.
         """
         for name, value in {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}.items():
             if value <= 0:
@@ -79,7 +79,7 @@ class FunctionVerifier:
         return [self._verdict(answer) for answer in answers]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """No problem is refused. Raises UserError where a worker cannot load the function."""
+        """Accepts every problem. Raises UserError if a worker cannot load the function."""
         if self._pool is not None:
             try:
                 [[reply]] = self._pool.run([[Request({"timeout": self._timeout}, self._timeout + _GRACE)]])
@@ -101,7 +101,7 @@ class FunctionVerifier:
         kind = failure.partition(":")[0]
         if kind not in self._reported and not failure.endswith("returned None"):
             self._reported.add(kind)
-            say(f"a response could not be judged by {self._path}: {failure} (further ones like it are not reported)")
+            say(f"a response could not be judged by {self._path}: {failure} (failures like this one are not repeated)")
         return Verdict(Outcome.INFRA_ERROR, 0.0, failure)
 
 
@@ -113,7 +113,7 @@ def _request(problem: Problem, response: str) -> dict[str, Any]:
 
 
 def _answer(reply: Reply) -> Mapping[str, Any]:
-    """What a worker answered; a failure where it, or the child that it forked, was stopped or crashed."""
+    """The worker's answer, or a failure if the worker or its forked child was stopped or crashed."""
     if "reward" in reply.value or "failure" in reply.value:
         return reply.value
     return {"failure": read_reply(reply)[1]}

@@ -1,4 +1,4 @@
-"""The worker process of a reward function, which the parent may have to stop."""
+"""The worker process that runs a reward function; the parent may kill it."""
 
 import contextlib
 import os
@@ -31,11 +31,11 @@ def main(memory_mb: int, path: str, name: str) -> None:
         with contextlib.redirect_stdout(sys.stderr):
             return call(function, path, request)
 
-    serve(Forked(handle), memory_mb, may_write=True)  # it may run what a model wrote from a temporary file
+    serve(Forked(handle), memory_mb, may_write=True)  # it may run model-written code from a temporary file
 
 
 def _forget_empty_packages() -> None:
-    """Undo what the sandbox did for a fast start, so that the user's file can import dph's packages."""
+    """Remove the empty packages that the sandbox registers for a fast start, so that the user's file can import dph."""
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "dph" and module.__spec__ is None:
             del sys.modules[name]

@@ -1,3 +1,3 @@
-"""Mathematical answers judged by equivalence."""
+"""Judges mathematical answers by equivalence."""
 
 __all__ = ["algebra", "answer", "paper", "policy", "python", "qwen", "qwen_text", "verifier", "worker"]

@@ -20,9 +20,9 @@ _NOISE = re.compile(r"\\left(?![a-z])|\\right(?![a-z])|(?<!\\)\\[!,;: ]|\\?\$")
 def extract_answer(response: str, fallback: Fallback = "none") -> str | None:
     r"""The content of the last \boxed{…} (braces balanced; \fbox and `\boxed 5` count too), stripped.
 
-    None where there is none, where it is empty, or where the last one was never closed: a response that was cut off
-    has no answer. fallback: how a response without any box is answered: "phrase", by the words after the last "answer
-    is" or GSM8K's "####"; "last_number", by these or else by its last number.
+    None if there is no box, the box is empty, or the last box was never closed: a truncated response has no answer.
+    fallback: where the answer of a response without a box comes from: "phrase" takes the words after the last "answer
+    is" or GSM8K's "####"; "last_number" takes these, else the last number.
     """
     boxes = list(_BOXED.finditer(response))
     if not boxes:
@@ -65,7 +65,7 @@ def normalize(answer: str) -> str:
 
 
 def _as_number(text: str) -> tuple[Fraction, str] | None:
-    """The value of an integer, a decimal or a ratio, and which of them it is."""
+    """The value of an integer, a decimal or a ratio, and the name of its form."""
     if _INTEGER.fullmatch(text):
         return Fraction(int(text)), "decimal"
     if _DECIMAL.fullmatch(text):
@@ -78,10 +78,10 @@ def _as_number(text: str) -> tuple[Fraction, str] | None:
 
 
 def equal_at_sight(gold: str, given: str) -> bool | None:
-    """Whether two normalized answers are equal, where that needs no algebra; None where it does.
+    """Whether two normalized answers are equal; None if that takes algebra.
 
-    Equal text and equal numbers are equal; two integers or decimals of different value are not. A ratio against a
-    decimal that differs may still be a rounding, which is for the library to judge.
+    Equal text and equal numbers are equal; two integers or decimals of different value are not. A ratio and a decimal
+    that differ may still be equal after rounding, which the library decides.
     """
     if gold == given:
         return True

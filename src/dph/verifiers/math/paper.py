@@ -1,7 +1,8 @@
 r"""The equality of the paper's math reward (seamoke/DPH-RL, `dapo_math`): equal text after the MATH data set's
-normalization, or equal by sympy after PRM800K's, or equal for math-verify.
+normalization, or equal by sympy after PRM800K's normalization, or equal according to math-verify.
 
-Re-implemented from its behaviour. One difference: expressions are never evaluated as Python. For worker processes only.
+Re-implemented from its behaviour. One difference: expressions are never evaluated as Python. Only worker processes use
+this module.
 """
 
 import re
@@ -30,7 +31,8 @@ def paper_equal(given: str, gold: str) -> bool:
 
 
 def normalize_math(answer: str) -> str:
-    """The MATH data set's normalization, with the unit words of MathQA dropped; text that it cannot treat as it is."""
+    """The MATH data set's normalization, with MathQA's unit words dropped; text that it cannot process stays
+    unchanged."""
     text = answer.strip()
     if whole := _TEXT.match(text):
         text = whole["text"].strip()
@@ -61,7 +63,7 @@ def normalize_math(answer: str) -> str:
 
 def _sympy_equal(given: str, gold: str) -> bool:
     """PRM800K's rule: equal text; tuples element by element; unreduced fractions and integers by text; the rest by
-    sympy, unless it has more than two letters or a large exponent."""
+    sympy, unless the text has more than two letters or a large exponent."""
     given, gold = _normalize_prm(given), _normalize_prm(gold)
     if given == gold:
         return True
@@ -86,7 +88,7 @@ def _element_equal(given: str, gold: str) -> bool:
         return sympy.simplify(read_python(expression.replace("^", "**"), implicit_products=True)) == 0
     except MemoryError:
         raise
-    except Exception:  # whatever the text makes the parser raise
+    except Exception:  # the parser can raise anything
         return False
 
 
@@ -140,7 +142,7 @@ def _without_thousands(text: str) -> str:
 
 
 def _integer_text(text: str) -> str:
-    """An integer in its usual form; any other text as it is."""
+    """An integer in its usual form; any other text unchanged."""
     return str(round(float(text))) if _is_integer(text) and "," not in text else text
 
 

@@ -1,7 +1,7 @@
-r"""The policies of the math verifier: where an answer is found, and what can be decided about it without algebra.
+r"""The policies of the math verifier: how each finds an answer and what it decides without algebra.
 
-`math_verify` (our default) reads the last \boxed{…} and asks the library math-verify. `qwen` follows the Qwen2.5-Math
-evaluation, by which the paper's scores were made. `paper` follows the reward of the paper's training code.
+`math_verify` (our default) reads the last \boxed{…} and calls the library math-verify. `qwen` follows the Qwen2.5-Math
+evaluation, which produced the paper's scores. `paper` follows the reward in the paper's training code.
 """
 
 import re
@@ -19,13 +19,13 @@ from dph.verifiers.math.qwen_text import CHOICE_LETTERS, extract_choice, extract
 PolicyName = Literal["math_verify", "qwen", "paper"]
 
 LONGEST = 2000
-"""Characters; a longer "answer" is no answer to compare."""
+"""Characters; a longer "answer" counts as wrong without a comparison."""
 _LONGEST_TEXT = 50_000  # characters of a whole response that math-verify searches
 
 _UNITS_MATTER = {"minerva_math", "carp_en"}  # sets in which the Qwen evaluation keeps units
-_CHOICES = {"sat_math", "mmlu_stem", "aqua", "gaokao2023"}  # sets in which it looks for a letter
-_WITHOUT_DOLLARS = {"college_math", "gaokao2023en", "gaokao_math_cloze"}  # whose gold answers it takes without any $
-_NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normalizes once, and the others' twice
+_CHOICES = {"sat_math", "mmlu_stem", "aqua", "gaokao2023"}  # sets in which it looks for a choice letter
+_WITHOUT_DOLLARS = {"college_math", "gaokao2023en", "gaokao_math_cloze"}  # sets whose gold answers lose every $
+_NORMALIZED_ONCE = {"math", "minerva_math"}  # sets whose gold answers it normalizes once rather than twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,19 @@ class AnswerPolicy:
     """How one policy reads answers."""
 
     algebra: str
-    """Name of its algebra in `math_worker`."""
+    """Name of its equality in `dph.verifiers.math.worker`."""
     extract: Callable[[Problem, str], str | None]
-    """The answer of a response, in the form that is compared; None where there is none."""
+    """(problem, response) → the answer, normalized for comparison; None if there is none."""
     golds: Callable[[Problem], tuple[str, ...]]
-    """The accepted answers of a problem, in the form that is compared."""
+    """The accepted answers of a problem, normalized for comparison."""
     at_sight: Callable[[str, str], bool | None]
-    """Whether (answer, gold) are equal, or None where that takes algebra."""
+    """(answer, gold) → whether they are equal; None if that takes algebra."""
     longest: int = LONGEST
 
 
 def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
-    """A policy by name. fallback: what answers a response without a box; None for the policy's own habit."""
+    """A policy by name. fallback: where the answer of a response without a box comes from; None for the policy's
+    default."""
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
@@ -63,7 +64,7 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
-    """The accepted answers as written, without dollar signs around them."""
+    """The accepted answers as written, without surrounding dollar signs."""
     answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
     return tuple("" if answer is None else str(answer).strip().strip("$") for answer in answers)
 
@@ -77,7 +78,7 @@ def _whole(_: Problem, response: str) -> str | None:
 
 
 def _formulas(problem: Problem) -> tuple[str, ...]:
-    """Gold answers as the library finds them: between dollar signs, unless they are a text with formulas."""
+    """Gold answers in the form that the library parses: between dollar signs, unless they are text with formulas."""
     answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
     return tuple(gold if re.search(r"\$|boxed|\\\(|\\\[", gold) else f"${gold}$" for gold in map(str, answers))
 
@@ -91,8 +92,12 @@ def _identical_at_sight(given: str, gold: str) -> bool | None:
 
 
 def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str | None:
-    r"""The answer, normalized twice as the evaluation does. Where the gold answer is a choice letter, the response's
-    own letter; where it consists of letters A-E, or of nothing (\text{east}: a unit), the letters A-E in the answer."""
+    r"""The answer, normalized twice as the evaluation does.
+
+    If the gold answer is a choice letter, the answer is the response's choice letter. If the gold answer consists of
+    the letters A-E only, or is empty after normalization (\text{east}: a unit), only the letters A-E of the answer are
+    kept.
+    """
     kind = problem.meta.get("set")
     written = "".join(gold_texts(problem)[:1])
     gold = _normal_gold(written, kind)
@@ -147,7 +152,7 @@ def _qwen_at_sight(given: str, gold: str) -> bool | None:
 
 
 def judge_at_sight(policy: AnswerPolicy, golds: Sequence[str], given: str) -> bool | None:
-    """Whether an answer equals one of several golds, or None where that takes algebra."""
+    """Whether an answer equals one of several gold answers; None if that takes algebra."""
     seen = [policy.at_sight(given, gold) for gold in golds]
     if True in seen:
         return True

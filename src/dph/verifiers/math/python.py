@@ -1,8 +1,8 @@
-"""Reads expressions in Python's notation into sympy without evaluating them as Python.
+"""Parses expressions in Python notation into sympy without evaluating them as Python.
 
-sympy's own `parse_expr` passes the text to `eval`, attribute access and calls included. Here its tokenizer only
-rewrites the text; the result is parsed to a syntax tree, of which numbers, names, operators, sets and the calls below
-are built, and nothing else.
+sympy's own `parse_expr` passes the text to `eval`, including attribute access and calls. Here sympy's tokenizer only
+rewrites the text. The result is parsed to a syntax tree, and only numbers, names, operators, sets and the calls listed
+below are built from it.
 """
 
 import ast
@@ -38,8 +38,8 @@ _COLLECTIONS: dict[type[ast.AST], Callable[..., Any]] = {ast.Tuple: tuple, ast.L
 def read_python(text: str, *, implicit_products: bool = False) -> Any:
     """A sympy object, or a tuple, list or set of them.
 
-    implicit_products: read "2x" and "xy" as products and "sin x" as a call. Raises whatever the tokenizer, the syntax
-    or sympy object to, and ValueError for anything but an expression of numbers, names and known functions.
+    implicit_products: read "2x" and "xy" as products and "sin x" as a call. Raises any error of the tokenizer, the
+    Python parser or sympy, and ValueError for anything but numbers, names and known functions.
     """
     rules = sympy_parser.standard_transformations
     if implicit_products:

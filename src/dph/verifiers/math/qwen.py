@@ -1,8 +1,9 @@
-r"""The equality of the Qwen2.5-Math evaluation, on normalized answers (see math_qwen_text).
+r"""The equality of the Qwen2.5-Math evaluation, on normalized answers (see `dph.verifiers.math.qwen_text`).
 
-The first rule that says "equal" decides: equal text; a choice letter; numbers to a relative 1e-4, the gold's hundredth
-and hundredfold included (percentages); text without its brackets; tuples, intervals and matrices element by element;
-an equation against a value; at last algebra. Re-implemented from the behaviour of its grader, oddities included.
+Two answers are equal if one of these rules says so: equal text; a choice letter; numbers to a relative 1e-4, including
+a hundredth and a hundred times the gold answer (percentages); text without its brackets; tuples, intervals and matrices
+element by element; an equation and a value; algebra last. Re-implemented from the grader's behaviour, oddities
+included.
 """
 
 import re
@@ -12,7 +13,7 @@ from math import isclose
 from dph.verifiers.math.qwen_text import CHOICE_LETTERS, choice_letter
 
 Algebra = Callable[[str, str], bool]
-"""Whether two expressions are equal by algebra."""
+"""(given, gold) → whether algebra finds them equal."""
 
 _TOLERANCE = 1e-4
 _BRACKETED = re.compile(r"[(\[].+[)\]]")
@@ -24,8 +25,8 @@ _CLOSINGS = (r"\end{pmatrix}", r"\end{bmatrix}")
 def qwen_equal(given: str, gold: str, algebra: Algebra) -> bool:
     """Whether a normalized answer equals a normalized gold answer.
 
-    The relation is not symmetric: choice letters, percentages and sets in braces are read with the gold's eyes.
-    algebra: decides what no other rule does; what it raises comes through.
+    The relation is not symmetric: the gold answer decides how choice letters, percentages and sets in braces are read.
+    algebra: called if no other rule decides; its exceptions propagate.
     """
     if given.strip().lower() == gold.strip().lower():
         return True
@@ -75,7 +76,7 @@ def _equal_but_for_brackets(given: str, gold: str) -> bool:
 
 
 def _elements_equal(given: str, gold: str, algebra: Algebra) -> bool:
-    """Tuples and intervals: open or closed ends are not told apart, and commas inside an element part it too."""
+    """Tuples and intervals: open and closed ends count as equal, and a comma inside an element splits it too."""
     if not (_BRACKETED.match(given) and _BRACKETED.match(gold)):
         return False
     return _all_equal(given[1:-1].split(","), gold[1:-1].split(","), algebra)
@@ -100,7 +101,8 @@ def _all_equal(given: Sequence[str], gold: Sequence[str], algebra: Algebra) -> b
 
 
 def _equations_equal(given: str, gold: str, algebra: Algebra) -> bool:
-    """Two equations by the difference of their sides, up to sign; "x=5" (a name of up to two characters) as 5."""
+    """Compares two equations by the difference of their sides, up to sign; reads "x=5" (a name of up to two characters)
+    as 5."""
     left, right = given.split("="), gold.split("=")
     if len(left) == len(right) == 2:
         first, second = (f"{a.strip()} - ({b.strip()})" for a, b in (left, right))
@@ -113,6 +115,6 @@ def _equations_equal(given: str, gold: str, algebra: Algebra) -> bool:
 
 
 def _braces_to_matrix(gold: str) -> str:
-    r"""{1,2} as the column vector it stands for where the answer is a matrix."""
+    r"""Rewrite {1,2} as a column vector, its meaning if the answer is a matrix."""
     bodies = (found.strip("{}").replace(",", "\\") for found in re.findall(r"\{.*,.*\}", gold.strip()))
     return ", ".join(f"{_OPENINGS[0]}{body}{_CLOSINGS[0]}" for body in bodies)

@@ -1,4 +1,4 @@
-r"""How the Qwen2.5-Math evaluation finds an answer in a response and rewrites it before it compares.
+r"""How the Qwen2.5-Math evaluation finds an answer in a response and normalizes it for comparison.
 
 Re-implemented from the behaviour of its parser; the order of the rewriting rules matters, and their oddities are kept:
 a lone variable that is also a unit of measurement ("a", "m", "t" …) is dropped, and "j" becomes "i".
@@ -12,7 +12,7 @@ _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 _CHOICE = re.compile(r"\b[ABCDE]\b")
 CHOICE_LETTERS = frozenset("ABCDE")
 
-# Words that are dropped wherever they stand alone, in this order. A dot stands for any character.
+# Words that are dropped if they occur as separate words, in this order. A dot matches any character.
 _UNIT_WORDS = """
     m sqaure| m east|sq m|q .|profit of rs|p . m|a .|b .|c .|d .|e .|f .|g .|h .|o|t|a|h|no change|a . m|π r 2|sq . m
     ° f|c|l|cu cm|v â € ™|s|sq inch|∏ cm ³|cu . m|cm 2|rs .|pi sq m
@@ -26,7 +26,7 @@ _UNIT_WORDS = """
 
 
 def _unit_rules() -> list[tuple[str, re.Pattern[str]]]:
-    """(literal start, pattern) of each unit and its plural; the start is for a quick look whether it can match."""
+    """(literal start, pattern) of each unit and its plural; a text without the start is skipped for speed."""
     names = [name for line in _UNIT_WORDS.strip("\n").split("\n") for name in line[4:].split("|")]
     every = [*names, *(name + "s" for name in names)]
     return [(name.split(".")[0], re.compile(rf"(^|\W){name}($|\W)")) for name in every]
@@ -51,11 +51,11 @@ _ASSIGNED = tuple(f"{name}{sign}" for sign in ("=", r"\in", r"\to") for name in 
 
 
 def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = True) -> str:
-    r"""The answer as written, or "" where there is none.
+    r"""The answer as written, or "" if there is none.
 
-    In this order: Minerva's "final answer is $…$. I hope"; what follows the last "boxed", up to the brace that closes
-    it, or to the end where none does; what follows "he answer is" or "final answer is"; the last number (GSM8K's
-    "#### 18" among them). phrases, last_number: whether what is not a box counts.
+    Tried in this order: Minerva's "final answer is $…$. I hope"; the text after the last "boxed", up to its closing
+    brace or, if none closes it, to the end; the text after "he answer is" or "final answer is"; the last number
+    (including GSM8K's "#### 18"). phrases, last_number: whether these sources besides the box are used.
     """
     response = response.replace("ки", "")  # the evaluation drops this fragment, which some models repeat
     if phrases and "final answer is $" in response and "$. I hope" in response:
@@ -88,17 +88,17 @@ def _boxed(rest: str) -> str:
 
 
 def extract_choice(response: str) -> str:
-    """The letter of a multiple-choice answer: the first alone-standing A–E after the last "answer is" or "choice is",
-    otherwise the last one in the response; without any, the text itself."""
+    """The letter of a multiple-choice answer: the first separate A–E after the last "answer is" or "choice is", else
+    the last one in the response, else the text itself."""
     text = response.strip("\n")
     if text.count("choice is") > 1 or text.count("answer is") > 1:
-        text = text.split("\n\n")[0]  # the model went on with questions of its own
+        text = text.split("\n\n")[0]  # the model continued with questions of its own
     *_, text = parts = re.split("choice is|answer is", text)
     return choice_letter(text, first=len(parts) > 1)
 
 
 def choice_letter(text: str, *, first: bool = False) -> str:
-    """The last (or first) alone-standing letter A–E of a text, upper case; without one, the trimmed text."""
+    """The last (or first) separate letter A–E of a text, in upper case; the trimmed text if there is none."""
     text = text.strip("\n").rstrip(".").rstrip("/").strip(" ").lstrip(":")
     letters = _CHOICE.findall(text.upper())
     chosen = letters[0 if first else -1] if letters else text.strip().strip(".")
@@ -106,7 +106,7 @@ def choice_letter(text: str, *, first: bool = False) -> str:
 
 
 def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
-    """The form in which answers are compared. keep_units: leave unit words alone (for Minerva's problems)."""
+    """Normalize an answer for comparison. keep_units: keep unit words (for Minerva's problems)."""
     text = answer.strip().replace("\n", "").rstrip(".").replace(r"\!", "")
     text = re.sub(r"\\begin\{array\}\{.*?\}", r"\\begin{pmatrix}", text)
     text = re.sub(r"\\end\{array\}", r"\\end{pmatrix}", text)
@@ -141,8 +141,8 @@ def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
 
 
 def drop_units(text: str) -> str:
-    """A text without its unit words (and what else stands in that list)."""
-    for _ in range(2):  # the separators of one match are not there for the next
+    """Remove unit words (and the other words of that list) from a text."""
+    for _ in range(2):  # a match consumes the separators that the next one needs
         for start, pattern in _UNITS:
             if start in text:
                 text = pattern.sub(r"\1\2", text) or text
@@ -150,7 +150,7 @@ def drop_units(text: str) -> str:
 
 
 def brace_fractions(text: str) -> str:
-    r"""\frac12 → \frac{1}{2}, \frac1{72} → \frac{1}{72}; a \frac with too little behind it leaves the text alone."""
+    r"""\frac12 → \frac{1}{2}, \frac1{72} → \frac{1}{72}; a text with an incomplete \frac stays unchanged."""
     first, *rest = text.split(r"\frac")
     if any(len(part) < 2 and not part.startswith("{") for part in rest):
         return text

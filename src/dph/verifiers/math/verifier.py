@@ -1,4 +1,4 @@
-r"""The math verifier: the answer of a response must be equal to the gold answer, or to one of several."""
+r"""The math verifier: a response is correct iff its answer equals the gold answer, or one of several."""
 
 import sys
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _Question = tuple[tuple[str, ...], str]
 
 
 class MathVerifier:
-    """Judges mathematical answers; `Problem.answer` is one answer or a list of which any will do.
+    """Judges mathematical answers; `Problem.answer` is one answer or a list of accepted answers.
 
-    What needs no algebra is settled at once; the rest goes to killable worker processes, so that 9^{9^{9}} costs the
-    time limit and nothing else. Verdicts are remembered.
+    Comparisons that need no algebra are made at once. The others run in killable worker processes, so that 9^{9^{9}}
+    costs at most the time limit. Verdicts are cached.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class MathVerifier:
         fallback: Fallback | None = None,
         cache_size: int = 65_536,
     ) -> None:
-        r"""policy: math_verify, qwen or paper (see math_policy); workers: processes; timeout: seconds for one
-        comparison; memory_mb: of a worker; fallback: what answers a response without a \boxed, "none", "phrase" (the
-        words after "answer is", or GSM8K's ####), "last_number" (that, or else the last number) or "library" (whatever
-        math-verify finds in the whole response, boxed or not), by default what the policy does; cache_size: verdicts
-        remembered. Raises UserError for an impossible value."""
+        r"""policy: math_verify, qwen or paper (see `dph.verifiers.math.policy`); workers: number of processes; timeout:
+        seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a \boxed
+        comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else the last
+        number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the policy
+        decides; cache_size: number of cached verdicts. Raises UserError for a value out of range."""
         if fallback not in _FALLBACKS:
             raise UserError(
                 f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
@@ -52,10 +52,10 @@ class MathVerifier:
         self._pool = WorkerPool(f"{__package__}.worker", options, workers, sys.path)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Judge (problem, response) pairs; equal comparisons run once.
+        """Judge (problem, response) pairs; repeated comparisons run once.
 
-        Outcomes: no_answer where none is found; error where the algebra fails; timeout; infra_error where two workers
-        were lost.
+        Outcomes besides correct and wrong: no_answer if none is found; error if the algebra fails; timeout; infra_error
+        if two workers were lost.
         """
         verdicts: list[Verdict | None] = []
         waiting: dict[_Question, list[int]] = {}
@@ -78,14 +78,14 @@ class MathVerifier:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Ids of problems that no response could solve: those with an empty answer."""
+        """Problems that no response could solve because their answer is empty: id → reason."""
         return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in gold_texts(p))}
 
     def close(self) -> None:
         self._pool.close()
 
     def workers(self) -> list[int]:
-        """Process ids of the workers that have been started."""
+        """Process ids of the running workers."""
         return self._pool.pids()
 
     def __enter__(self) -> "MathVerifier":

@@ -1,4 +1,4 @@
-"""The worker process of the math verifier: equality by algebra, which the parent may have to stop."""
+"""The worker process of the math verifier: it decides equality by algebra, and the parent may kill it."""
 
 import logging
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from dph.verifiers.sandbox.fork import Forked
 from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
 
 Equality = Callable[[str, str], bool]
-"""Whether (answer, gold answer) are equal."""
+"""(answer, gold answer) → whether they are equal."""
 
 
 def _library_equality() -> Equality:
     from math_verify import LatexExtractionConfig, parse, verify
 
-    # Only the box is read: the library's other extractors would pick a matching number out of a sentence.
+    # Only the box is read: the library's other extractors could pick a matching number from a sentence.
     targets = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 
     @lru_cache(maxsize=4096)
     def read(answer: str) -> list[Any]:
-        return parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=0)  # the parent keeps the time
+        return parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=0)  # the parent enforces the limit
 
     return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
 
@@ -64,13 +64,13 @@ def handle(request: Message, equal: Equality) -> Message:
         return {"outcome": "correct" if correct else "wrong", "detail": ""}
     except MemoryError:
         return {"outcome": "error", "detail": "out of memory"}
-    except Exception as error:  # whatever the text made the algebra system raise
+    except Exception as error:  # the algebra system can raise anything
         return {"outcome": "error", "detail": f"{type(error).__name__}: {error}"[:300]}
 
 
 def main(memory_mb: int, algebra: str) -> None:
     """Entry point of the process."""
-    logging.disable(logging.CRITICAL)  # the library warns of every text that it cannot parse
+    logging.disable(logging.CRITICAL)  # the library logs a warning for every text that it cannot parse
     equal = _EQUALITIES[algebra]()
     equal(r"So \boxed{\frac{x+1}{2}}", r"$\frac{1}{2} + 0.5x$")
     equal(r"\frac{x+1}{2}", r"\frac{1}{2} + 0.5x")  # the parsers build their tables before any limit counts

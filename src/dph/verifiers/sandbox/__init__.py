@@ -1,3 +1,3 @@
-"""Killable worker processes for untrusted queries and expressions."""
+"""Killable worker processes that run untrusted queries, expressions and functions."""
 
 __all__ = ["fork", "loop", "pool", "process"]

@@ -1,7 +1,8 @@
 """A worker that handles its requests in a forked child, for handlers whose imports take seconds.
 
-To stop a request costs the child; the next one is forked from the process that has everything loaded, in milliseconds.
-Where there is no fork (Windows) requests are handled in the worker itself, which the pool then has to replace.
+Stopping a request kills only the child; the next child is forked within milliseconds from the process that has
+everything loaded. Where fork is missing (Windows), the worker handles requests itself, and the pool replaces the worker
+when it kills it.
 """
 
 import json
@@ -20,10 +21,10 @@ _CHUNK = 1 << 16
 
 
 class Forked:
-    """Calls a handler in a child process, within the seconds that a request names as its "timeout".
+    """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds).
 
-    Its answers have "outcome" and "detail": those of the handler; timeout where the child was stopped; error where it
-    crashed. A child that is lost otherwise takes this process with it, for the pool to try the request again.
+    Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
+    crashed. If the child disappears for another reason, this process ends too, and the pool retries the request.
     """
 
     def __init__(self, handle: Callable[[Message], Message]) -> None:
@@ -57,7 +58,7 @@ class Forked:
                 os.close(self._to_child)
                 os.close(self._from_child)
                 nowhere = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nowhere, 0)  # the worker's own pipes must close with it
+                os.dup2(nowhere, 0)  # the worker's pipes must close when the worker ends
                 os.dup2(nowhere, 1)
                 when_parent_ends(lambda: os._exit(1))
                 with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
@@ -70,7 +71,7 @@ class Forked:
         os.close(up)
 
     def _exchange(self, request: bytes, deadline: float) -> bytes | None:
-        """Send a line, read a line; None when the time is over or the child has ended."""
+        """Send a line and read a line; None if the time is up or the child has ended."""
         parts: list[bytes] = []
         while True:
             left = deadline - time.monotonic()
@@ -89,7 +90,8 @@ class Forked:
                 return b"".join(parts) if parts[-1] else None
 
     def _stop(self) -> int:
-        """End the child; returns its exit status (negative: the signal that ended it, ours if none did before)."""
+        """Kill the child and return its exit status (negative: the signal that ended it, perhaps an earlier one than
+        ours)."""
         os.kill(self._child, signal.SIGKILL)
         _, status = os.waitpid(self._child, 0)
         os.close(self._to_child)

@@ -1,7 +1,7 @@
-"""A pool of killable worker processes: what a model wrote runs there, never in the training process.
+"""A pool of killable worker processes: model output is executed there, never in the training process.
 
-The parent enforces a wall-clock limit on every request by killing the process, which also stops a long call inside a
-C library. A worker that dies for another reason is replaced and its request is tried once more.
+The parent enforces a wall-clock limit on every request by killing the process, which also stops a long call inside a C
+library. A worker that dies for another reason is replaced, and its request is retried once.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from dph.verifiers.sandbox.process import Reply, Request, Worker
 
 __all__ = ["Reply", "Request", "WorkerPool", "read_reply"]
 
-_TICK = 0.05  # seconds between two looks at the deadlines
+_TICK = 0.05  # seconds between checks of the deadlines
 _LOST = {
     "timeout": (Outcome.TIMEOUT, "the worker was stopped at the time limit"),
     "crash": (Outcome.ERROR, "the worker process crashed twice on this"),
@@ -29,7 +29,7 @@ _LOST = {
 
 
 def read_reply(reply: Reply) -> tuple[Outcome, str]:
-    """Outcome and detail of a verifier worker's reply, or of its absence."""
+    """Outcome and detail of a verifier worker's reply, also if the worker did not answer."""
     if reply.status != "ok":
         return _LOST[reply.status]
     return Outcome(reply.value["outcome"]), reply.value["detail"]
@@ -41,16 +41,16 @@ def _stop_all(workers: Sequence[Worker]) -> None:
 
 
 class WorkerPool:
-    """Worker processes that run `main(**options)` of one module of this package.
+    """Worker processes that run `main(**options)` of one module.
 
-    The module must call `worker_loop.serve`. Processes start when they are first needed and end with `close`, with the
-    interpreter, or when the pool is garbage collected; a closed pool starts again when it is used. Any number of
-    threads may use it at once: they share the workers, and one whose requests run into their limits costs the others
-    waiting and nothing else. A process forked from this one gets workers of its own.
+    The module must call `dph.verifiers.sandbox.loop.serve`. Processes start on first use and end with `close`, with the
+    interpreter, or when the pool is garbage collected; a closed pool restarts on its next use. The pool is thread-safe:
+    threads share the workers, so requests that run into their limits delay other threads but do not affect them
+    otherwise. A process forked from this one gets its own workers.
     """
 
     def __init__(self, module: str, options: Mapping[str, Any], workers: int = 1, path: Sequence[str] = ()) -> None:
-        """module: full module name; options: JSON-able arguments of its main; path: import path besides the
+        """module: full module name; options: JSON-serialisable arguments of its main; path: import path besides the
         standard library."""
         self._workers = [Worker(module, options, path) for _ in range(workers)]
         self._finalizer = weakref.finalize(self, _stop_all, self._workers)
@@ -58,17 +58,17 @@ class WorkerPool:
         _POOLS.add(self)
 
     def _open(self) -> None:
-        """All workers free, and locks that nobody holds."""
-        self._free: queue.LifoQueue[Worker] = queue.LifoQueue()  # the last one used has what it needs in its caches
+        """Create the queue of idle workers and the locks."""
+        self._free: queue.LifoQueue[Worker] = queue.LifoQueue()  # last in, first out: its caches are warm
         for worker in self._workers:
             self._free.put(worker)
         self._closing = threading.Lock()
         self._watch = _Watch(self._workers)
 
     def run(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
-        """Run all requests; those of one chain go to one worker, in order, so that it can reuse what it has cached.
+        """Run all requests; the requests of a chain go to one worker, in order, so that it can reuse its caches.
 
-        Returns the replies in the shape of `chains`. Raises RuntimeError when workers cannot start.
+        Returns the replies in the shape of `chains`. Raises RuntimeError if workers cannot start.
         """
         todo = deque(enumerate(chains))
         replies: list[list[Reply]] = [[] for _ in chains]
@@ -84,7 +84,7 @@ class WorkerPool:
                     with self._borrowed() as worker:
                         replies[index] = _call_all(worker, chain, stopped)
                 except BaseException:
-                    stopped.set()  # the other threads end after the answer that they wait for
+                    stopped.set()  # the other threads end after their current answer
                     raise
 
         with self._watch:
@@ -105,14 +105,14 @@ class WorkerPool:
         worker = self._free.get()
         try:
             yield worker
-        except BaseException:  # interrupted in the middle of an exchange: its pipes are out of step
+        except BaseException:  # interrupted during an exchange: requests and answers no longer match
             worker.stop()
             raise
         finally:
             self._free.put(worker)
 
     def close(self) -> None:
-        """Stop the processes, once what is running has ended."""
+        """Stop the processes after their current requests."""
         with self._closing:
             idle = [self._free.get() for _ in self._workers]
             _stop_all(idle)
@@ -120,7 +120,7 @@ class WorkerPool:
                 self._free.put(worker)
 
     def pids(self) -> list[int]:
-        """Process ids of the workers that have been started."""
+        """Process ids of the running workers."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
 
@@ -128,7 +128,7 @@ _POOLS: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In a forked process: the workers are the parent's, and so are the threads that may hold a lock."""
+    """Reset pools in a forked process: the workers, and the threads that may hold a lock, belong to the parent."""
     for pool in list(_POOLS):
         for worker in pool._workers:
             worker.disown()
@@ -140,7 +140,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Watch:
-    """A thread that ends overdue workers, as long as anybody is within this context."""
+    """A context manager whose thread kills overdue workers while at least one caller is inside."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
@@ -171,7 +171,7 @@ class _Watch:
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
-    """Replies to all requests of a chain; one during which the worker went away is tried once more."""
+    """Replies to all requests of a chain; a request whose worker disappeared is retried once."""
     replies: list[Reply] = []
     while len(replies) < len(chain) and not stopped.is_set():
         replies += worker.call(chain[len(replies) :], stopped)

@@ -1,4 +1,4 @@
-"""One killable worker process, and what is said between it and its parent.
+"""One killable worker process and its protocol with the parent.
 
 The process is a fresh interpreter that loads one small module and speaks JSON lines over its pipes.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-# The packages are registered empty, so that importing a worker's module does not run their __init__ and all it loads.
+# The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
 _BOOTSTRAP = """
 import importlib, json, sys, types
 settings = json.loads(sys.argv[1])
@@ -28,13 +28,13 @@ for name, path in settings["packages"]:
 sys.path += settings["path"]
 importlib.import_module(settings["module"]).main(**settings["options"])
 """
-_START_LIMIT = 60.0  # seconds until a fresh worker must be ready
-_AHEAD = 8  # requests a worker may have before it; what it answers to so many must fit into a pipe (64 KiB)
-_START_ATTEMPTS = 5  # times that a worker may be killed from outside before it is ready
+_START_LIMIT = 60.0  # seconds within which a new worker must be ready
+_AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
+_START_ATTEMPTS = 5  # attempts to start a worker that something outside kills before it is ready
 _UNLIMITED = {
     "memory": "a query or an expression may take more memory than memory_mb",
-    "files": "that no file is written rests on SQLite's own guards alone",
-    "processor time": "a worker may run on if this process is killed",
+    "files": "only SQLite's own guards prevent writing files",
+    "processor time": "a worker may keep running if this process is killed",
 }
 _CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 
@@ -52,7 +52,7 @@ class Reply:
     """How a request ended.
 
     "ok": the worker answered with `value`; "timeout": it was killed at its limit; "crash": the request killed two
-    workers in a row by a fault of the process; "lost": two workers in a row went away from outside.
+    workers in a row by a fault in the process; "lost": something outside ended two workers in a row.
     """
 
     status: Literal["ok", "timeout", "crash", "lost"]
@@ -60,11 +60,11 @@ class Reply:
 
 
 class Worker:
-    """One process, started when first needed and again after it died."""
+    """One process, started on first use and restarted after it died."""
 
     def __init__(self, module: str, options: Mapping[str, Any], path: Sequence[str] = ()) -> None:
-        """module: full module name, must call `worker_loop.serve`; options: JSON-able arguments of its main; path:
-        import path besides the standard library."""
+        """module: full module name, must call `dph.verifiers.sandbox.loop.serve`; options: JSON-serialisable arguments
+        of its main; path: import path besides the standard library."""
         names = [part.name for part in (_PACKAGE / "verifiers").iterdir() if part.is_dir()]
         parts = ["", "process", "verifiers", *(f"verifiers/{name}" for name in sorted(names))]
         packages = [(".".join(filter(None, ["dph", *part.split("/")])), str(_PACKAGE / part)) for part in parts]
@@ -77,10 +77,10 @@ class Worker:
         self._expired = False
 
     def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
-        """Have requests answered in order, as far as the process lives: its end is the last reply then.
+        """Send requests and return the replies in order. If the process ends, its end is the last reply.
 
-        A few requests are sent ahead of the answers, so that the process need not wait for this one. The limit of each
-        counts from the answer before it. When `stopped` is set, no further answer is waited for.
+        A few requests are sent ahead, so that the process never waits for this one. The limit of each request counts
+        from the previous answer. Once `stopped` is set, no further answers are awaited.
         """
         self._ensure_running()
         replies: list[Reply] = []
@@ -99,7 +99,7 @@ class Worker:
         return replies
 
     def _end(self) -> Reply:
-        """What the process ended of while a request was waiting."""
+        """Why the process ended while a request was waiting."""
         expired = self._expired
         code = self.stop()
         if expired or -code == getattr(signal, "SIGXCPU", None):
@@ -108,11 +108,11 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Id of the process, None where there is none."""
+        """Id of the process; None if none is running."""
         return None if self._process is None else self._process.pid
 
     def kill_if_overdue(self, now: float) -> None:
-        """Called by the watchdog thread; the lock keeps it from hitting the request that comes next."""
+        """Called by the watchdog thread; the lock prevents it from killing the next request."""
         with self._lock:
             if self._deadline is not None and now > self._deadline and self._process is not None:
                 self._expired = True
@@ -125,7 +125,7 @@ class Worker:
         command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, self._settings]
         status = 0
         for _ in range(_START_ATTEMPTS):
-            # Without buffers of Python's, whose locks a forked process could inherit held.
+            # Unbuffered: a forked process could inherit the lock of a Python buffer in the held state.
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
@@ -137,7 +137,7 @@ class Worker:
         raise RuntimeError(f"a worker process could not start (exit status {status}); see its output above")
 
     def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
-        """Write payloads, read the next answer; None when the process ended before it answered."""
+        """Write payloads and read the next answer; None if the process ended before it answered."""
         self._set_deadline(limit)
         try:
             if payloads:
@@ -160,7 +160,7 @@ class Worker:
             rest = rest[self._process.stdin.write(rest) :]
 
     def _readline(self) -> bytes | None:
-        """The next whole line; None when the process has ended, perhaps while it wrote."""
+        """The next complete line; None if the process has ended, perhaps in the middle of a line."""
         assert self._process is not None and self._process.stdout is not None
         while b"\n" not in self._received:
             chunk = self._process.stdout.read(1 << 16)
@@ -177,7 +177,7 @@ class Worker:
                 self._expired = False
 
     def stop(self) -> int:
-        """End the process and free its pipes; returns its exit status (negative: the signal that ended it)."""
+        """Kill the process, close its pipes and return its exit status (negative: the signal that ended it)."""
         process = self._process
         if process is None:
             return 0
@@ -187,7 +187,7 @@ class Worker:
         return process.returncode
 
     def disown(self) -> None:
-        """Forget the process without ending it; for a process that was forked from the one that started it."""
+        """Forget the process without killing it; for use in a fork of the process that started it."""
         self._lock = threading.Lock()
         self._deadline = None
         if self._process is not None:
@@ -205,7 +205,7 @@ class Worker:
 def _warned(unlimited: tuple[str, ...]) -> None:
     said = "; ".join(_UNLIMITED[name] for name in unlimited)
     warnings.warn(
-        f"this system does not limit what a verifier's worker may use ({said}); wall-clock limits hold. "
+        f"this system does not enforce all limits on a verifier's workers ({said}); wall-clock limits hold. "
         "Use Linux to judge responses that you do not trust",
         RuntimeWarning,
         stacklevel=1,
@@ -213,6 +213,6 @@ def _warned(unlimited: tuple[str, ...]) -> None:
 
 
 def _warn_of_missing_limits(unlimited: Sequence[str]) -> None:
-    """Say once what the operating system does not enforce on workers."""
+    """Report once which limits the operating system does not enforce on workers."""
     if unlimited:
         _warned(tuple(unlimited))

@@ -1,4 +1,4 @@
-"""SQL judged by execution."""
+"""Judges SQL by execution."""
 
 __all__ = [
     "compare",

@@ -1,10 +1,11 @@
 """Decides whether two query results are equal. Standard library only: worker processes load this.
 
-strict_equal    rows as a bag, in order where the gold orders its rows; numbers to a relative tolerance; columns in the
-                gold's order, or in any
+strict_equal    rows equal as a bag, or as a list if the gold query orders them; numbers to a relative tolerance;
+columns
+                in the gold's order, or in any order
 set_equal       BIRD's official rule: the sets of rows are equal
 permuted_equal  Spider's official rule: some permutation of the columns makes the rows equal as a bag, or as a list
-                where the gold orders them
+                if the gold query orders them
 """
 
 import math
@@ -18,8 +19,8 @@ Row = tuple[Any, ...]
 Rows = Sequence[Row]
 
 RELATIVE_TOLERANCE = 1e-9
-"""Covers sums taken in another order (about 1e-15 a term); keeps large identifiers stored as REAL apart."""
-_ABSOLUTE_TOLERANCE = 1e-12  # only for results that should be zero and are left as rounding noise
+"""Allows for sums in another order (about 1e-15 per term) but distinguishes large identifiers stored as REAL."""
+_ABSOLUTE_TOLERANCE = 1e-12  # only for results that should be zero but are rounding noise
 
 
 def _is_number(cell: object) -> bool:
@@ -39,12 +40,12 @@ def _close_rows(a: Row, b: Row, tolerance: float) -> bool:
 
 
 def _split(row: Row) -> tuple[Row, Row]:
-    """The row with its numbers blanked out, and the numbers."""
+    """The row with its numbers replaced by a blank, and the numbers."""
     return tuple("#" if _is_number(c) else (type(c).__name__, c) for c in row), tuple(filter(_is_number, row))
 
 
 def _close_bags(left: list[Row], right: list[Row], tolerance: float) -> bool:
-    """Match rows one to one within the tolerance; only called with what is left after exact matching.
+    """Match rows one to one within the tolerance; called only with the rows that exact matching leaves.
 
     Rows are grouped by their text cells and sorted by their numbers, so that the first candidate nearly always fits.
     """
@@ -72,7 +73,8 @@ def strict_equal(
 ) -> bool:
     """Equality as a list (ordered) or as a bag; duplicates count, and so does the number of columns.
 
-    With free_columns some permutation of the predicted columns, the same for all rows, must make the results equal.
+    With free_columns, the results are equal if some permutation of the predicted columns, the same for all rows, makes
+    them equal.
     """
     same = partial(_same_rows, ordered=ordered, tolerance=tolerance)
     if not free_columns or not gold or len(gold) != len(predicted):
@@ -106,15 +108,15 @@ def _cells_sorted(row: Row) -> Row:
 def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
     """Spider: equality under some permutation of the columns, the same for all rows.
 
-    Two empty results are equal whatever their columns. As in the official evaluator, rows are first compared with
-    their cells sorted by text, as a list or as sets; this rejects a few results that differ only in 2 against 2.0.
+    Two empty results are equal whatever their columns. As in the official evaluator, rows are first compared with their
+    cells sorted by text, as a list or as sets; this rejects a few results that differ only in 2 versus 2.0.
     """
     if gold is predicted or (not gold and not predicted):
         return True
     if len(gold) != len(predicted) or len(gold[0]) != len(predicted[0]):
         return False
     if gold == predicted and _types(gold) == _types(predicted):
-        return True  # for speed alone
+        return True  # only for speed
     quick_gold, quick_predicted = list(map(_cells_sorted, gold)), list(map(_cells_sorted, predicted))
     if quick_gold != quick_predicted if ordered else set(quick_gold) != set(quick_predicted):
         return False
@@ -141,7 +143,7 @@ def _columns(rows: Rows) -> list[Row]:
 def _match_columns(
     gold: list[Row], predicted: list[Row], chosen: list[int], same: Callable[[Rows, Rows], bool]
 ) -> bool:
-    """Extend a choice of predicted columns for the first gold columns, as long as the rows so far are the same."""
+    """Search for a permutation by backtracking: extend `chosen` while the rows of the chosen columns are equal."""
     width = len(chosen)
     if width == len(gold):
         return True

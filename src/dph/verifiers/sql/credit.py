@@ -1,6 +1,6 @@
-"""Scores between 0 and 1 for a result that is not, or not only, right or wrong. Standard library only.
+"""Scores between 0 and 1 that give partial credit to a result. Standard library only.
 
-partial   the authors' partial credit: 0.8 at most, by the columns that agree as sets of values
+partial   the authors' partial credit: at most 0.8, by the columns that agree as sets of values
 soft_f1   BIRD mini-dev's Soft-F1, row by row
 """
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from dph.verifiers.sql.compare import Row, Rows
 
-_MOST = 0.8  # of a result that is not equal
+_MOST = 0.8  # for a result that is not equal
 
 
 def partial_credit(gold: Rows, predicted: Rows, correct: bool) -> float:
     """1 for an equal result, else 0.8·min(1, c²/(g·p)): g and p the numbers of columns of the distinct rows, c how many
-    gold columns have the same set of values as some predicted column; 0 where either has no rows."""
+    gold columns have the same set of values as some predicted column; 0 if either result has no rows."""
     if correct:
         return 1.0
     gold_columns, predicted_columns = _column_sets(gold), _column_sets(predicted)
@@ -32,9 +32,9 @@ def _column_sets(rows: Rows) -> list[set[Any]]:
 def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
     """F1 over cells of the distinct rows, the i-th predicted against the i-th gold row.
 
-    A pair of rows adds (cells of the predicted row that occur in the gold row)/(gold columns) to the true positives,
-    the predicted cells that do not, and the gold cells missing from the predicted row, likewise to the false ones; a
-    row without a partner adds 1. Two empty results score 1. Whether the results are equal makes no difference.
+    Each pair of rows adds to the true positives (cells of the predicted row that occur in the gold row)/(gold columns).
+    Predicted cells that do not occur count as false positives, and gold cells missing from the predicted row as false
+    negatives, divided likewise; a row without a partner adds 1. Two empty results score 1. `correct` is ignored.
     """
     if not gold and not predicted:
         return 1.0

@@ -1,4 +1,4 @@
-"""Finds the SQL in a response. Every function takes time proportional to the response, whatever it holds."""
+"""Finds the SQL in a response. Every function runs in time linear in the length of the response."""
 
 import re
 from bisect import bisect_left
@@ -7,7 +7,7 @@ _OPENING = re.compile(r"```[ \t]*sql\b", re.IGNORECASE)
 _LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
 _MARK = re.compile(r"""```|['"`]|--|/\*""")
 _END_OF_COMMENT = re.compile(r"```|\n")
-# What the authors' client takes out before anything else, and what their server takes for a block.
+# The text that the authors' client removes first, and the pattern by which their server finds a block.
 _PAPER_TEMPLATE = "```sql\n-- Your SQL query\n```\n"
 _PAPER_OPENING = re.compile(r"```sql[ \t]*[\r\n]", re.IGNORECASE)
 _PAPER_CLOSING = re.compile(r"[\r\n][ \t]*```")
@@ -15,12 +15,12 @@ _NO_BREAK = re.compile(r"[^\r\n]")
 
 
 def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
-    """The content of the last ```sql fence, stripped; None where there is none or it is empty.
+    """The content of the last ```sql fence, stripped; None if there is none or it is empty.
 
-    The language tag may be in any case and the block may stand on one line. A fence at the start of a line always ends
-    a block; one in the middle of a line does unless it stands in a literal, a quoted name or a block comment, so that
-    SELECT '```' is read as it is meant. The last block decides: a response that was cut off inside it has no answer,
-    unless `unterminated` accepts the open block.
+    The language tag may be in any case, and the block may be on one line. A fence at the start of a line always ends a
+    block. A fence in the middle of a line ends one unless it is inside a literal, a quoted name or a block comment, so
+    that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it has no
+    answer, unless `unterminated` accepts the open block.
     """
     fences = _Fences(response)
     start, end = None, None
@@ -30,7 +30,7 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
         end = fences.closing(start)
         if end is None:
             break
-        # A fence that opens another block closes this one, which was left open.
+        # A fence that opens another block closes this unclosed one.
         opening = _OPENING.match(response, end) or _OPENING.search(response, end + 3)
     if start is None or (end is None and not unterminated):
         return None
@@ -38,7 +38,8 @@ def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
 
 
 class _Fences:
-    """Finds where blocks end. What was found ahead is kept, so that many blocks do not each search the whole text."""
+    """Finds the ends of blocks. Search results are kept, so that a text with many blocks is not searched once per
+    block."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -46,7 +47,7 @@ class _Fences:
         self._next: dict[str, int] = {}
 
     def closing(self, start: int) -> int | None:
-        """Where the fence stands that closes a block whose content begins at `start`; None without one."""
+        """Position of the fence that closes the block whose content begins at `start`; None if there is none."""
         line = bisect_left(self._lines, (start, 0))
         own_line = self._lines[line][1] if line < len(self._lines) else None
         limit = len(self._text) if own_line is None else own_line
@@ -56,7 +57,7 @@ class _Fences:
             if opened == "```":
                 return mark.start()
             position = mark.end()
-            if opened == "--":  # the apostrophes of a comment open nothing, but a fence may end it
+            if opened == "--":  # apostrophes in a comment open no literal, but a fence may end the comment
                 end = _END_OF_COMMENT.search(self._text, position, limit)
                 position = end.start() if end else limit
             else:
@@ -67,7 +68,8 @@ class _Fences:
         return own_line
 
     def _find(self, closer: str, position: int) -> int:
-        """Where the next closer stands, beyond the text if there is none. Positions must not fall."""
+        """Position of the next closer, past the end of the text if there is none. Positions must not decrease between
+        calls."""
         if self._next.get(closer, -1) < position:
             found = self._text.find(closer, position)
             self._next[closer] = found if found >= 0 else len(self._text) + 1
@@ -75,10 +77,10 @@ class _Fences:
 
 
 def extract_sql_paper(response: str, *, unterminated: bool = False) -> str | None:
-    """The block as the authors' code finds it, which may be empty; None without one.
+    """The block as the authors' code finds it, possibly empty; None if there is none.
 
-    A line break must follow the opening and precede the closing fence, the first such closing ends a block even inside
-    a literal, and the template of their prompt is taken out beforehand. `unterminated` makes no difference.
+    A line break must follow the opening fence and precede the closing one. The first such closing fence ends a block
+    even inside a literal. The template of their prompt is removed first. `unterminated` is ignored.
     """
     text = response.replace(_PAPER_TEMPLATE, "")
     found = None
@@ -87,7 +89,7 @@ def extract_sql_paper(response: str, *, unterminated: bool = False) -> str | Non
         start = opening.end()
         content = _NO_BREAK.search(text, start)
         after_breaks = content.start() if content else len(text)
-        # Empty lines belong to the opening, unless a closing fence directly after them is the only one there is.
+        # Empty lines belong to the opening, unless the only closing fence comes directly after them.
         closing = _PAPER_CLOSING.search(text, after_breaks) or _PAPER_CLOSING.search(text, start)
         if closing is None:
             break

@@ -1,4 +1,4 @@
-"""The database files of SQL problems, known by their content."""
+"""The database files of SQL problems, identified by a hash of their content."""
 
 import hashlib
 import stat
@@ -10,15 +10,15 @@ from dph.errors import UserError
 from dph.types import Problem
 
 Databases = tuple[tuple[str, str], ...]
-"""(URI, hash of the content) of every database on which a prediction must agree, the problem's own first."""
+"""(URI, hash of the content) of every database on which a prediction must match the gold, the problem's own first."""
 
 
 class MissingDatabase(Exception):
-    """A database file that is not there, cannot be read, or is not whole."""
+    """A database file is missing, unreadable or truncated."""
 
 
 class DatabaseFiles:
-    """Finds and hashes files; one that has neither changed its size nor its time of change is not read again."""
+    """Finds and hashes files; a file is read again only if its size or modification time has changed."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, tuple[tuple[int, int], str]] = {}
@@ -29,11 +29,12 @@ class DatabaseFiles:
         return FilesOnce(self)
 
     def locate(self, path: str) -> tuple[str, str]:
-        """(URI, hash) of a file; the hash is empty where there is none. Raises MissingDatabase for a part of a file."""
+        """(URI, hash) of a file; the hash is empty if the file is missing. Raises MissingDatabase for a truncated
+        file."""
         file = Path(path).absolute()
         try:
             status = file.stat()
-            if not stat.S_ISREG(status.st_mode):  # a pipe or a device could be read for ever
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device might never end
                 return file.as_uri(), ""
             stamp = (status.st_size, status.st_mtime_ns)
             with self._lock:
@@ -55,8 +56,8 @@ class DatabaseFiles:
 
 
 def _size_by_header(header: bytes) -> int:
-    """Bytes that an SQLite file has by its first 100; 0 where they do not say. SQLite would read what is missing from
-    the end of a file as empty pages."""
+    """Size in bytes that the first 100 bytes of a SQLite file declare; 0 if they declare none. SQLite would read the
+    missing end of a file as empty pages."""
     said = header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]
     page = int.from_bytes(header[16:18], "big")
     return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0
@@ -70,9 +71,9 @@ class FilesOnce:
         self._seen: dict[str, tuple[str, str]] = {}
 
     def databases(self, problem: Problem) -> Databases:
-        """The problem's databases, equal ones once.
+        """The problem's databases; databases with equal content appear once.
 
-        Raises UserError where the problem names none, MissingDatabase where there is no such file.
+        Raises UserError if the problem names none, MissingDatabase if a file is missing.
         """
         found: dict[str, tuple[str, str]] = {}
         for path in paths(problem.id, problem.meta):
@@ -88,11 +89,11 @@ class FilesOnce:
 def paths(problem_id: str, meta: Mapping[str, object]) -> list[str]:
     """Paths of a problem's databases: meta["db"] and then the list meta["suite"], if it has one.
 
-    Raises UserError where they are not there or of another type.
+    Raises UserError if they are missing or of another type.
     """
     path, suite = meta.get("db"), meta.get("suite", ())
     if not isinstance(path, str):
         raise UserError(f"problem {problem_id!r} is judged as SQL but its meta has no database path under 'db'")
     if not isinstance(suite, list | tuple) or not all(isinstance(file, str) for file in suite):
-        raise UserError(f"problem {problem_id!r}: its meta has under 'suite' no list of database paths")
+        raise UserError(f"problem {problem_id!r}: 'suite' in its meta must be a list of database paths")
     return [path, *suite]

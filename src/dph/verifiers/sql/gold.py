@@ -1,4 +1,4 @@
-"""What the text of a gold query says: whether its rows have an order, and whether ties leave its result open.
+"""What the text of a gold query shows: whether its rows have an order, and whether ties make its result ambiguous.
 
 Only the parent process loads this: it needs sqlglot.
 """
@@ -11,20 +11,20 @@ _WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\w+|\S""")
 
 
 class GoldFlag(StrEnum):
-    """What makes a gold result a doubtful judge although its query runs."""
+    """Why a gold result may judge wrongly although its query runs."""
 
     EMPTY = "empty"
-    """It has no rows: every query that finds nothing equals it."""
+    """It has no rows: every query with an empty result equals it."""
     LIMIT_TIES = "limit_ties"
-    """Which rows its LIMIT keeps is undetermined: rows tie at the cut, or there is no ORDER BY at all."""
+    """It is undetermined which rows its LIMIT keeps: rows tie at the cut, or there is no ORDER BY at all."""
     ORDER_TIES = "order_ties"
-    """Its ORDER BY leaves rows tied that differ: another order of them would be as right."""
+    """Its ORDER BY leaves different rows tied: another order of them would be equally correct."""
 
 
 @lru_cache(maxsize=65536)
 def orders_its_rows(sql: str) -> bool:
     """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count."""
-    import sqlglot  # loading it takes longer than all else here
+    import sqlglot  # importing it takes longer than everything else here
     from sqlglot import errors, exp
 
     try:
@@ -37,7 +37,7 @@ def orders_its_rows(sql: str) -> bool:
 
 
 def _top_level_order_by(sql: str) -> bool:
-    """The same, from the words alone, for SQL that the parser does not know."""
+    """The same from the tokens alone, for SQL that the parser rejects."""
     depth, previous = 0, ""
     for token in _WORD.findall(sql):
         word = token.lower()
@@ -49,11 +49,12 @@ def _top_level_order_by(sql: str) -> bool:
 
 
 def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
-    """Two queries that give the same rows iff ties leave nothing open; None for one with neither ORDER BY nor LIMIT.
+    """Two queries that return the same rows iff ties leave nothing open; None for a query with neither ORDER BY nor
+    LIMIT.
 
-    Both are the query with its output columns as further sort keys, once all ascending and once all descending: rows
-    that tie come in opposite orders, and where they differ at a LIMIT, others are kept. sql: one statement that runs;
-    columns: the width of its result.
+    Both are the query with its output columns as further sort keys, once all ascending and once all descending: tied
+    rows come in opposite orders, and if tied rows differ at a LIMIT, the two queries keep different rows. sql: one
+    statement that runs; columns: the width of its result.
     """
     from sqlglot import errors, tokenize
 
@@ -69,7 +70,7 @@ def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
             limit = kind == "LIMIT"
             break
         order = order or (depth == 0 and kind == "ORDER_BY")
-        place = word.end + 1  # before any comment, which would swallow what is added on its line
+        place = word.end + 1  # before any comment, which would swallow text added on its line
     if not order and not limit:
         return None
     lead = ", " if order else " ORDER BY "

@@ -1,4 +1,4 @@
-"""Execution plans, by which queries are told apart by what they do rather than by how they are written."""
+"""Execution plans distinguish queries by what they do rather than by how they are written."""
 
 import re
 from collections.abc import Sequence
@@ -21,12 +21,13 @@ class PlanReader:
     """Asks SQLite for plans, in killable worker processes that never run a query."""
 
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
-        """workers: processes; timeout: seconds for one plan; memory_mb: of a process."""
+        """workers: number of processes; timeout: seconds per plan; memory_mb: of each process."""
         self._timeout = timeout
         self._pool = WorkerPool(f"{__package__}.plan_worker", {"memory_mb": memory_mb}, workers)
 
     def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
-        """The plan of each query on one SQLite file; None for what is no query there, and where the limit was hit."""
+        """The plan of each query on one SQLite file; None if a text is not a valid query there or the time limit was
+        hit."""
         uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
         distinct = list(dict.fromkeys(queries))
         limit = self._timeout + _GRACE
@@ -49,8 +50,8 @@ class PlanReader:
 
 
 def canonical_plan(sql: str, steps: Sequence[Sequence[Any]]) -> str:
-    """Steps [id, parent, text] of SQLite's EXPLAIN QUERY PLAN as indented lines in which no name of the query's own
-    choosing is left: aliases become the names of their tables, and subqueries have neither name nor number."""
+    """Steps [id, parent, text] of SQLite's EXPLAIN QUERY PLAN as indented lines without names that the query chooses:
+    aliases become the names of their tables, and subqueries have neither name nor number."""
     names = _own_names(sql)
     pattern = re.compile(f"{_NAMED}({'|'.join(map(re.escape, names))})(?= |$)") if names else None
     depth: dict[int, int] = {}
@@ -65,7 +66,7 @@ def canonical_plan(sql: str, steps: Sequence[Sequence[Any]]) -> str:
 
 
 def _own_names(sql: str) -> dict[str, str]:
-    """What stands behind each name that a query gives, in lower case; empty where the query cannot be parsed."""
+    """The table behind each alias of a query (a placeholder for subqueries), in lower case; {} for unparsable SQL."""
     try:
         tree = sqlglot.parse_one(sql, read="sqlite")
     except (SqlglotError, RecursionError):

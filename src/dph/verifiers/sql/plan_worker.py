@@ -1,6 +1,6 @@
-"""The worker process that asks SQLite how it would run queries. It compiles them and runs none.
+"""The worker process that asks SQLite for query plans. It compiles queries but runs none.
 
-Standard library only. The connection is read-only and may do nothing but read; the parent kills the process at its
+Standard library only. The connection is read-only and permits nothing but reading. The parent kills the process at the
 time limit, and memory and CPU time are capped as in every worker.
 """
 
@@ -17,18 +17,19 @@ def _authorize(action: int, *_: Any) -> int:
 
 
 class PlanWorker:
-    """State of the process: the database that was asked for last."""
+    """State of the process: the most recent database."""
 
     def __init__(self) -> None:
         self._uri = ""
         self._connection: sqlite3.Connection | None = None
 
     def handle(self, request: Message) -> Message:
-        """The steps of request["sql"] on request["uri"] as [id, parent, text]; none for what is no query."""
+        """The steps of request["sql"] on request["uri"] as [id, parent, text]; none if the text is not a valid
+        query."""
         limit_cpu(request["timeout"])
         try:
             return {"steps": self._steps(request["uri"], request["sql"])}
-        except Exception:  # whatever the text made SQLite or its binding raise
+        except Exception:  # SQLite and its binding can raise anything
             return {"steps": []}
 
     def _steps(self, uri: str, sql: str) -> list[list[Any]]:

@@ -1,9 +1,9 @@
-"""Reward schemes of the SQL verifier: from an outcome, the response and perhaps a partial score to a number.
+"""Reward schemes of the SQL verifier: each maps an outcome, the response and possibly a partial score to a number.
 
 binary    1 for a correct response
-arctic    1 correct, 0.1 for a query that runs and is wrong (Arctic-Text2SQL-R1)
-paper     the authors' code: 1 correct, partial credit for a query that runs and is wrong (see sql_credit), and 0.2 more
-          for a response whose last tool call holds a query
+arctic    1 for a correct response, 0.1 for a query that runs but is wrong (Arctic-Text2SQL-R1)
+paper     the authors' code: 1 for a correct response, partial credit for a query that runs but is wrong (see
+          `dph.verifiers.sql.credit`), plus 0.2 for a response whose last tool call contains a query
 soft_f1   BIRD mini-dev's Soft-F1 of the rows
 """
 
@@ -24,11 +24,11 @@ class Reward:
     """One scheme."""
 
     fixed: Mapping[Outcome, float] = field(default_factory=dict)
-    """Rewards by outcome; what is not named gets 0."""
+    """Rewards by outcome; other outcomes get 0."""
     credit: str = ""
-    """Name of the score that takes the place of the fixed reward where a query has run."""
+    """Name of the score that replaces the fixed reward if the query has run."""
     tool_bonus: float = 0.0
-    """Added for a response with a tool call that holds a query."""
+    """Added for a response with a tool call that contains a query."""
 
     def value(self, outcome: Outcome, credit: float | None) -> float:
         """The reward before any bonus; credit: the score of a query that has run."""
@@ -44,7 +44,7 @@ REWARDS: dict[str, Reward] = {
 
 
 def calls_with_sql(response: str) -> bool:
-    """Whether the last tool call of a response is JSON whose arguments hold a query under "sql"."""
+    """Whether the last tool call of a response is JSON whose arguments contain a query under "sql"."""
     start = response.rfind(_OPENING)
     if start < 0:
         return False

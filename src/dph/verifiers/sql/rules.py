@@ -1,7 +1,7 @@
 """The comparison rules by name: how each reads a response, prepares the two queries, decodes text and compares rows.
 
-Standard library only: worker processes load this too. Each rule has a version, which run manifests record; it rises
-with every change that could turn a verdict.
+Standard library only: worker processes load this too. Each rule has a version, which run manifests record; every change
+that could change a verdict increments it.
 """
 
 import re
@@ -22,14 +22,15 @@ Columns = Literal["fixed", "free"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What can be chosen within a rule."""
+    """The options of the rules."""
 
     keep_distinct: bool = False
     """spider: leave DISTINCT in both queries (the evaluator's --keep_distinct)."""
     columns: Columns = "fixed"
-    """strict: columns in the gold's order, or in any order that is the same for all rows."""
+    """strict: columns in the gold's order ("fixed"), or in any order that is the same for all rows ("free")."""
     tolerance: float = 1e-9
-    """strict: relative difference up to which two numbers are equal, if one is not an integer; 0 for none."""
+    """strict: relative difference up to which two numbers are equal if at least one is not an integer; 0 for no
+    tolerance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,14 @@ class Rule:
     name: str
     version: int
     extract: Callable[..., str | None]
-    """From a response (and the keyword `unterminated`) to its SQL, None without one."""
+    """(response, keyword `unterminated`) → its SQL, or None if there is none."""
     order: Literal["outermost", "mentioned", "never"]
-    """When the order of rows counts: the outermost gold query has an ORDER BY, its text mentions one, never."""
+    """When the order of rows counts: if the outermost gold query has an ORDER BY, if its text mentions one, or
+    never."""
     text: Literal["surrogateescape", "ignore", "strict"]
-    """What happens to bytes that are not UTF-8: they survive, are dropped, or make the query fail."""
+    """What happens to bytes that are not UTF-8: they are kept, dropped, or make the query fail."""
     nothing_is_empty: bool
-    """Whether a text without any statement counts as a query without rows, as Python's sqlite3 has it."""
+    """Whether a text without a statement counts as a query without rows, as in Python's sqlite3."""
     distinct: bool
     """Whether only the set of rows matters, so that duplicates need not be kept."""
     prepare_gold: Callable[[str, Options], str]
@@ -58,13 +60,13 @@ class Rule:
     def orders(self, gold: str, options: Options) -> bool:
         """Whether the order of rows counts for this gold query."""
         if self.order == "outermost":
-            from dph.verifiers.sql.gold import orders_its_rows  # needs sqlglot: only the parent process asks
+            from dph.verifiers.sql.gold import orders_its_rows  # needs sqlglot: only the parent process calls this
 
             return orders_its_rows(gold)
         return self.order == "mentioned" and "order by" in self.prepare_gold(gold, options).lower()
 
     def check(self, options: Options) -> None:
-        """Raises UserError where an option is set that this rule does not have, or to an impossible value."""
+        """Raises UserError if an option is set that this rule does not have, or is set to a value out of range."""
         if options.columns not in ("fixed", "free"):
             raise UserError(f"the SQL verifier's option columns must be fixed or free, not {options.columns!r}")
         if not 0 <= options.tolerance < 1:
@@ -72,7 +74,7 @@ class Rule:
         for name in Options.__slots__:
             if name not in self.options and getattr(options, name) != getattr(Options(), name):
                 having = " and ".join(rule.name for rule in RULES.values() if name in rule.options)
-                raise UserError(f"the SQL comparator {self.name} has no option {name}; {having} has")
+                raise UserError(f"the SQL comparator {self.name} has no option {name}; it belongs to {having}")
 
 
 def get_rule(name: str) -> Rule:
@@ -92,12 +94,12 @@ def _same(sql: str, options: Options) -> str:
 
 
 def _join_operators(sql: str) -> str:
-    """Repair "> =" and its kind, which word-by-word generators write."""
+    """Repair "> =" and similar operators, which word-by-word generators write."""
     return sql.replace("> =", ">=").replace("< =", "<=").replace("! =", "!=")
 
 
 def _fix_year(sql: str) -> str:
-    """Spider's gold comes from MySQL in places: the current year is fixed as 2020."""
+    """Some of Spider's gold queries come from MySQL: the current year is fixed as 2020."""
     return _CURRENT_YEAR.sub("2020", sql)
 
 

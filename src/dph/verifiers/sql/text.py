@@ -1,4 +1,4 @@
-"""One text for queries that differ in nothing that SQLite sees: a model writes the same query in many ways."""
+"""Normalizes queries that are the same to SQLite: a model writes the same query in many ways."""
 
 import re
 
@@ -8,10 +8,10 @@ _LONGEST = 20_000  # characters
 
 
 def plain_text(sql: str) -> str:
-    """The query with single blanks, words in lower case and no semicolon at its end; what is quoted stays as it is.
+    """The query with single blanks, words in lower case and no final semicolon; quoted text stays unchanged.
 
-    Two queries with the same plain text are the same query to SQLite. The text is returned unchanged where that is not
-    plain to see: with comments, a quote that does not end, or at more than 20,000 characters.
+    Two queries with the same plain text are the same query to SQLite. A query with comments, with an unterminated quote
+    or with more than 20,000 characters is returned unchanged.
     """
     if len(sql) > _LONGEST or "--" in sql or "/*" in sql or "\0" in sql:
         return sql

@@ -1,9 +1,9 @@
-"""Splits SQL text into tokens as Spider's official evaluator sees it. Standard library only: workers load this.
+"""Splits SQL text into tokens as Spider's official evaluator does. Standard library only: workers load this.
 
-The evaluator tokenises with sqlparse and joins what it keeps, so the places where one token ends and the next begins
-decide what is kept. This is that tokenizer as far as it can matter for a query that SQLite accepts afterwards: strings
-(a backslash keeps a quote from closing one), quoted and bracketed names, comments (MySQL's "# " is one), numbers and
-words.
+The evaluator tokenises with sqlparse and joins the tokens that it keeps, so the token boundaries decide what is kept.
+This tokenizer reproduces sqlparse's for everything that can matter in a query that SQLite accepts afterwards: strings
+(a backslash prevents a quote from closing one), quoted and bracketed names, comments (including MySQL's "# "), numbers
+and words.
 """
 
 import re
@@ -29,7 +29,7 @@ _WITH_COMMENTS = re.compile(r"/\*.*?\*/ |" + _TOKEN, _FLAGS)  # block comments t
 
 
 def tokens(sql: str) -> Iterator[str]:
-    """The tokens in order; joined they are the text again."""
+    """The tokens in order; joined, they give the text again."""
     if "/*" not in sql:
         return (match.group() for match in _PLAIN.finditer(sql))
     return _tokens_with_comments(sql)
@@ -38,7 +38,7 @@ def tokens(sql: str) -> Iterator[str]:
 def _tokens_with_comments(sql: str) -> Iterator[str]:
     last_end, position = sql.rfind("*/"), 0
     while position < len(sql):
-        # Looking for the end of a comment that has none would take the length of the text each time.
+        # Searching for the end of an unterminated comment would scan the whole rest of the text each time.
         pattern = _WITH_COMMENTS if position + 2 <= last_end else _PLAIN
         match = pattern.match(sql, position)
         assert match is not None  # the last alternative is any character
@@ -47,13 +47,13 @@ def _tokens_with_comments(sql: str) -> Iterator[str]:
 
 
 def first_statement_without_distinct(sql: str) -> str:
-    """What is left of a query after the evaluator took out every DISTINCT: its first statement.
+    """A query after the evaluator has removed every DISTINCT: only its first statement is left.
 
-    A semicolon in parentheses ends no statement; an END closes what it takes for a block, as a parenthesis would.
-    Blanks and line comments behind the semicolon still belong to the statement.
+    A semicolon in parentheses ends no statement; an END closes what the evaluator takes for a block, as a parenthesis
+    would. Blanks and line comments after the semicolon still belong to the statement.
     """
     if "distinct" not in sql.lower() and ";" not in sql.rstrip()[:-1]:
-        return sql  # nothing to take out; this spares most queries the tokenizer
+        return sql  # nothing to remove; most queries skip the tokenizer
     kept: list[str] = []
     depth, ended = 0, False
     for token in tokens(sql):

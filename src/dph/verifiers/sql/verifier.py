@@ -1,4 +1,4 @@
-"""The SQL verifier: a response is correct iff its query gives the gold query's result on the problem's database."""
+"""The SQL verifier: a response is correct iff its query has the gold query's result on the problem's database."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,13 +19,13 @@ from dph.verifiers.sql.text import plain_text
 Answer = Literal["block", "whole"]
 
 _GRACE = 0.3  # seconds that a worker may take beyond its own limit before it is killed
-_CHAIN = 8  # predictions for one gold that one worker takes in a row
+_CHAIN = 8  # predictions for one gold query that one worker judges in sequence
 _BROKEN = ("file is not a database", "database disk image is malformed", "unable to open database file")
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """One judgement to make; also the key under which it is remembered."""
+    """One comparison to run; also its key in the cache of verdicts."""
 
     databases: Databases
     gold: str
@@ -34,7 +34,8 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Gold:
-    """A gold query as it runs, its plain text (see sql_text), and whether the order of its rows counts."""
+    """A gold query as executed, its plain text (see `dph.verifiers.sql.text`), and whether the order of its rows
+    counts."""
 
     sql: str
     plain: str
@@ -44,9 +45,9 @@ class _Gold:
 class SqlVerifier:
     """Judges SQL by execution, in killable worker processes.
 
-    `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written; where
-    `Problem.meta["suite"]` lists further ones, the results must be equal on all of them. Results of gold queries and
-    verdicts are remembered by the content of the databases.
+    `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written. If
+    `Problem.meta["suite"]` lists further databases, the results must be equal on all of them. Gold results and verdicts
+    are cached by the content of the databases.
     """
 
     def __init__(
@@ -67,18 +68,18 @@ class SqlVerifier:
         unterminated: bool = False,
         cache_size: int = 65_536,
     ) -> None:
-        """Arguments:
-            comparator: strict, bird, spider, paper or paper_bird (see sql_rules).
-            keep_distinct, columns, tolerance: options of the comparator (see sql_rules.Options).
-            workers: processes.
+        """Args:
+            comparator: strict, bird, spider, paper or paper_bird (see `dph.verifiers.sql.rules`).
+            keep_distinct, columns, tolerance: options of the comparator (see `dph.verifiers.sql.rules.Options`).
+            workers: number of processes.
             timeout, gold_timeout: seconds for a predicted and for a gold query on one database.
-            max_rows, max_bytes: largest result; memory_mb: of a worker.
-            reward: binary, arctic, paper or soft_f1 (see sql_rewards).
-            answer: a response's SQL is its last ```sql block, or the whole of it.
+            max_rows, max_bytes: largest result; memory_mb: of each worker.
+            reward: binary, arctic, paper or soft_f1 (see `dph.verifiers.sql.rewards`).
+            answer: "block": the SQL is the response's last ```sql block; "whole": the SQL is the whole response.
             unterminated: accept a last block that was never closed.
-            cache_size: verdicts remembered.
+            cache_size: number of cached verdicts.
         Raises:
-            UserError: for an impossible value.
+            UserError: for a value out of range.
         """
         if reward not in REWARDS:
             raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(REWARDS)}")
@@ -105,10 +106,11 @@ class SqlVerifier:
         self._pool = WorkerPool(f"{__package__}.worker", settings | limits, workers)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        """Judge (problem, response) pairs; queries of one problem that differ only in blanks and case run once.
+        """Judge (problem, response) pairs; queries of a problem that differ only in blanks and case run once.
 
-        Outcomes: no_answer without an SQL block; error for SQL that fails, does anything but read, or gives too much;
-        timeout; gold_error where the gold itself fails; infra_error where two workers were lost.
+        Outcomes besides correct and wrong: no_answer without a SQL block; error for SQL that fails, does anything but
+        read, or returns too much; timeout; gold_error if the gold query itself fails; infra_error if two workers were
+        lost.
         """
         files = self._files.batch()
         verdicts: list[Verdict | None] = []
@@ -138,9 +140,9 @@ class SqlVerifier:
         return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Run every gold query once; the ids of problems whose gold fails, with the reason.
+        """Run every gold query once; returns the problems whose gold query fails: id → reason.
 
-        Raises UserError where a problem names no database, or one that is missing or no SQLite database.
+        Raises UserError if a problem names no database, or one that is missing or not a SQLite database.
         """
         failures = {}
         for problem, reply in self._run_golds(problems):
@@ -152,12 +154,12 @@ class SqlVerifier:
         return failures
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[GoldFlag]]:
-        """What makes the gold results of problems doubtful judges, on their own database: id → flags, where any.
+        """Why gold results on the problems' own databases may judge wrongly: id → flags, for problems that have any.
 
-        Further databases of a test suite are random, and many of their results empty.
+        The other databases of a test suite are not checked: they are random, and many results on them are empty.
 
-        Only for the outermost query: a tie at the LIMIT of a subquery is not seen. Golds that fail have no flags.
-        Raises UserError as `check` does.
+        Only the outermost query is checked: a tie at the LIMIT of a subquery is not found. Gold queries that fail have
+        no flags. Raises UserError as `check` does.
         """
         flags: dict[str, list[GoldFlag]] = {}
         doubtful: list[tuple[Problem, tuple[str, str]]] = []
@@ -199,7 +201,8 @@ class SqlVerifier:
         return self._rule.extract(response, unterminated=self._unterminated)
 
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
-        """Replies to gold queries alone; for several databases (`suite`) the last one's, or the first failure's."""
+        """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
+        failure."""
         files = self._files.batch()
         requests = []
         for problem in problems:
@@ -235,7 +238,7 @@ class SqlVerifier:
     def _request(
         self, databases: Databases, gold: str, predicted: str | None = None, probes: Sequence[str] = ()
     ) -> Request:
-        """predicted: as it runs; the very text of the gold where it is the same query."""
+        """predicted: the query as executed; the gold query's own text if it is the same query."""
         prepared = self._prepared(gold)
         payload: dict[str, Any] = {
             "databases": databases,

@@ -1,8 +1,8 @@
-"""The worker process of the SQL verifier: runs gold and predicted query read-only and compares their results.
+"""The worker process of the SQL verifier: runs the gold and the predicted query read-only and compares their results.
 
-Defences, from the inside out: an authorizer that allows nothing but reading, a connection that is read-only and
-immutable, one statement a query, caps on rows, bytes, text length and memory, a time limit by progress handler, CPU
-and address-space limits of the process; the parent kills it when all that fails. Standard library only.
+Defences, from the inside out: an authorizer that allows only reading; a read-only, immutable connection; one statement
+per query; caps on rows, bytes, text length and memory; a time limit enforced by a progress handler; CPU and
+address-space limits of the process. The parent kills the process if all of these fail. Standard library only.
 """
 
 import sqlite3
@@ -20,9 +20,9 @@ from dph.verifiers.sql.rules import Options, Rule, get_rule
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
 _SIZED = (str, bytes)
-_CHUNK = 500  # rows fetched between two looks at their size
-_STEPS = 1000  # virtual-machine steps between two looks at the clock
-_CONNECTIONS = 128  # open databases a worker; a test suite has about 35 to a database
+_CHUNK = 500  # rows fetched between checks of their size
+_STEPS = 1000  # virtual-machine steps between checks of the clock
+_CONNECTIONS = 128  # open databases per worker; a test suite has about 35 per database
 _GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps
 
 
@@ -56,7 +56,7 @@ class SqlWorker:
     def __init__(
         self, rule: Rule, options: Options, credit: str = "", *, max_rows: int, max_bytes: int, memory_mb: int
     ) -> None:
-        """credit: name of the score that results which are not equal get besides (see sql_credit); empty for none."""
+        """credit: name of the score (see `dph.verifiers.sql.credit`) computed besides the verdict; "" for none."""
         self._rule = rule
         self._options = options
         self._credit = CREDITS[credit] if credit else None
@@ -68,7 +68,7 @@ class SqlWorker:
         self._deadline = 0.0
 
     def handle(self, request: Message) -> Message:
-        """Judge request["predicted"] on each of the databases, run request["probes"], or else only run the gold."""
+        """Judge request["predicted"] on each database, run request["probes"], or else run only the gold query."""
         if "probes" in request:
             return self._probe(request)
         answer: Message = {"outcome": "correct", "detail": ""}
@@ -116,13 +116,13 @@ class SqlWorker:
         return {"outcome": "correct", "detail": "", "same": same}
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:
-        """The gold's result, remembered by the content of the database."""
+        """The gold query's result, cached by the content of the database."""
         gold = self._golds.get((stamp, request["gold"]))
         if gold is None:
             send({"extend": request["gold_timeout"] + request["grace"]})
             gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
             self._golds.put((stamp, request["gold"]), gold, 1 + len(gold.rows) * gold.width)
-            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time begins now
+            send({"extend": request["timeout"] + request["grace"]})  # the prediction's time starts now
         return gold
 
     def _execute(self, uri: str, stamp: str, sql: str, timeout: float) -> Result:
@@ -130,20 +130,20 @@ class SqlWorker:
         self._deadline = time.monotonic() + timeout
         try:
             cursor = self._connect(uri, stamp).execute(sql)
-            if cursor.description is None:  # all that would change anything has been refused: there is no statement
+            if cursor.description is None:  # statements that change anything were refused, so there is no statement
                 return Result() if self._rule.nothing_is_empty else Result(failure="error", detail="no statement")
             return Result(self._fetch(cursor), len(cursor.description))
         except _TooLarge as error:
             return Result(failure="error", detail=str(error))
         except MemoryError:
             return Result(failure="error", detail="out of memory")
-        except Exception as error:  # whatever the text made SQLite or its binding raise
+        except Exception as error:  # SQLite and its binding can raise anything
             if time.monotonic() >= self._deadline:
                 return Result(failure="timeout", detail=f"no result after {timeout:g} s")
             return Result(failure="error", detail=f"{type(error).__name__}: {error}"[:300])
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[Row, ...]:
-        """All rows, or the distinct ones where the rule looks at nothing else."""
+        """All rows, or only the distinct rows if the rule ignores duplicates."""
         rows: dict[Row, None] | list[Row] = {} if self._rule.distinct else []
         size = 0
         try:
@@ -163,12 +163,12 @@ class SqlWorker:
         return tuple(rows)
 
     def _connect(self, uri: str, stamp: str) -> sqlite3.Connection:
-        """An open connection; a file that has changed since (another stamp) is opened afresh."""
+        """An open connection; a file that has changed (another stamp) is reopened."""
         connection = self._connections.get((uri, stamp))
         if connection is None:
             try:
                 connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            except sqlite3.OperationalError:  # perhaps the system's limit of open files
+            except sqlite3.OperationalError:  # perhaps the system's limit on open files
                 for idle in self._connections.clear():
                     idle.close()
                 connection = sqlite3.connect(uri, uri=True, isolation_level=None)
