@@ -1,4 +1,4 @@
-"""What the verdicts of `dph verify` come to: totals with intervals, by difficulty and by outcome."""
+"""Summarises the verdicts of `dph verify`: totals with intervals, by difficulty and by outcome."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
 _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")
-"""Difficulties in the words of Spider and BIRD, in their order; others follow by name."""
+"""The difficulty levels of Spider and BIRD, from easy to hard; other levels follow in alphabetical order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class JudgedProblem:
     texts: Sequence[str]
     verdicts: Sequence[Verdict]
     flags: Sequence[str]
-    """What makes the gold answer a doubtful judge."""
+    """Why the gold answer may judge wrongly."""
 
     @property
     def scored(self) -> int:
@@ -41,7 +41,7 @@ class JudgedProblem:
         return str(self.problem.meta.get("difficulty", ""))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row for every prediction."""
+        """Yield one row per prediction."""
         for sample, (text, verdict) in enumerate(zip(self.texts, self.verdicts, strict=True)):
             yield {
                 "id": self.problem.id,
@@ -85,7 +85,7 @@ def _order(level: str) -> tuple[int, str]:
 
 
 def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, str]:
-    """The rule of each verifier that took part."""
+    """The rule of each verifier that judged a problem."""
     rule = get_rule(config.verifier.comparator)
     sql = f"{rule.name}@{rule.version}" + (" keep_distinct" if config.verifier.keep_distinct else "")
     suite = ", on every test-suite database" if any("suite" in item.problem.meta for item in judged) else ""
@@ -95,9 +95,10 @@ def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, s
 
 
 def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
-    """With one prediction a problem "accuracy" with Wilson's interval; else "mean@n" and pass@k with the bootstrap's.
+    """With one prediction per problem: "accuracy" with a Wilson interval; else mean@n and pass@k with bootstrap
+    intervals.
 
-    Problems with fewer judged predictions enter pass@k only for those k that they reach.
+    A problem counts towards pass@k only if at least k of its predictions were judged.
     """
     counts = np.array([(item.scored, item.correct) for item in items if item.scored])
     if not len(counts):
@@ -117,7 +118,7 @@ def _value(interval: Interval) -> dict[str, float]:
 
 
 def table_of(summary: Mapping[str, Any]) -> str:
-    """The summary as text: a row for all problems and one for each difficulty, then outcomes and remarks on golds."""
+    """The summary as text: a row for all problems and one per difficulty, then outcomes and remarks on gold answers."""
     rules = ", ".join(f"{task} by {rule}" for task, rule in summary["rules"].items())
     each = f", up to {summary['samples']} predictions each" if summary["samples"] > 1 else ""
     lines = [f"{summary['task']} {summary['split']}: {summary['problems']} problems{each}; {rules}", ""]

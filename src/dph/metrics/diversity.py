@@ -1,7 +1,7 @@
-"""How varied repeated samples of one problem are, whatever the task: distinct kinds, overlap of wording, entropy.
+"""Diversity of repeated samples of one problem, for any task: distinct kinds, overlap of wording, entropy.
 
-Every count of distinct things is *rarefied*: the expected number in a random subset of m of the n samples. It is
-unbiased as pass@k is, uses all samples, and lets runs with different n be compared.
+Every count of distinct items is *rarefied*: it is the expected number in a random subset of m of the n samples. Like
+pass@k, it is unbiased and uses all samples, and it makes runs with different n comparable.
 """
 
 from collections import Counter
@@ -18,10 +18,10 @@ from dph.metrics.passk import mean_at_k, pass_at_k
 
 
 def expected_distinct(kinds: Iterable[Hashable], m: int) -> float:
-    """Expected number of distinct kinds among m samples drawn without replacement; of all samples if there are fewer.
+    """Expected number of distinct kinds among m samples drawn without replacement, or among all if there are fewer.
 
-    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971). None stands
-    for a sample that is of no kind, such as a response without an answer: it is drawn like any other and adds none.
+    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971). None marks a
+    sample of no kind, such as a response without an answer: it is drawn like any other and adds no kind.
     """
     counts = Counter(kinds)
     n = counts.total()
@@ -32,7 +32,7 @@ def expected_distinct(kinds: Iterable[Hashable], m: int) -> float:
 
 
 def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
-    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 all alike, 0 nothing in common.
+    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap.
 
     A text of fewer than n words counts as one n-gram. NaN for fewer than two texts.
     """
@@ -52,7 +52,7 @@ def _ngrams(words: list[str], n: int) -> set[tuple[str, ...]]:
 
 
 def canonical_sql(sql: str) -> str:
-    """A query with everything that does not matter made alike, so that equal texts are equal queries.
+    """Normalize a query, so that queries that differ only in writing have equal texts.
 
     Layout, comments, letter case and quoting of identifiers, and the names of table aliases are normalised; the order
     of conditions and columns is kept. A query that does not parse is returned with its white space collapsed.
@@ -75,10 +75,10 @@ def canonical_sql(sql: str) -> str:
 
 
 def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
-    """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by its width: a mean pass@k in [0, 1].
+    """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by the width: a mean pass@k in [0, 1].
 
-    Trapezoids between the powers of two up to `largest`; with `largest` 1 it is pass@1. Same shapes and errors as
-    `dph.metrics.passk.pass_at_k`.
+    Trapezoidal rule over the powers of two up to `largest`; with `largest` = 1 it is pass@1. Shapes and errors are
+    those of `dph.metrics.passk.pass_at_k`.
     """
     doublings = max(1, largest).bit_length() - 1
     curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
@@ -88,9 +88,9 @@ def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
 
 
 def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
-    """Entropy per token in nats of the policy on its own samples, estimated as the mean of −log p over all tokens.
+    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples.
 
-    Unbiased for samples of the policy itself at the temperature of the log-probabilities. NaN without tokens.
+    Unbiased if the policy itself sampled at the temperature of the log-probabilities. NaN without tokens.
     """
     total, count = 0.0, 0
     for row in logprobs:

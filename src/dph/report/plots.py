@@ -1,7 +1,7 @@
-"""Figures: plain data in, a matplotlib Figure out. Nothing global is touched and no display is needed.
+"""Figures: each function takes plain data and returns a matplotlib Figure, without global state or a display.
 
-Colours are Okabe and Ito's, which colour-blind readers can tell apart; each series also has a marker of its own, so
-that a figure survives print in grey. The reference policy ("base") is always grey and dashed.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish; each series also has its own marker, so
+that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
 """
 
 import io
@@ -24,7 +24,7 @@ _OTHER = "#C4C4C4"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One labelled line, with an interval around it where low and high are given."""
+    """One labelled line, with an interval around it if low and high are given."""
 
     label: str
     x: Sequence[float]
@@ -35,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a label is drawn, the same in every panel."""
+    """Colour, marker and line style of a label, the same in every panel."""
 
     color: str
     marker: str
@@ -43,7 +43,7 @@ class Look:
 
 
 def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
-    """A look for every label, in the order given; the label `base` is grey and dashed."""
+    """A look for each label, in the given order; the label `base` is grey and dashed."""
     found: dict[str, Look] = {}
     for label in labels:
         if label == base:
@@ -56,14 +56,14 @@ def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
 
 
 def style_colors(styles: Sequence[str]) -> dict[str, str]:
-    """A colour for every solution style, in alphabetical order; "other" is last and grey."""
+    """A colour for each solution style, in alphabetical order; "other" is last and grey."""
     named = sorted(set(styles) - {"other"})
     colors = {style: _STYLES[i % len(_STYLES)] for i, style in enumerate(named)}
     return colors | ({"other": _OTHER} if "other" in styles else {})
 
 
 def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, title: str = "") -> Figure:
-    """Pass@k (fractions in y) against k (in x, logarithmic), one line a label with its confidence band."""
+    """Pass@k (y, as fractions) against k (x, logarithmic), one line per label with its confidence band."""
     figure, (axes,) = _figure(1, width=5.2)
     _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
     _legend(axes, len(curves))
@@ -71,7 +71,7 @@ def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, titl
 
 
 def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None, title: str = "") -> Figure:
-    """One metric against training steps, one line a label; with low and high where runs were repeated."""
+    """One metric against training steps, one line per label; with low and high if runs were repeated."""
     figure, (axes,) = _figure(1, width=5.2)
     _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, title)
     _legend(axes, len(curves))
@@ -79,7 +79,7 @@ def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None =
 
 
 def style_figure(shares: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
-    """Stacked bars of solution styles: shares[label][style] are fractions of the samples that sum to 1."""
+    """Stacked bars of solution styles: shares[label][style] is a fraction of the samples; each label's sum to 1."""
     figure, (axes,) = _figure(1, width=5.2, height=1.5 + 0.36 * len(shares))
     _draw_styles(axes, shares, title)
     return figure
@@ -93,7 +93,7 @@ def overview_figure(
     base: str | None = None,
     training_label: str = "pass@8",
 ) -> Figure:
-    """The story in one row: pass@k against k, a metric through training, solution styles; empty panels are left out."""
+    """Panels side by side: pass@k against k, a metric during training, solution styles; empty panels are omitted."""
     panels = 1 + bool(training) + bool(shares)
     figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
@@ -107,7 +107,7 @@ def overview_figure(
 
 
 def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3) -> Figure:
-    """Training curves: one small panel for each metric, metrics[name] holding a line for each label."""
+    """Training curves: one small panel per metric; metrics[name] holds one line per label."""
     columns = min(columns, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
@@ -132,7 +132,7 @@ def to_png(figure: Figure, dpi: int = 160) -> bytes:
 
 
 def canvas(width: float, height: float) -> Figure:
-    """An empty white figure, in inches."""
+    """An empty white figure; width and height in inches."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -145,7 +145,7 @@ def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, 
 
 
 def tidy(axes: Axes, title: str) -> None:
-    """Title and frame as every panel has them."""
+    """Set the title and the frame that all panels share."""
     axes.set_title(title, loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -157,13 +157,13 @@ def tidy(axes: Axes, title: str) -> None:
 
 def _percent(axes: Axes) -> None:
     low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # what no fraction can be needs no room
+    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
 def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
-    """One series with its band."""
-    # A marker on every point of a long line hides the line.
+    """Draw one series with its band."""
+    # Markers on all points of a long line would hide the line.
     every = max(1, len(curve.x) // 10)
     axes.plot(
         curve.x,
@@ -229,7 +229,7 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
             linewidth=0.8,
         )
         for row, (start, width) in enumerate(zip(left, widths, strict=True)):
-            if width >= 7:  # narrower parts have no room for their number
+            if width >= 7:  # the number does not fit into narrower parts
                 ink = _on(colors[style])
                 axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
@@ -243,13 +243,13 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
 
 
 def _on(color: str) -> str:
-    """Ink that can be read on a colour, by its relative luminance."""
+    """A text colour that is readable on a background colour, by relative luminance."""
     red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK
 
 
 def _legend(axes: Axes, count: int, **options: float) -> None:
-    """Below the axes, where it hides no data however many labels there are."""
+    """Draw the legend below the axes, where it never hides data."""
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.2),

@@ -1,4 +1,4 @@
-"""`dph verify`: a file of predictions judged by the official rules, with a verdict for every one."""
+"""`dph verify`: judges a file of predictions by the official rules and gives a verdict for each."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
 
 _AT_ONCE = 64  # problems
-_NAMED = 5  # problems that a message names
+_NAMED = 5  # problems that a message names at most
 _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
-"""The prompt style that is made fastest, where the task builds prompts from databases."""
+"""The fastest prompt style of each task that builds prompts from databases; the prompts are not used here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class _Findings:
 
 
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
-    """Run the stage: prints the scores and, with `out`, writes scores.json and verdicts.jsonl; returns that directory.
+    """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory.
 
-    Raises UserError for files that are missing, damaged or do not fit together.
+    Raises UserError if files are missing, damaged or inconsistent.
     """
     if not config.predictions:
         raise UserError("no file of predictions was named; add --predictions FILE")
@@ -63,7 +63,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
 
 
 def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
-    """The problems that can be judged, and how many the whole split has."""
+    """The problems that can be judged, and the size of the whole split."""
     options = dict(config.options)
     if config.name in _PROMPTS_UNUSED:
         options["prompt_style"] = _PROMPTS_UNUSED[config.name]
@@ -74,7 +74,7 @@ def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
 
 
 def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionFile, count: int) -> Pairing:
-    """Predictions by problem, with a word on what is left over. Raises UserError where they cannot belong together."""
+    """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
     found = len(file.predictions)
     if not found:
         raise UserError(f"{config.predictions} holds no prediction")
@@ -82,7 +82,7 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
         hint = "" if found > count else " (--partial: the file holds the first ones only)"
         raise UserError(
             f"{config.predictions} has {found} predictions, but there are {count} problems; they are paired by order, "
-            f"so that each needs its line{hint}"
+            f"so each problem needs its line{hint}"
         )
     if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
         raise UserError(
@@ -135,7 +135,7 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
-    """What the verifiers are to judge: a bare mathematical answer is put into a box, bare SQL is left as it is."""
+    """What the verifiers judge: a bare mathematical answer is put into a box, bare SQL stays unchanged."""
     for problem, predictions in pairs:
         for prediction in predictions:
             boxed = bare and problem.verifier == "math" and prediction.text.strip()
@@ -143,7 +143,7 @@ def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: b
 
 
 def _remark(judged: Sequence[JudgedProblem], *, bare: bool) -> None:
-    """Say what looks like a mistake rather than like a bad model."""
+    """Report a result that suggests a usage mistake rather than a bad model."""
     outcomes = {verdict.outcome for item in judged for verdict in item.verdicts}
     if not bare and outcomes == {Outcome.NO_ANSWER}:
         say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")

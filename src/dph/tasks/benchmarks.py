@@ -1,4 +1,4 @@
-"""The public benchmarks by name: which task and split each is, how many problems it has, and the paper's k."""
+"""The public benchmarks by name: the task, split and published size of each, and the paper's k."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,14 +8,15 @@ from dph.process.progress import say
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What `--task NAME` means."""
+    """The settings that `--task NAME` selects."""
 
     task: str
     split: str
     k: int
     """Samples per problem in the paper's tables (its §6): pass@k and mean@k are reported at this k."""
     rule: str = ""
-    """Comparator of the official SQL evaluator; mathematics is graded by the Qwen2.5-Math evaluation's rules."""
+    """Comparator of the official SQL evaluator; mathematical answers are graded by the Qwen2.5-Math evaluation's
+    rules."""
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -35,7 +36,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "college_math": Benchmark("college_math", "test", 8),
     "gsm8k": Benchmark("gsm8k", "test", 8),
 }
-"""The benchmarks that the paper evaluates on, Spider's variants and GSM8K."""
+"""The benchmarks that the paper evaluates on, plus Spider's variants and GSM8K."""
 
 ALIASES: Mapping[str, str] = {
     "mini_dev": "bird_mini_dev",
@@ -44,7 +45,7 @@ ALIASES: Mapping[str, str] = {
     "olympiad": "olympiadbench",
     "dapo_17k": "dapo_math_17k",
 }
-"""Other names in use."""
+"""Aliases in common use."""
 
 _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("spider", "train"): (8659, 7000),  # with and without train_others
@@ -68,7 +69,7 @@ _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("gsm8k", "test"): (1319,),
     ("math", "train"): (7500, 7474),
     ("math", "test"): (5000,),
-    ("dapo_math_17k", "train"): (17917, 17398),  # as published without its repetitions, and without equal texts
+    ("dapo_math_17k", "train"): (17917, 17398),  # as published without repeated rows, and without equal texts
     ("gaokao2023en", "test"): (385,),
     ("hmmt_feb_2025", "test"): (30,),
     ("olymmath_easy", "test"): (100,),
@@ -79,10 +80,10 @@ _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
 
 
 def check_size(task: str, split: str, found: int, where: object, *, subset: bool) -> None:
-    """Warn where a split does not have its published number of problems, unless it is meant to be a subset."""
+    """Warn if a split does not have its published number of problems, unless `subset` says that this is intended."""
     sizes = _SIZES.get((task, split))
     if sizes and found not in sizes and not subset:
         say(
             f"warning: {task}'s split {split!r} has {' or '.join(map(str, sizes))} problems, but {where} has {found}; "
-            "scores will not compare with published ones (the option subset true says that a part is meant)"
+            "scores are not comparable with published ones (set the option subset to true if the file is a subset)"
         )

@@ -1,4 +1,4 @@
-"""BIRD: text-to-SQL on large, dirty databases, with evidence (Li et al., arXiv 2305.03111)."""
+"""BIRD: text-to-SQL on large, noisy databases, with evidence (Li et al., arXiv 2305.03111)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +13,7 @@ from dph.tasks.sql.prompt import PromptStyle
 from dph.tasks.tables import read_rows
 from dph.types import Problem
 
-# The published archives unpack into these folders; the root may be the folder itself or the one above.
+# The published archives unpack into these folders; the root may be that folder or its parent.
 _FOLDERS: Mapping[str, tuple[str, ...]] = {
     "train": ("", "train"),
     "dev": ("", "dev", "dev_20240627"),
@@ -47,11 +47,11 @@ class Bird:
         subset: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """root: folder of the official layout (dev.json, dev_tables.json, dev_databases/<db>/<db>.sqlite, or the
-        folder above); prompt_style: omnisql or compact; evidence: put BIRD's hint before the question; databases:
-        folder of the databases, if elsewhere; gold: file of gold queries to use instead (a line "SQL<TAB>db_id" for
-        each question: BIRD has published corrected ones); subset: the files hold a part of the questions, which is
-        meant; skip_missing: leave out questions whose database is missing. Raises UserError for an unknown style."""
+        """root: folder in the official layout (dev.json, dev_tables.json, dev_databases/<db>/<db>.sqlite), or its
+        parent; prompt_style: omnisql or compact; evidence: put BIRD's hint before the question; databases: folder of
+        the databases, if elsewhere; gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question:
+        BIRD has published corrections); subset: the files intentionally hold only a part of the questions;
+        skip_missing: leave out questions whose database is missing. Raises UserError for an unknown style."""
         self._root = Path(root)
         self._style: PromptStyle = sqldata.prompt_style(prompt_style)
         self._evidence = evidence
@@ -61,7 +61,7 @@ class Bird:
         self._skip_missing = skip_missing
 
     def size(self, split: str) -> int:
-        """Number of questions of a split, those whose database is missing included."""
+        """Number of questions in a split, including those whose database is missing."""
         return len(self._rows(split, subset=True))
 
     def problems(self, split: str) -> list[Problem]:
@@ -82,7 +82,7 @@ class Bird:
         return make_problems(questions, databases, self._style, skip_missing=self._skip_missing)
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Free-form responses have no named styles."""
+        """None: free-form responses have no named styles."""
         return None
 
     def _rows(self, split: str, *, subset: bool) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""A file of gold queries alone, as the evaluators of Spider and BIRD take it: enough to judge predictions by."""
+"""A file of gold queries in the format of Spider's and BIRD's evaluators: enough to judge predictions."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from dph.types import Problem
 
 @register_task("gold")
 class Gold:
-    """Problems of which nothing is known but the gold query and the database: they can be judged, not asked."""
+    """Problems with only a gold query and a database: predictions can be judged, but there are no prompts."""
 
     def __init__(
         self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
     ) -> None:
-        """gold: file with a line "SQL<TAB>db_id" for each problem; databases: folder of <db>/<db>.sqlite; test_suite:
-        folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises
-        UserError where the first two are not given."""
+        """gold: file with one line "SQL<TAB>db_id" per problem; databases: folder of <db>/<db>.sqlite; test_suite:
+        folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises UserError
+        if one of the first two is missing."""
         if not gold or not databases:
             raise UserError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
@@ -30,11 +30,11 @@ class Gold:
         self._skip_missing = skip_missing
 
     def size(self, split: str) -> int:
-        """Number of gold queries, those whose database is missing included."""
+        """Number of gold queries, including those whose database is missing."""
         return len(read_gold(self._gold))
 
     def problems(self, split: str) -> list[Problem]:
-        """All problems, whatever the split. Raises UserError for lines without a database and missing databases."""
+        """All problems, for any split. Raises UserError for lines without a database and for missing databases."""
         databases = Databases([self._folder], [])
         problems = []
         for index, (sql, db_id) in enumerate(read_gold(self._gold)):
@@ -57,5 +57,5 @@ class Gold:
         return problems
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Nothing is known of styles."""
+        """None: styles are unknown."""
         return None

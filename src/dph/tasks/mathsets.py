@@ -1,4 +1,4 @@
-"""Sets of mathematical problems (GSM8K, MATH, AIME and the paper's others), in the layouts of their publication."""
+"""Sets of mathematical problems (GSM8K, MATH, AIME and the paper's other sets), in their published layouts."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from dph.types import Message, Problem
 from dph.verifiers.math.answer import extract_answer
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
-"""The instruction that Qwen2.5-Math was trained with."""
+"""The instruction with which Qwen2.5-Math was trained."""
 
 _PROMPTS: Mapping[str, tuple[str, str]] = {
     "qwen25-math-cot": (INSTRUCTION, "{question}"),
@@ -23,10 +23,10 @@ _PROMPTS: Mapping[str, tuple[str, str]] = {
     "boxed": ("", "{question}\n" + INSTRUCTION),
     "plain": ("", "{question}"),
 }
-"""System message and user message; the first two are the Qwen2.5-Math evaluation's prompts of the same names."""
+"""System and user message; the first two are the Qwen2.5-Math evaluation's prompts of the same names."""
 
 _HARNESS = ("", "qwen25_math_eval/", "evaluation/data/", "data/")  # where the Qwen2.5-Math evaluation keeps its sets
-# File names besides <name>/<split>.jsonl: those of the publication.
+# Published file names, accepted besides <name>/<split>.jsonl.
 _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "dapo_math_17k": {
         "train": (
@@ -71,10 +71,10 @@ class MathSet:
         system: str | None = None,
         subset: bool = False,
     ) -> None:
-        """root: folder that holds the sets, each as <name>/<split>.jsonl or under its published name, or the set's own;
+        """root: folder of the sets, each as <name>/<split>.jsonl or under its published name, or the set's own folder;
         prompt_style: qwen25-math-cot (instruction as system message), qwen-boxed (instruction after the question),
         boxed (the same without a system message) or plain; system: another system message, "" for none; subset: the
-        file holds a part of the set, which is meant. Raises UserError for an unknown style."""
+        file intentionally holds only a part of the set. Raises UserError for an unknown style."""
         if prompt_style not in _PROMPTS:
             raise UserError(f"no math prompt style is named {prompt_style!r}; known are: {', '.join(_PROMPTS)}")
         self._name = name
@@ -99,7 +99,7 @@ class MathSet:
                 raise UserError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
             extra = row.get("extra_info")
             index = extra.get("index") if isinstance(extra, Mapping) else None
-            key = str(number if index is None else index)  # DAPO's file repeats its rows
+            key = str(number if index is None else index)  # DAPO's file contains repeated rows
             if key not in problems:
                 id = f"{self._name}/{split}/{len(problems):05d}"
                 problems[key] = Problem(
@@ -109,7 +109,7 @@ class MathSet:
         return list(problems.values())
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Mathematical responses have no named styles."""
+        """None: mathematical responses have no named styles."""
         return None
 
     def _prompt(self, question: str) -> tuple[Message, ...]:
@@ -121,9 +121,11 @@ class MathSet:
 class MathSets:
     """All sets at once, for evaluation: the split is a set's name (its test split), or "set/split"."""
 
-    def __init__(self, *, root: str, **options: Any) -> None:
-        """Options as for one set."""
-        self._options = {"root": root, **options}
+    def __init__(
+        self, *, root: str, prompt_style: str = "qwen25-math-cot", system: str | None = None, subset: bool = False
+    ) -> None:
+        """Options as for `MathSet`."""
+        self._options = {"root": root, "prompt_style": prompt_style, "system": system, "subset": subset}
 
     def problems(self, split: str) -> list[Problem]:
         name, _, part = split.partition("/")
@@ -132,7 +134,7 @@ class MathSets:
         return MathSet(name, **self._options).problems(part or "test")
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Mathematical responses have no named styles."""
+        """None: mathematical responses have no named styles."""
         return None
 
 
@@ -141,7 +143,7 @@ for _name in _FILES:
 
 
 def _question(row: Mapping[str, Any]) -> str | None:
-    """The question as the Qwen2.5-Math evaluation asks it."""
+    """The question in the wording of the Qwen2.5-Math evaluation."""
     if isinstance(row.get("Body"), str) and isinstance(row.get("Question"), str):  # SVAMP
         body = row["Body"].strip()
         return f"{body}{'' if body.endswith('.') else '.'} {row['Question'].strip()}"
@@ -164,9 +166,9 @@ def _question(row: Mapping[str, Any]) -> str | None:
 
 
 def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
-    """The published answer: a field of its own, GSM8K's "#### 18", or the box that closes the solution.
+    """The published answer: its own field, GSM8K's "#### 18", or the final box of the solution.
 
-    It is "" where the field is there but empty, for the verifier's check to report; None without any such field.
+    "" if the field exists but is empty, which the verifier's check reports; None if there is no such field.
     """
     fields = ("final_answer", "answer", "Answer")
     for field in fields:
@@ -187,7 +189,7 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
 
 
 def _meta(name: str, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Set and position, and what the row says of difficulty and subject."""
+    """Set, position, and the row's difficulty and subject."""
     difficulty = row.get("level") or row.get("difficulty")
     subject = row.get("subject") or row.get("type") or row.get("data_topic") or row.get("subfield")
     meta: dict[str, Any] = {"set": name, "index": index}

@@ -1,4 +1,4 @@
-"""What a task is, and the table of tasks by name."""
+"""The task protocol and the registry of tasks."""
 
 import inspect
 from collections.abc import Callable
@@ -10,34 +10,34 @@ from dph.types import Problem
 
 
 class Task(Protocol):
-    """A source of problems: a data set with its prompts. The verifier is named by each problem's `verifier` field."""
+    """A source of problems: a data set with its prompts. Each problem names its verifier."""
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split, in a fixed order, with unique ids. Raises UserError for an unknown split."""
         ...
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Name of the solution style of a response, "other" for none of the known ones; None where the task has no
-        notion of style."""
+        """Name of the solution style of a response, "other" if it has none of the known styles; None if the task has no
+        styles."""
         ...
 
 
 @runtime_checkable
 class Demonstrates(Protocol):
-    """A task that can make supervised rows of its own, for `dph sft`."""
+    """A task that can generate supervised rows for `dph sft`."""
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
-        """`count` rows with `prompt` and `response`, the same for the same seed."""
+        """`count` rows with `prompt` and `response`, determined by the seed."""
         ...
 
 
 TASKS: Registry[Callable[..., Task]] = Registry("task")
 register_task = TASKS.register
-"""Decorator: make a task's class (or factory) available under a name. Its keyword arguments are the task's options."""
+"""Decorator: register a task class (or factory) under a name. Its keyword arguments are the task's options."""
 
 
 def load_task(name: str, **options: Any) -> Task:
-    """Make the task `name`; options go to its factory. Raises UserError for an unknown name or option."""
+    """Create the task `name`, passing the options to its factory. Raises UserError for an unknown name or option."""
     factory = TASKS[name]
     parameters = inspect.signature(factory).parameters.values()
     takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
@@ -55,6 +55,6 @@ _BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYW
 
 
 def option_types(name: str) -> dict[str, Any]:
-    """The declared type of each option of a task; none of a task that is not known."""
-    parameters = inspect.signature(TASKS[name]).parameters if name in TASKS else {}
+    """The annotated type of each option of a task; {} for an unknown task."""
+    parameters = inspect.signature(TASKS[name], eval_str=True).parameters if name in TASKS else {}
     return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}

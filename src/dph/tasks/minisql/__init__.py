@@ -1,4 +1,4 @@
-"""The embedded world: text-to-SQL over generated SQLite databases, small enough for a model of a million parameters."""
+"""The built-in task: text-to-SQL over generated SQLite databases, small enough for a model of a million parameters."""
 
 from dph.tasks.minisql.task import MiniSql
 

@@ -1,6 +1,6 @@
 """The out-of-domain task: a two-digit number plus one digit, without a carry.
 
-Reinforcement learning never sees it, so what a policy loses there is forgotten.
+Reinforcement learning never sees it, so a loss of accuracy there measures forgetting.
 """
 
 import random
@@ -28,7 +28,7 @@ class Sum:
 
 
 def divide(seed: int, held_out: int) -> tuple[list[Sum], list[Sum]]:
-    """All sums in random order, cut into (held out, for demonstrations)."""
+    """All sums in random order, divided into (held out, for demonstrations)."""
     sums = [Sum(left, right) for left in range(10, 100) for right in range(1, 6) if left % 10 + right < 10]
     random.Random(f"minisql/{seed}/math").shuffle(sums)
     return sums[:held_out], sums[held_out:]

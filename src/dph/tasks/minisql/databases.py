@@ -16,7 +16,7 @@ Rows = Mapping[str, list[tuple[Value, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with the primary key `id`; `columns` are the others, in order."""
+    """A table with the primary key `id`; `columns` are the other columns, in order."""
 
     name: str
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """Two tables; each row of `child` points to a row of `parent`. No column but `id` stands in both."""
+    """Two tables; each row of `child` points to a row of `parent`. The only common column is `id`."""
 
     child: Table
     parent: Table
@@ -78,21 +78,21 @@ def random_schema(rng: random.Random, child: str, parent: str) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a question asks of the rows that are drawn for it."""
+    """What a question requires of the rows that are drawn for it."""
 
     nullable: tuple[str, ...] = ()
-    """Columns that may hold NULL."""
+    """Columns that may contain NULL."""
     unique: tuple[str, ...] = ()
-    """Number columns that hold each value once, NULL included."""
+    """Number columns that contain each value, including NULL, at most once."""
     frequent: tuple[tuple[str, str], ...] = ()
-    """Text columns with a value that fills about half of each."""
+    """(text column, value): the value fills about half of the column."""
 
 
 def random_rows(rng: random.Random, schema: Schema, needs: Needs) -> Rows:
     """Rows for both tables, 5 to 11 in the child and 3 to 9 in the parent.
 
-    How many values a column uses, and whether a nullable column has NULLs at all, is drawn too, so that duplicates,
-    ties, NULLs and parents without children are sometimes there and sometimes not.
+    The number of values that a column uses, and whether a nullable column has NULLs at all, are drawn too, so that
+    duplicates, ties, NULLs and parents without children occur in some databases and not in others.
     """
     counts = {schema.child.name: rng.randint(5, 11), schema.parent.name: rng.randint(3, 9)}
     return {
@@ -146,7 +146,7 @@ class Database:
         _insert(self._connection, self._tables, rows)
 
     def result(self, query: Query | str, *, ordered: bool = False) -> list[tuple[Value, ...]]:
-        """Result rows; sorted into one canonical order, unless the query's own order counts."""
+        """Result rows, sorted into a canonical order unless the query's own order counts."""
         if isinstance(query, Query):
             query, ordered = query.sql(), query.ordered
         rows = self._connection.execute(query).fetchall()

@@ -1,4 +1,4 @@
-"""Twelve kinds of question, each with a convention that its words leave open.
+"""Twelve kinds of question, each with a convention that its wording leaves open.
 
 Every kind has two readings, like the conventions of different annotators in BIRD:
 
@@ -12,7 +12,7 @@ Every kind has two readings, like the conventions of different annotators in BIR
 |              | NULL is a group, or has a rank      | such rows are left out    | group, sort              |
 | `childless`  | parents with children               | all parents (LEFT JOIN)   | per                      |
 
-The words never tell which reading is meant. The rows decide whether the two give different results.
+The wording never reveals which reading is meant. The rows decide whether the two give different results.
 """
 
 import random
@@ -31,12 +31,12 @@ class Kind:
     name: str
     convention: str
     phrasings: tuple[str, ...]
-    """Phrasings of demonstrations and of every split but "cross"."""
+    """Phrasings in demonstrations and in every split except "cross"."""
     held_out: str
-    """The phrasing of "cross", made of words and turns of the others."""
+    """The phrasing in "cross", composed of words and expressions from the others."""
     draw: Callable[[random.Random, Schema, Table], Question] = field(repr=False)
     of_child: bool = False
-    """The question joins, so that it can only be asked of the child table."""
+    """The question needs a join, so it can only be asked about the child table."""
 
 
 KINDS: tuple[Kind, ...] = (

@@ -1,5 +1,5 @@
-"""The words of the world: tables, columns and values. Few, because a model of about a million parameters learns them
-in a minute or two; a column has the same type wherever it stands."""
+"""The vocabulary: tables, columns and values. They are few, so that a model of about a million parameters learns them
+in a minute or two; a column has the same type in every table."""
 
 TABLES: dict[str, str] = {
     "singers": "singer_id",
@@ -11,16 +11,16 @@ TABLES: dict[str, str] = {
     "cities": "city_id",
     "books": "book_id",
 }
-"""Table name to the name of a foreign key that points to it."""
+"""Table name → name of a foreign key that refers to it."""
 
 TEXT_COLUMNS: tuple[str, ...] = ("name", "country", "color", "genre", "title", "status")
 """Text columns."""
 
 TEXT_VALUES: tuple[str, ...] = ("alpha", "beta", "gamma", "delta", "omega", "sigma")
-"""Values of every text column: the same in all, so that they are read in the question, not guessed from a column."""
+"""Values of every text column: the same for all columns, so that a model must read them in the question."""
 
 NUMBER_COLUMNS: tuple[str, ...] = ("age", "price", "score", "height", "weight", "size")
 """Integer columns; values are multiples of five from 5 to 75."""
 
 BOUNDS: tuple[int, ...] = (20, 30, 40, 50, 60)
-"""Numbers that questions compare with."""
+"""Numbers that occur in comparisons."""

@@ -28,7 +28,7 @@ class Query:
         return replace(self, where=self.where[:condition] + self.where[condition + 1 :])
 
     def sql(self, form: Form = "plain") -> str:
-        """The query's text. Pieces are set apart by spaces, so that a word-level tokenizer meets each in one shape."""
+        """The query's text. Tokens are separated by spaces, so that each is one token of a word-level tokenizer."""
         head = f"select {'distinct ' if self.distinct else ''}{' , '.join(self.outputs)} from"
         where = f" where {' and '.join(self.where)}" if self.where else ""
         tail = f" {self.tail}" if self.tail else ""

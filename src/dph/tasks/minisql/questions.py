@@ -1,4 +1,4 @@
-"""How a question of each kind is drawn, with its two readings as SQL. The kinds themselves are in `kinds`."""
+"""Functions that draw a question of each kind, with its two readings as SQL. `kinds` defines the kinds."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -13,12 +13,12 @@ class Question:
     """A question with its two readings."""
 
     words: dict[str, str]
-    """What fills the phrasing's slots."""
+    """The values of the phrasing's slots."""
     tables: tuple[str, ...]
     first: Query
     second: Query
     needs: Needs = field(default_factory=Needs)
-    """What the rows must be like for the readings to differ at times, and only by the kind's convention."""
+    """What the rows must satisfy so that the readings can differ, and only by the kind's convention."""
 
 
 def _comparison(rng: random.Random, table: Table) -> tuple[str, str, str, str]:
@@ -29,13 +29,13 @@ def _comparison(rng: random.Random, table: Table) -> tuple[str, str, str, str]:
 
 
 def _equality(rng: random.Random, column: str) -> tuple[str, str]:
-    """A text column's value and the condition that it has it."""
+    """A value of a text column and the condition that the column equals it."""
     value = rng.choice(TEXT_VALUES)
     return value, f"{column} = '{value}'"
 
 
 def _filter(rng: random.Random, table: Table, output: str) -> tuple[dict[str, str], str, Needs]:
-    """A comparison or an equality that does not concern the output column: words, condition, needs."""
+    """A comparison or an equality on a column other than the output column: (words, condition, needs)."""
     if rng.random() < 0.5:
         column, word, number, condition = _comparison(rng, table)
         return {"with": f"{column} {word} {number}", "is": f"{column} is {word} {number}"}, condition, Needs()
@@ -49,7 +49,7 @@ def _filter(rng: random.Random, table: Table, output: str) -> tuple[dict[str, st
 
 
 def draw_list(rng: random.Random, _: Schema, table: Table) -> Question:
-    """A column of the rows that pass a filter; equal values stay, or DISTINCT."""
+    """A column of the rows that pass a filter; duplicates kept, or DISTINCT."""
     column = rng.choice(table.text)
     words, condition, needs = _filter(rng, table, column)
     first = Query((column,), table.name, (condition,))
@@ -57,7 +57,7 @@ def draw_list(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_both(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The same under two conditions."""
+    """The same with two conditions."""
     column, other = rng.sample(table.text, 2)
     value, equal = _equality(rng, other)
     number, word, bound, compared = _comparison(rng, table)
@@ -67,7 +67,7 @@ def draw_both(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_join(rng: random.Random, schema: Schema, table: Table) -> Question:
-    """A column of the children whose parents pass a filter; equal values stay, or DISTINCT."""
+    """A column of the children whose parents pass a filter; duplicates kept, or DISTINCT."""
     column, parent = rng.choice(table.text), schema.parent
     words, condition, needs = _filter(rng, parent, column)
     first = Query((column,), schema.joined, (condition,))
@@ -76,7 +76,7 @@ def draw_join(rng: random.Random, schema: Schema, table: Table) -> Question:
 
 
 def draw_values(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The number of values of a column; all of them, or DISTINCT ones."""
+    """The number of values in a column; all values, or DISTINCT ones."""
     column = rng.choice(table.text)
     words, condition, needs = _filter(rng, table, column)
     first = Query((f"count( {column} )",), table.name, (condition,))
@@ -85,7 +85,7 @@ def draw_values(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_superlative(rng: random.Random, _: Schema, table: Table) -> Question:
-    """A column of the row with the extreme number; one row, or all that tie."""
+    """A column of the row with the extreme number; one row, or all tied rows."""
     column, number = rng.choice(table.text), rng.choice(table.numbers)
     word, direction, function = rng.choice((("highest", " desc", "max"), ("lowest", "", "min")))
     first = Query((column,), table.name, tail=f"order by {number}{direction} limit 1")
@@ -95,7 +95,7 @@ def draw_superlative(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_count(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The number of rows on one side of a bound, which belongs to it, or does not."""
+    """The number of rows on one side of a bound; the bound is included, or excluded."""
     number, value = rng.choice(table.numbers), rng.choice(BOUNDS)
     words, closed, opened = rng.choice(((f"from {value} up", ">=", ">"), (f"up to {value}", "<=", "<")))
     first = Query(("count(*)",), table.name, (f"{number} {closed} {value}",))
@@ -104,7 +104,7 @@ def draw_count(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_total(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The sum of a column's numbers between two bounds, which belong to it, or do not."""
+    """The sum of a column's numbers between two bounds; the bounds are included, or excluded."""
     number = rng.choice(table.numbers)
     low, high = sorted(rng.sample(BOUNDS, 2))
     first = Query((f"sum( {number} )",), table.name, (f"{number} between {low} and {high}",))
@@ -113,7 +113,7 @@ def draw_total(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_unlike(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The number of rows without a value; a NULL is not counted, as `<>` has it, or is, as IS NOT has it."""
+    """The number of rows that do not have a value; NULL is not counted (`<>`), or is counted (IS NOT)."""
     column = rng.choice(table.text)
     value = rng.choice(TEXT_VALUES)
     first = Query(("count(*)",), table.name, (f"{column} <> '{value}'",))
@@ -123,7 +123,7 @@ def draw_unlike(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_average(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The mean number of the rows with a value; a NULL is left out, or counts as zero."""
+    """The mean of a number over the rows with a value; NULL is left out, or counts as zero."""
     number = rng.choice(table.numbers)
     column = rng.choice(table.text)
     value, equal = _equality(rng, column)
@@ -134,7 +134,7 @@ def draw_average(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_group(rng: random.Random, _: Schema, table: Table) -> Question:
-    """The number of rows for each value; NULL is one of the values, or is left out."""
+    """The number of rows per value; NULL is one of the values, or is left out."""
     column = rng.choice(table.text)
     first = Query((column, "count(*)"), table.name, tail=f"group by {column}")
     second = replace(first, where=(f"{column} is not null",))
@@ -142,7 +142,7 @@ def draw_group(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_sort(rng: random.Random, _: Schema, table: Table) -> Question:
-    """A column in the order of a number; rows where the number is NULL stand among them, or are left out."""
+    """A column in the order of a number; rows where the number is NULL are included, or left out."""
     column, number = rng.choice(table.text), rng.choice(table.numbers)
     word, direction = rng.choice((("highest", " desc"), ("lowest", "")))
     first = Query((column,), table.name, tail=f"order by {number}{direction}")
@@ -152,7 +152,7 @@ def draw_sort(rng: random.Random, _: Schema, table: Table) -> Question:
 
 
 def draw_per(rng: random.Random, schema: Schema, table: Table) -> Question:
-    """The number of children of each parent; parents without any are left out, or stand with zero."""
+    """The number of children per parent; parents without children are left out, or get zero."""
     parent = schema.parent
     column = rng.choice(parent.text)
     join = f"join {table.name} on {schema.key} = {parent.name}.id"

@@ -1,4 +1,4 @@
-"""Problem sets on disk: a folder of SQLite files and one index, made once and reused while intact."""
+"""Problem sets on disk: a folder of SQLite files and an index, built once and reused while intact."""
 
 import hashlib
 import json
@@ -18,10 +18,10 @@ _INDEX = "problems.json"
 
 
 def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> list[Problem]:
-    """The problem set in `folder`; it is built first where it is missing or damaged.
+    """The problem set in `folder`; it is built first if it is missing or damaged.
 
-    A set is written under a temporary name and then renamed, so that no process ever sees half of one.
-    Raises UserError where the folder cannot be written.
+    A set is written under a temporary name and then renamed, so that no process ever sees an incomplete set. Raises
+    UserError if the folder cannot be written.
     """
     folder = folder.absolute()
     problems = _load(folder)
@@ -38,7 +38,7 @@ def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> l
     except OSError as error:
         raise UserError(
             f"cannot write the databases of minisql under {folder.parent} ({error.strerror or error}); "
-            "name a writable folder with cache_dir or the variable DPH_CACHE"
+            "set the option cache_dir or the variable DPH_CACHE to a writable folder"
         ) from error
     problems = _load(folder)
     assert problems is not None, f"{folder} changed while it was read"
@@ -71,7 +71,7 @@ def _write(folder: Path, split: str, samples: Iterable[Sample]) -> None:
 
 
 def _load(folder: Path) -> list[Problem] | None:
-    """The problems of a folder; None unless every file is there as it was written."""
+    """The problems of a folder; None unless every file is present and unchanged."""
     try:
         entries = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
         if any(_digest(folder / entry["meta"]["db"]) != entry["sha256"] for entry in entries):
@@ -91,7 +91,7 @@ def _load(folder: Path) -> list[Problem] | None:
 
 
 def _publish(draft: Path, folder: Path) -> None:
-    """Give the draft its final name, unless another process was quicker. A damaged set makes way."""
+    """Give the draft its final name, unless another process has done so first. A damaged set is replaced."""
     if _load(folder) is not None:
         return
     shutil.rmtree(folder, ignore_errors=True)

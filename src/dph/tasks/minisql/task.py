@@ -22,7 +22,7 @@ _MOST_OOD = 150
 
 @cache
 def generator_hash() -> str:
-    """Hash of the world's code. Part of the cache's key, so that no set made by older code is taken for this one's."""
+    """Hash of the generator's code. It is part of the cache key, so that sets from older code are not reused."""
     digest = hashlib.blake2b(digest_size=6)
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
@@ -31,22 +31,21 @@ def generator_hash() -> str:
 
 @register_task("minisql")
 class MiniSql:
-    """A generated text-to-SQL world over real SQLite databases, with an arithmetic task outside it.
+    """A generated text-to-SQL task over real SQLite databases, with an out-of-domain arithmetic task.
 
-    | split   | what it holds                                                                                |
+    | split   | contents                                                                                     |
     |---------|----------------------------------------------------------------------------------------------|
     | `train` | problems for pre-sampling and reinforcement learning                                         |
-    | `dev`   | the same distribution, to choose settings by                                                 |
+    | `dev`   | the same distribution, for choosing settings                                                 |
     | `test`  | in-domain: the same distribution, unseen databases                                           |
-    | `cross` | cross-domain: only kind-table combinations and phrasings that neither another split nor a    |
-    |         | demonstration holds                                                                          |
+    | `cross` | cross-domain: only kind-table combinations and phrasings that occur in no other split and in |
+    |         | no demonstration                                                                             |
     | `ood`   | out-of-domain: arithmetic; the demonstrations teach the task, but none of these sums         |
-    | `sums`  | the sums that demonstrations may hold, for experiments that rehearse them                    |
-    | `spare` | sums in neither of the two: those that `ood` leaves where it has fewer than 150              |
+    | `sums`  | the sums that may occur in demonstrations, for experiments that rehearse them                |
+    | `spare` | the remaining held-out sums, if `ood` has fewer than 150                                     |
 
-    Each SQL problem has a database of its own. `meta` holds "db" (absolute path of the SQLite file), "kind",
-    "convention", "ambiguous" (the two readings differ in result), "reading" (which one the gold SQL follows) and
-    "phrasing".
+    Each SQL problem has its own database. `meta` holds "db" (absolute path of the SQLite file), "kind", "convention",
+    "ambiguous" (the two readings differ in result), "reading" (which one the gold SQL follows) and "phrasing".
     """
 
     def __init__(
@@ -60,15 +59,15 @@ class MiniSql:
         dev_problems: int = 120,
         cache_dir: str = "",
     ) -> None:
-        """Nothing is generated yet: each split is when it is first asked for.
+        """Generates nothing yet: each split is generated on first use.
 
         Args:
-            seed: of the whole world; equal seeds and sizes give equal problems everywhere.
+            seed: seed of the generator; equal seeds and sizes give equal problems on every machine.
             train_problems, test_problems, cross_problems, ood_problems, dev_problems: size of each split.
             cache_dir: folder for the databases; by default $DPH_CACHE/minisql or ~/.cache/dph/minisql.
 
         Raises:
-            UserError: for a size below one, or more sums than are held out.
+            UserError: for a size below one, or for more sums than are held out.
         """
         self._seed = seed
         self._cache = Path(cache_dir) if cache_dir else cache_folder() / "minisql"
@@ -108,7 +107,7 @@ class MiniSql:
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
         """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are
-        drawn apart from every split's, and from none of the combinations, phrasings and sums that are held out."""
+        drawn independently of every split and never use a held-out combination, phrasing or sum."""
         rng = random.Random(f"minisql/{self._seed}/demonstrations/{seed}")
         sums = self._sums()[1]
         return [demonstrate(rng, sums) for _ in range(count)]

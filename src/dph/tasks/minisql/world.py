@@ -1,7 +1,7 @@
-"""Problems of the world: a question first, then rows on which its two readings differ, or agree.
+"""Generates problems: first a question, then rows on which its two readings differ, or agree.
 
-Because the rows come after the prompt, and are drawn again until they do what was decided beforehand, a prompt carries
-no information on whether its problem is ambiguous: the same prompts would have served the other way round.
+Whether a problem is ambiguous is decided first. The rows are drawn after the prompt, again and again until they fit
+that decision, so a prompt carries no information on whether its problem is ambiguous.
 """
 
 import random
@@ -24,7 +24,7 @@ _DRAWS = 300
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question in words, about a schema; there are no rows yet."""
+    """A question in words about a schema, still without rows."""
 
     kind: Kind
     schema: Schema
@@ -48,13 +48,13 @@ class Sample:
 
 
 def held_out(kind: Kind, table: str) -> bool:
-    """Whether this kind is asked of this table in the split "cross" only; so it is for two of the eight tables."""
+    """Whether this kind is asked about this table only in the split "cross", as for two of the eight tables."""
     return (KINDS.index(kind) + tuple(TABLES).index(table)) % 4 == 0
 
 
 def ask(rng: random.Random, kind: Kind, *, cross: bool = False) -> Asked:
-    """Draw a schema and a question of a kind. With `cross`, kind and table are a held-out combination and the phrasing
-    is the held-out one; otherwise neither is."""
+    """Draw a schema and a question of a kind. With `cross`, both the combination of kind and table and the phrasing are
+    held-out ones; otherwise neither is."""
     asked_of = rng.choice([table for table in TABLES if held_out(kind, table) == cross])
     other = rng.choice([table for table in TABLES if table != asked_of])
     of_child = kind.of_child or rng.random() < 0.5
@@ -67,7 +67,7 @@ def ask(rng: random.Random, kind: Kind, *, cross: bool = False) -> Asked:
 
 def draw_rows(rng: random.Random, asked: Asked, ambiguous: bool) -> Rows | None:
     """Rows on which the readings differ (or agree), nothing is empty, and each of the question's conditions matters.
-    None if a few hundred draws bring none."""
+    None if a few hundred draws find none."""
     question = asked.question
     database = Database(asked.schema)
     try:
@@ -88,8 +88,8 @@ def draw_rows(rng: random.Random, asked: Asked, ambiguous: bool) -> Rows | None:
 
 
 def samples(split: str, count: int, seed: int) -> Iterator[Sample]:
-    """The problems of a split. Kinds take turns; within each kind the shares of ambiguous problems and of second
-    readings are AMBIGUOUS_SHARE and SECOND_SHARE, as nearly as whole numbers allow."""
+    """The problems of a split. Kinds alternate; within each kind, the shares of ambiguous problems and of second
+    readings are AMBIGUOUS_SHARE and SECOND_SHARE, rounded to whole problems."""
     rng = random.Random(f"minisql/{seed}/{split}")
     for kind, ambiguous, second in _plan(rng, count):
         asked = ask(rng, kind, cross=split == "cross")
@@ -117,5 +117,5 @@ def _spread(rng: random.Random, size: int, share: float) -> list[bool]:
 
 
 def _empty(result: list[tuple]) -> bool:
-    """No rows, or nothing but NULL or zero in the only one."""
+    """Whether a result has no rows, or a single row with only NULL or zero."""
     return not result or (len(result) == 1 and not any(result[0]))
