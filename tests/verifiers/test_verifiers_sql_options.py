@@ -119,7 +119,7 @@ def test_a_result_must_be_equal_on_every_database_of_the_suite(tmp_path: Path):
         assert "gone.sqlite" in verifier.verify([(gone, gold)])[0].detail
         with pytest.raises(UserError, match=r"'p': no database file at .*gone\.sqlite"):
             verifier.check([gone])
-        with pytest.raises(UserError, match="under 'suite' no list"):
+        with pytest.raises(UserError, match="'suite' in its meta must be a list"):
             verifier.verify([(problem(first, gold, suite="x"), gold)])
 
 
