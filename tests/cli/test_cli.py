@@ -172,11 +172,11 @@ def test_run_directories(tmp_path, capsys):
     out = tmp_path / "run"
     words = [*train_words(out), "--steps", "0"]
     assert run(capsys, *words)[0] == 0
-    assert f"{out} already holds a run; add --resume to go on with it" in complaint(capsys, *words)
+    assert f"{out} already holds a run; add --resume to continue it" in complaint(capsys, *words)
     status, said = run(capsys, *words, "--resume")
     assert status == 0 and "is complete already" in said
     message = complaint(capsys, *words, "--resume", "--optim.lr", "0.5", "--seed", "9")
-    assert "started with other settings (optim.lr: 1e-06 → 0.5; seed: 0 → 9); name another --out" in message
+    assert "started with other settings (optim.lr: 1e-06 → 0.5; seed: 0 → 9); use a different --out" in message
     (out / "manifest.json").write_text('{"stage": "tr')
     assert "manifest.json is damaged" in complaint(capsys, *words, "--resume")
     message = complaint(capsys, *train_words(base_run()), "--resume")

@@ -49,7 +49,7 @@ def test_all_is_well(checks, capsys):
     status, out, err = run(capsys)
     assert status == 0 and err == ""
     assert out.splitlines() == [
-        *("Installation", "  ok     Python: 3", "Processors", "Room", "Sandbox"),
+        *("Installation", "  ok     Python: 3", "Processors", "Memory and disk", "Sandbox"),
         *("  note   limits: none", "           → use Linux", "Smoke run", "  ok     training: auto"),
     ]
     assert "Smoke" not in run(capsys, "--no-smoke")[1]
@@ -59,7 +59,7 @@ def test_what_is_broken_gives_a_status_and_a_sentence(checks, capsys):
     checks["check_room"] = [broken("cache", "cannot be written", "set DPH_CACHE"), broken("memory", "0", "buy some")]
     status, out, err = run(capsys)
     assert status == 2 and "  broken cache: cannot be written\n           → set DPH_CACHE" in out
-    assert err == "dph: this is broken and needed: cache, memory; the output above says what to do\n"
+    assert err == "dph: needed, but broken: cache, memory; the output above says how to fix it\n"
     assert "Smoke run" in out  # the other checks still ran
 
 
@@ -162,7 +162,10 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    for there, words in (("/usr/bin/nvidia-smi", "the driver is there, but torch"), (None, "none: small models only")):
+    for there, words in (
+        ("/usr/bin/nvidia-smi", "the driver is installed, but torch"),
+        (None, "none; only small models"),
+    ):
         monkeypatch.setattr(shutil, "which", lambda name, there=there: there)
         assert machine.check_processors()[1].status == "note"
         assert machine.check_processors()[1].detail.startswith(words)
@@ -170,7 +173,7 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
     assert "Apple" in machine.check_processors()[1].detail
 
 
-# Room ---------------------------------------------------------------------------------------------------------------
+# Memory and disk ----------------------------------------------------------------------------------------------------
 
 
 def test_memory_is_what_the_container_still_allows(monkeypatch, tmp_path):
@@ -232,7 +235,7 @@ def test_limits_that_are_missing_are_named_with_what_is_not_promised(monkeypatch
     monkeypatch.setattr(sandbox, "enforced_limits", lambda: {"memory": False, "files": True, "processor time": False})
     found = sandbox._limits()
     assert found.status == "note" and "use Linux" in found.advice
-    assert "memory: an answer may take more memory" in found.detail and "processor time: a worker may" in found.detail
+    assert "memory: a response may use more memory" in found.detail and "processor time: a worker may" in found.detail
     assert "second line of defence" not in found.detail
 
 
@@ -282,10 +285,10 @@ def test_a_sandbox_that_lets_something_through_is_found_out(monkeypatch):
     monkeypatch.setattr(sandbox, "Verifiers", Careless)
     found = {finding.name: finding for finding in sandbox._attacks()}
     assert found["a write"].status == found["an endless query"].status == found["a memory bomb"].status == "broken"
-    assert "left a trace" in found["a write"].detail
+    assert "files changed" in found["a write"].detail
     assert sandbox._math().status == "broken"
     monkeypatch.setattr(Careless, "_judge", lambda self, problem, response: Verdict(Outcome.ERROR, 0.0, "no"))
-    assert sandbox._attacks() == [broken("SQL verifier", "a right answer was judged error (no)", sandbox._REPORT)]
+    assert sandbox._attacks() == [broken("SQL verifier", "a correct answer was judged error (no)", sandbox._REPORT)]
 
 
 # Smoke run ----------------------------------------------------------------------------------------------------------
@@ -312,11 +315,11 @@ def test_a_smoke_run_that_fails_says_why(monkeypatch):
 def test_training_that_gives_nonsense_is_found_out(monkeypatch):
     monkeypatch.setattr(smoke, "read_metrics", lambda path: [{"loss": float("nan")}, {"loss": 1.0}])
     found: list[Finding] = smoke.check_smoke("cpu")
-    assert found[0].status == "broken" and "gave these losses: [nan, 1.0]" in found[0].detail
+    assert found[0].status == "broken" and "gave the losses [nan, 1.0]" in found[0].detail
 
 
 def test_the_doctor_raises_after_it_has_printed(checks, capsys):
     checks["check_installation"] = [broken("torch", "gone", "install it")]
-    with pytest.raises(UserError, match="broken and needed: torch"):
+    with pytest.raises(UserError, match="needed, but broken: torch"):
         dph.doctor.doctor(dph.doctor.DoctorConfig())
     assert "→ install it" in capsys.readouterr().out

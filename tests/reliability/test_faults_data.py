@@ -53,7 +53,9 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
     whole = train(of_database(tmp_path / "whole", **paths))
     draw = module.Explorer.draw
     monkeypatch.setattr(module.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
-    message = f"the database {path} has changed since .*run was started; put the old file back, then --resume goes on"
+    message = (
+        f"the database {path} has changed since .*run was started; restore the old file, then continue with --resume"
+    )
     with pytest.raises(UserError, match=message):
         train(of_database(tmp_path / "run", **paths))
     monkeypatch.undo()
@@ -61,7 +63,7 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
     with pytest.raises(UserError, match=message):
         train(of_database(tmp_path / "run", **paths), resume=True)
     path.unlink()
-    with pytest.raises(UserError, match=f"the database {path} is gone"):
+    with pytest.raises(UserError, match=f"the database {path} is missing"):
         train(of_database(tmp_path / "run", **paths), resume=True)
     database(path, 1)
     assert same(train(of_database(tmp_path / "run", **paths), resume=True), whole)
@@ -81,7 +83,7 @@ def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeyp
         return [replace(first, answer="maybe"), *others]
 
     monkeypatch.setattr(ToyTask, "problems", changed)
-    with pytest.raises(UserError, match=r"not those that .*run was started with: 1 differ, such as 'train/0'"):
+    with pytest.raises(UserError, match=r"not those that .*run was started with: 1 differ, for example 'train/0'"):
         train(config, resume=True)
     monkeypatch.setattr(ToyTask, "problems", lambda self, split: problems(self, split)[::-1])
     with pytest.raises(UserError, match=r"not those that .*run was started with: \d+ differ"):

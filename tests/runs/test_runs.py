@@ -95,7 +95,7 @@ def test_other_versions_are_named_and_the_run_goes_on(tmp_path, capsys):
     begun(tmp_path).update(versions=package_versions() | {"torch": "1.0", "gone": "2"})
     assert not start(tmp_path, resume=True).complete
     said = " ".join(capsys.readouterr().err.split())
-    assert "other versions than at the start" in said and f"torch: '1.0' → '{package_versions()['torch']}'" in said
+    assert "versions have changed since the start" in said and f"torch: '1.0' → '{package_versions()['torch']}'" in said
     assert "gone: '2' → None" in said and "python" not in said
     start(tmp_path, resume=True)
 

@@ -104,7 +104,7 @@ def test_a_changed_function_does_not_go_on_with_an_old_run(tmp_path, reward, mon
     with pytest.raises(UserError, match=r"mine\.py has changed since .*run was started; restore the old file"):
         train(config(), resume=True)
     (tmp_path / "mine.py").unlink()
-    with pytest.raises(UserError, match=r"mine\.py is gone since"):
+    with pytest.raises(UserError, match=r"mine\.py is missing since"):
         train(config(), resume=True)
     (tmp_path / "mine.py").write_text(SAME)
     train(config(), resume=True)

@@ -200,7 +200,7 @@ def test_a_mistake_or_signal_of_one_process_stops_both_with_the_state_saved(toge
         "tracker": "process 0 cannot go on",
         "loading": "process 1 cannot go on",
         "sampling": "process 1 cannot go on",
-        "no resume": f"{place} already holds a run; add --resume to go on with it, or name another --out",
+        "no resume": f"{place} already holds a run; add --resume to continue it, or use a different --out",
         "checkpoint": "process 0 cannot go on",
         "signal": "stopped after step 2 of 3, which is saved; the same command with --resume continues",
     }

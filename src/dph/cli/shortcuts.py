@@ -1,12 +1,12 @@
-"""Short flags: `--task spider --data DIR --rule bird` instead of the settings that they stand for.
+"""Short flags, such as `--task spider --data DIR --rule bird`, in place of longer settings.
 
-| flag                              | stands for                                                                       |
+| flag                              | meaning                                                                          |
 |-----------------------------------|----------------------------------------------------------------------------------|
-| `--task NAME`                     | a benchmark: its task, split and official rule and, in `dph eval`, twice the     |
-|                                   | paper's k as number of samples; or any other task                                |
-| `--data PATH`                     | the task's folder or file: its option `root` (`path` for records)                |
+| `--task NAME`                     | a benchmark: sets its task, split and official rule and, in `dph eval`, the      |
+|                                   | number of samples (twice the paper's k); or the name of any other task           |
+| `--data PATH`                     | the task's directory or file: its option `root` (`path` for records)             |
 | `--databases --suite --gold PATH` | the task's options `databases`, `test_suite`, `gold`                             |
-| `--subset --skip-missing`         | the task's options of these names, true                                          |
+| `--subset --skip-missing`         | the task's options with these names, set to true                                 |
 | `--rule --policy NAME`            | `verifier.comparator`, `verifier.policy`                                         |
 | `--workers --timeout N`           | `verifier.workers`, `verifier.timeout`                                           |
 | `--keep-distinct`                 | `verifier.keep-distinct`                                                         |
@@ -32,21 +32,22 @@ _SWITCHES = {"--keep-distinct": "--verifier.keep-distinct"}
 _OPTIONS = {"--data": "root", "--databases": "databases", "--suite": "test_suite", "--gold": "gold"}
 _TRUE_OPTIONS = {"--subset": "subset", "--skip-missing": "skip_missing"}
 _ROOT_OF = {"records": "path"}
-"""Name of the option that says where a task's data are, where it is not `root`."""
+"""The option with the location of a task's data, for tasks that do not call it `root`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortcuts:
-    """What the short flags of a command line say."""
+    """The short flags of a command line."""
 
     stage: str
     task: str = ""
     options: dict[str, str] = field(default_factory=dict)
     rest: tuple[str, ...] = ()
-    """The words that are left, short flags written out where one setting stands for them."""
+    """The remaining words; short flags that equal one setting are replaced by that setting."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of presets and files with the task that was named; the rest that a benchmark brings goes below."""
+        """Combine with the settings of presets and files: the named task overrides them, and they override the other
+        settings of a benchmark."""
         if not self.task:
             return dict(settings)
         named = _of_benchmark(self.task, self.stage)
@@ -57,7 +58,7 @@ class Shortcuts:
         return merged
 
     def finish(self, settings: Any) -> Any:
-        """The final settings with the options of the task."""
+        """Add the task options to the final settings."""
         if not self.options:
             return settings
         options = {
@@ -68,7 +69,7 @@ class Shortcuts:
 
 
 def take_shortcuts(stage: str, words: Sequence[str]) -> Shortcuts:
-    """Take the short flags out of a stage's command line. Raises UserError for a flag without its value."""
+    """Extract the short flags from a stage's command line. Raises UserError for a flag without a value."""
     if stage not in STAGES_WITH_SHORTCUTS:
         return Shortcuts(stage, rest=tuple(words))
     task, options, rest = "", {}, []
@@ -98,7 +99,7 @@ def take_shortcuts(stage: str, words: Sequence[str]) -> Shortcuts:
 
 
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
-    """Settings that the name of a benchmark or task brings."""
+    """The settings implied by the name of a benchmark or task."""
     from dph.tasks.benchmarks import ALIASES, BENCHMARKS
 
     name = name.lower().replace("-", "_")
@@ -106,7 +107,7 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     benchmark = BENCHMARKS.get(name)
     if benchmark is None:
         return {"task": {"name": name}}
-    if stage not in ("eval", "verify"):  # training has splits of its own, and rewards by the rule of its preset
+    if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
     found = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}

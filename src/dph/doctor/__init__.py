@@ -1,4 +1,4 @@
-"""`dph doctor`: whether this machine can do the work, and what to do where it cannot."""
+"""`dph doctor`: checks whether this machine can run DPH-RL, and says how to fix what does not work."""
 
 import json
 import sys
@@ -18,9 +18,9 @@ _COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 
 
 def doctor(config: DoctorConfig) -> list[Finding]:
-    """Make all checks and print them as they end, or all at once as JSON.
+    """Run all checks and print each result as it arrives, or all results as JSON at the end.
 
-    Raises UserError, after everything was printed, when something that is needed is broken.
+    Raises UserError, after all results have been printed, if anything that is needed does not work.
     """
     from dph.doctor import machine, sandbox, smoke
 
@@ -28,7 +28,7 @@ def doctor(config: DoctorConfig) -> list[Finding]:
     parts: dict[str, Callable[[], list[Finding]]] = {
         "installation": machine.check_installation,
         "processors": machine.check_processors,
-        "room": lambda: machine.check_room(out),
+        "memory and disk": lambda: machine.check_room(out),
         "sandbox": sandbox.check_sandbox,
     }
     if config.smoke:
@@ -38,8 +38,8 @@ def doctor(config: DoctorConfig) -> list[Finding]:
     for title, check in parts.items():
         try:
             found = check()
-        except Exception as error:  # a check that fails is a finding; the others still tell what they can
-            found = [broken(title, f"{type(error).__name__}: {error}", "please report this with the whole output")]
+        except Exception as error:  # a failed check is a finding; the other checks still run
+            found = [broken(title, f"{type(error).__name__}: {error}", "please report this with the full output")]
         findings += found
         if not config.json:
             _print(console, title, found)
@@ -49,7 +49,7 @@ def doctor(config: DoctorConfig) -> list[Finding]:
         json.dump(said, sys.stdout, indent=1, ensure_ascii=False)
         print()
     if wrong:
-        raise UserError(f"this is broken and needed: {', '.join(wrong)}; the output above says what to do")
+        raise UserError(f"needed, but broken: {', '.join(wrong)}; the output above says how to fix it")
     return findings
 
 

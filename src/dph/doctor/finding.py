@@ -1,4 +1,4 @@
-"""What a check of `dph doctor` reports."""
+"""The result of a check of `dph doctor`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,10 +10,10 @@ class Finding:
 
     name: str
     status: Literal["ok", "note", "broken"]
-    """ok; note: works, but with less than one might expect; broken: something that is needed does not work."""
+    """ok: works; note: works with limitations; broken: something that is needed does not work."""
     detail: str
     advice: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What the user should do; may be empty."""
 
 
 def ok(name: str, detail: str) -> Finding:

@@ -16,15 +16,15 @@ from dph.doctor.finding import Finding, broken, note, ok
 from dph.runs.cache import cache_folder
 
 _GIB = 1 << 30
-_ENGINES = ("peft", "vllm", "trl", "verl")  # extras; worth a line where they are there
-_MEMORY_NEEDED, _MEMORY_WANTED = 1 * _GIB, 4 * _GIB  # loading torch and transformers alone takes 0.4 GiB a process
+_ENGINES = ("peft", "vllm", "trl", "verl")  # extras, listed if they are installed
+_MEMORY_NEEDED, _MEMORY_WANTED = 1 * _GIB, 4 * _GIB  # loading torch and transformers takes 0.4 GiB per process
 _DISK_NEEDED, _DISK_WANTED = _GIB // 4, 5 * _GIB
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 
 
 def check_installation() -> list[Finding]:
-    """Python, and every package that this one requires, by its version and by importing it."""
+    """Check the versions of Python and of all required packages, and import each package."""
     found = [ok("Python", f"{platform.python_version()} at {sys.executable}")]
     try:
         version, requires = metadata.version("dph-rl"), metadata.requires("dph-rl") or []
@@ -44,7 +44,7 @@ def _version(name: str) -> str:
 
 
 def _package(wanted: Requirement) -> Finding:
-    """Whether a required package is there, in a version that fits, and can be imported."""
+    """Whether a required package is installed in a suitable version and can be imported."""
     name, there = wanted.name, _version(wanted.name)
     install = f"pip install '{wanted}', or pip install -c constraints.txt . in the repository for the tested versions"
     if not there:
@@ -53,15 +53,13 @@ def _package(wanted: Requirement) -> Finding:
         return broken(name, f"{there}, but {wanted.specifier} is needed", install)
     try:
         importlib.import_module(name.replace("-", "_"))
-    except Exception as error:  # whatever a damaged package raises
-        return broken(
-            name, f"{there} cannot be imported ({type(error).__name__}: {error})", f"install it anew: {install}"
-        )
+    except Exception as error:  # a damaged package may raise anything
+        return broken(name, f"{there} cannot be imported ({type(error).__name__}: {error})", f"reinstall it: {install}")
     return ok(name, there)
 
 
 def check_processors() -> list[Finding]:
-    """Processors that torch can use: each GPU computes something, or the CPU does the work."""
+    """Check the processors that torch can use; each GPU must compute a correct result."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -69,11 +67,11 @@ def check_processors() -> list[Finding]:
     if torch.cuda.is_available():
         return found + [_gpu(index) for index in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        return [*found, ok("GPU", "Apple silicon; use it with --model.device mps")]
+        return [*found, ok("GPU", "Apple silicon; to use it, set --model.device mps")]
     if shutil.which("nvidia-smi"):
         advice = "install the build of torch for this driver's CUDA version (pytorch.org/get-started)"
-        return [*found, note("GPU", f"the driver is there, but torch {torch.__version__} cannot use it", advice)]
-    return [*found, note("GPU", "none: small models only, such as those of `dph demo`")]
+        return [*found, note("GPU", f"the driver is installed, but torch {torch.__version__} cannot use it", advice)]
+    return [*found, note("GPU", "none; only small models are practical, such as those of `dph demo`")]
 
 
 def _gpu(index: int) -> Finding:
@@ -86,24 +84,26 @@ def _gpu(index: int) -> Finding:
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        return broken(name, f"cannot compute: {reason}", "check the driver, or leave it out: CUDA_VISIBLE_DEVICES")
+        return broken(
+            name, f"cannot compute: {reason}", "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
+        )
     if not right:
-        return broken(name, "computes wrong results", "leave it out with CUDA_VISIBLE_DEVICES")
+        return broken(name, "computes wrong results", "exclude this GPU with CUDA_VISIBLE_DEVICES")
     facts = f"{torch.cuda.get_device_name(index)}, {free / _GIB:.0f} of {total / _GIB:.0f} GiB free"
     if free < total / 2:
-        return note(name, facts, "something else uses it; nvidia-smi shows what")
+        return note(name, facts, "another process uses this GPU; nvidia-smi shows which one")
     return ok(name, facts)
 
 
 def check_room(out: Path) -> list[Finding]:
-    """Free memory, and for each place that is written to: whether it can be, and how much room it has."""
+    """Check free memory, and write access and free space of each directory that DPH-RL writes to."""
     return [_memory(), *_places(out)]
 
 
 def _memory() -> Finding:
     free = free_memory()
     if free is None:
-        return note("memory", "this system does not say how much is free")
+        return note("memory", "this system does not report how much memory is free")
     text, advice = (
         f"{free / _GIB:.1f} GiB free",
         "close other programs, or use fewer processes (--jobs, --verifier.workers)",
@@ -114,14 +114,16 @@ def _memory() -> Finding:
 
 
 def free_memory() -> int | None:
-    """Bytes that processes can still take: what the system has available, or less where a container's limit is
-    lower. None where the system does not say."""
+    """Available memory in bytes: that of the system, or that of the container if its limit leaves less.
+
+    None if the system does not report it.
+    """
     known = []
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except OSError:
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # no notion of "available": all there is
+        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
             known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for limit, used in zip(_LIMITS, _USED, strict=True):
         try:
@@ -136,16 +138,16 @@ def free_memory() -> int | None:
 def _places(out: Path) -> Iterator[Finding]:
     places = {"run directories": out, "cache": cache_folder(), "temporary files": Path(tempfile.gettempdir())}
     changes = {
-        "run directories": "name another --out",
-        "cache": "set DPH_CACHE to a folder that can be written",
-        "temporary files": "set TMPDIR to a folder that can be written",
+        "run directories": "use a different --out",
+        "cache": "set DPH_CACHE to a directory that you can write to",
+        "temporary files": "set TMPDIR to a directory that you can write to",
     }
     for name, path in places.items():
         yield _place(name, path.absolute(), changes[name])
 
 
 def _place(name: str, path: Path, change: str) -> Finding:
-    """Whether a folder, or the nearest one above that exists, can be written to, and its free space."""
+    """Check write access to a directory, or to its nearest existing parent, and its free space."""
     there = next(folder for folder in [path, *path.parents] if folder.exists())
     try:
         with tempfile.TemporaryFile(dir=there) as file:
@@ -154,7 +156,7 @@ def _place(name: str, path: Path, change: str) -> Finding:
         free = shutil.disk_usage(there).free
     except OSError as error:
         return broken(name, f"{path} cannot be written ({error.strerror})", change)
-    text, advice = f"{path}, {free / _GIB:.1f} GiB free", f"free some space, or {change}"
+    text, advice = f"{path}, {free / _GIB:.1f} GiB free", f"free some disk space, or {change}"
     if free < _DISK_NEEDED:
         return broken(name, text, advice)
     return note(name, text, advice) if free < _DISK_WANTED else ok(name, text)

@@ -1,4 +1,4 @@
-"""Checks of the sandbox: which limits this system enforces, and whether attacks on the verifiers are stopped."""
+"""Checks of the sandbox: which limits the system enforces, and whether it stops attacks on the verifiers."""
 
 import json
 import signal
@@ -15,10 +15,10 @@ from dph.verifiers import Verifiers
 
 _TIMEOUT = 1.0
 _MATH_TIMEOUT = 3.0
-_SLACK = 15.0  # seconds for ending a worker and starting the next one on a busy machine
+_SLACK = 15.0  # seconds to stop a worker and start the next one on a busy machine
 _GOLD = "SELECT count(*) FROM t"
 
-# Asked in a process of its own, which then ends: limits cannot be raised again.
+# Runs in a separate process, because a limit cannot be raised again.
 _PROBE = """
 import json, sys
 try:
@@ -58,9 +58,9 @@ while time.process_time() < 3:
 """
 
 _NOT_PROMISED = {
-    "memory": "an answer may take more memory than a worker is meant to have (queries stay under SQLite's own limit)",
-    "files": "that nothing is written rests on SQLite's own guards alone, without a second line of defence",
-    "processor time": "a worker may run on when the process that should stop it is killed",
+    "memory": "a response may use more memory than a worker is allowed to (queries stay within SQLite's own limit)",
+    "files": "only SQLite's own checks prevent writes; there is no second line of defence",
+    "processor time": "a worker may keep running if the process that should stop it is killed",
 }
 
 _ENDLESS = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
@@ -74,12 +74,12 @@ _ATTACKS = {
 
 
 def check_sandbox() -> list[Finding]:
-    """What the system enforces on worker processes; then attacks on the verifiers, each followed by a good answer."""
+    """Check which limits the system enforces on workers, then attack the verifiers; each must still work afterwards."""
     return [_limits(), *_attacks(), _math()]
 
 
 def enforced_limits() -> dict[str, bool]:
-    """For memory, files and processor time: whether this system enforces the limit of a process, found by trying."""
+    """Whether this system enforces the limits on memory, files and processor time of a process; tested by trying."""
     with tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder:
         command = [sys.executable, "-I", "-S", "-c", _PROBE, str(Path(folder, "file"))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
@@ -95,12 +95,12 @@ def _limits() -> Finding:
     if not missing:
         return ok("limits of worker processes", f"{', '.join(found)} and wall-clock time are enforced")
     lost = "; ".join(f"{name}: {_NOT_PROMISED[name]}" for name in missing)
-    advice = "for responses that you do not trust use Linux (a container or virtual machine will do)"
+    advice = "to judge responses that you do not trust, use Linux (a container or virtual machine is sufficient)"
     return note("limits of worker processes", f"not enforced on this system: {lost}", advice)
 
 
 def _attacks() -> list[Finding]:
-    """Each attack must end with its outcome in time, leave no trace, and the next query must be answered."""
+    """Each attack must end in time with its expected outcome and change no file; the next query must be answered."""
     findings = []
     with (
         tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder,
@@ -114,17 +114,17 @@ def _attacks() -> list[Finding]:
         problem = Problem("doctor", "How many?", _GOLD, "sql", {"db": str(path)})
         first = _judge(verifiers, problem, _GOLD)
         if not first.correct:
-            return [broken("SQL verifier", f"a right answer was judged {first.outcome} ({first.detail})", _REPORT)]
-        findings.append(ok("SQL verifier", "a right answer is correct"))
+            return [broken("SQL verifier", f"a correct answer was judged {first.outcome} ({first.detail})", _REPORT)]
+        findings.append(ok("SQL verifier", "a correct answer is accepted"))
         for number, (name, (sql, allowed)) in enumerate(_ATTACKS.items()):
             started = time.monotonic()
             verdict = _judge(verifiers, problem, sql)
             took = time.monotonic() - started
             trace = path.read_bytes() != before or [p.name for p in Path(folder).iterdir()] != [path.name]
-            after = _judge(verifiers, problem, f"{_GOLD} WHERE n > -{number + 1}")  # not one that is remembered
+            after = _judge(verifiers, problem, f"{_GOLD} WHERE n > -{number + 1}")  # not a cached verdict
             if verdict.outcome not in allowed or took > _TIMEOUT + _SLACK or trace or not after.correct:
                 detail = (
-                    f"ended as {verdict.outcome} after {took:.1f} s, {'left a trace' if trace else 'left no trace'}; "
+                    f"ended as {verdict.outcome} after {took:.1f} s, {'files' if trace else 'no file'} changed; "
                     f"the next query: {after.outcome}"
                 )
                 findings.append(broken(name, detail, _REPORT))
@@ -133,7 +133,7 @@ def _attacks() -> list[Finding]:
     return findings
 
 
-_REPORT = "do not judge responses that you do not trust on this machine, and report this"
+_REPORT = "do not judge untrusted responses on this machine, and please report this"
 
 
 def _judge(verifiers: Verifiers, problem: Problem, sql: str) -> Verdict:
@@ -142,7 +142,7 @@ def _judge(verifiers: Verifiers, problem: Problem, sql: str) -> Verdict:
 
 
 def _math() -> Finding:
-    """A fraction must equal its decimal number, and a tower of powers must end at the limit."""
+    """A fraction must equal its reduced form, and a tower of powers must end within the time limit."""
     half = Problem("doctor", "Half of one?", "1/2", "math")
     with Verifiers({"math": {"workers": 1, "timeout": _MATH_TIMEOUT}}) as verifiers:
         [first] = verifiers.verify([(half, r"\boxed{\frac{2}{4}}")])
@@ -152,6 +152,6 @@ def _math() -> Finding:
     if first.correct and not tower.correct and took < _MATH_TIMEOUT + _SLACK:
         return ok("mathematics", f"2/4 equals 1/2; a tower of powers ended in {took:.1f} s ({tower.outcome})")
     if first.outcome is Outcome.TIMEOUT:
-        return note("mathematics", f"no verdict within {_MATH_TIMEOUT:g} s", "is this machine busy? try again later")
+        return note("mathematics", f"no verdict within {_MATH_TIMEOUT:g} s", "the machine may be busy; try again later")
     detail = f"2/4 against 1/2: {first.outcome} ({first.detail}); a tower of powers: {tower.outcome} after {took:.1f} s"
-    return broken("mathematics", detail, "install math-verify and sympy anew: pip install -c constraints.txt .")
+    return broken("mathematics", detail, "reinstall math-verify and sympy: pip install -c constraints.txt .")

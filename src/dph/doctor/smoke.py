@@ -1,4 +1,4 @@
-"""A run of every stage at the smallest scale: a model of a few thousand weights learns to answer two words."""
+"""A run of every stage at the smallest scale: a model with a few thousand weights learns to answer with two words."""
 
 import contextlib
 import io
@@ -38,22 +38,22 @@ _OPTIM = OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=5)
 
 
 def check_smoke(device: str) -> list[Finding]:
-    """Supervised start, pre-sampling, two steps of DPH-JS and an evaluation in a temporary folder."""
+    """Run supervised fine-tuning, pre-sampling, two steps of DPH-JS and an evaluation in a temporary directory."""
     started = time.perf_counter()
     said = io.StringIO()
     try:
         with tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder, _kept_quiet(said):
             facts = _run(Path(folder), device)
     except UserError as error:
-        return [broken("training", str(error), f"fix what the sentence names; the last line before it: {_last(said)}")]
-    except Exception as error:  # a bug, or a broken installation: it must not hide the other findings
-        advice = "run `dph demo --smoke` for the whole message, and report it"
+        return [broken("training", str(error), f"fix this error; the last line of output before it: {_last(said)}")]
+    except Exception as error:  # a bug or a broken installation must not hide the other findings
+        advice = "run `dph demo --smoke` for the full message, and please report it"
         return [broken("training", f"{type(error).__name__}: {error}", advice)]
     return [ok("training", f"{facts}, in {time.perf_counter() - started:.0f} s")]
 
 
 def _run(folder: Path, device: str) -> str:
-    """The stages one after the other; returns what came out. Raises UserError when it is not what it must be."""
+    """Run the stages in order and return a summary. Raises UserError if a result is wrong."""
     from dph.stages.evaluate import evaluate
     from dph.stages.presample import presample
     from dph.stages.sft import sft
@@ -101,20 +101,23 @@ def _run(folder: Path, device: str) -> str:
     )
     steps = read_metrics(trained)
     if len(steps) != 2 or not all(math.isfinite(row["loss"]) for row in steps):
-        raise UserError(f"two steps of training gave these losses: {[row.get('loss') for row in steps]}")
+        raise UserError(f"two steps of training gave the losses {[row.get('loss') for row in steps]}")
     end = ModelConfig(str(trained / "model"), device=device)
     scores = evaluate(EvalConfig(str(folder / "eval"), model=end, task=task, rollout=sampling))
     accuracy = json.loads((scores / "scores.json").read_text(encoding="utf-8"))["splits"][task.split]["metrics"][
         "greedy"
     ]
-    if not accuracy["mean"] >= 0.5:  # the easy half is learnt by heart
-        raise UserError(f"the model learnt too little: greedy accuracy {accuracy['mean']:.2f}, expected at least 0.5")
+    if not accuracy["mean"] >= 0.5:  # the model memorizes the easy half
+        raise UserError(f"the model learned too little: greedy accuracy {accuracy['mean']:.2f}, expected at least 0.5")
     return f"every stage ran; greedy accuracy {accuracy['mean']:.2f}"
 
 
 def _write_rows(folder: Path) -> None:
-    """Rows that answer "easy" prompts with yes and "hard" ones with yes or no; problems where yes is right for the easy
-    ones, and a word that never occurs for the hard ones, so that some are left to explore whatever was learnt."""
+    """Write the training rows and the problems.
+
+    The rows answer "easy" prompts with yes and "hard" prompts with yes or no. The correct answer is yes to the easy
+    problems; to the hard ones it is no or a word that never occurs, so that some always remain to explore.
+    """
     easy, hard = ([f"{kind} {number}" for number in range(6)] for kind in ("easy", "hard"))
     rows = [(prompt, " yes") for prompt in easy] * 2 + [(p, f" {word}") for p in hard for word in ("yes", "no")]
     problems = [(prompt, "yes") for prompt in easy] + [(p, "no" if i % 2 else "maybe") for i, p in enumerate(hard)]
@@ -126,7 +129,7 @@ def _write_rows(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _kept_quiet(said: io.StringIO) -> Iterator[None]:
-    """Keeps what the stages say, and warnings, off the terminal; it goes to `said`."""
+    """Redirect the output of the stages to `said`, and suppress warnings."""
     # The console of dph.process.progress writes to whatever sys.stderr is at that moment.
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,3 +1,3 @@
-"""What a process needs besides its work: peers, signals, child processes, progress."""
+"""Process management: distributed training, signals, child processes, progress, user code."""
 
 __all__ = ["distributed", "interrupts", "jobs", "orphans", "progress", "user_code"]

@@ -1,4 +1,4 @@
-"""Data parallelism on several processes (torchrun): every process holds the whole policy, sums are reduced globally."""
+"""Data parallelism over several processes (torchrun): each holds the whole policy; gradients are summed over all."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 def launched_processes() -> int:
-    """How many processes torchrun has started; 1 without it."""
+    """Number of processes started by torchrun; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """This process among all that train together."""
+    """This process and the group of processes that train together."""
 
     rank: int = 0
     size: int = 1
@@ -39,18 +39,18 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """True in the one process that writes files and talks to the user."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Which of `count` numbered pieces of work belong to this process."""
+        """The indices, out of `count` pieces of work, that belong to this process."""
         return range(self.rank, count, self.size)
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replace every gradient by its sum over processes (in one flat message).
+        """Replace every gradient by its sum over processes, in one all-reduce.
 
-        A parameter that has a gradient in no process keeps none, so that the optimizer leaves it alone as it would in
-        a single process.
+        A parameter without a gradient in any process keeps none, so that the optimizer skips it, as it does in a
+        single process.
         """
         if self.size == 1:
             return
@@ -65,7 +65,7 @@ class World:
             parameter.grad = summed.view_as(parameter).clone() if count else None
 
     def sum_values(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sums over processes of named numbers; every process must pass the same names."""
+        """Sum named numbers over processes; every process must pass the same names."""
         if self.size == 1:
             return dict(values)
         names = sorted(values)
@@ -75,7 +75,7 @@ class World:
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all processes, by rank."""
+        """The values of all processes, in rank order."""
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
@@ -83,7 +83,7 @@ class World:
         return gathered
 
     def joined(self, values: Tensor) -> Tensor:
-        """The one-dimensional tensors of all processes, which may differ in length, as one on the CPU, by rank."""
+        """Concatenate the one-dimensional tensors of all processes in rank order, on the CPU; lengths may differ."""
         if self.size == 1:
             return values
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -96,8 +96,8 @@ class World:
         return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).cpu()
 
     def together(self, action: Callable[[], T]) -> T:
-        """Run `action` in every process. A UserError of any process is raised in all, so that none waits for another
-        that has left."""
+        """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits
+        for one that has stopped."""
         if self.size == 1:
             return action()
         result, mistake = None, None
@@ -111,13 +111,13 @@ class World:
         return result  # type: ignore[return-value]
 
     def decided(self, action: Callable[[], T]) -> T:
-        """What `action` returns in the leading process, which alone runs it; its UserError is raised in every one."""
+        """Run `action` in the leading process and return its result in all; a UserError is raised in all."""
         if self.size == 1:
             return action()
         return self.gather(self.together(lambda: action() if self.leads else None))[0]
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has called this."""
         if self.size > 1:
             dist.barrier()
 

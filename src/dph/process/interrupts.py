@@ -1,4 +1,4 @@
-"""Stopping in order: the first SIGINT or SIGTERM is a request that a stage can answer, the second ends the process."""
+"""Orderly stopping: the first SIGINT or SIGTERM asks a stage to stop, the second ends the process."""
 
 import signal
 import threading
@@ -13,12 +13,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Within its `with` block a first signal waits until `allowed` code runs or `check` is called; then Interrupted is
-    raised. From then on signals have their default effect again."""
+    """Within its `with` block, the first signal is held until `allowed` code runs or `check` is called. Interrupted is
+    then raised. All later signals have their default effect."""
 
     def __init__(self) -> None:
         self.signal = 0
-        """Number of the signal that came, or 0."""
+        """Number of the received signal, or 0."""
         self._allowed = False
         self._before: dict[int, Any] = {}
 
@@ -39,13 +39,13 @@ class Interrupts:
             raise Interrupted(number)
 
     def check(self) -> None:
-        """Raises Interrupted when a signal has come."""
+        """Raises Interrupted if a signal has been received."""
         if self.signal:
             raise Interrupted(self.signal)
 
     @contextmanager
     def allowed(self, yes: bool = True) -> Iterator[None]:
-        """Code that a signal may break off at any place."""
+        """Let a signal interrupt the code of this block at any point."""
         self._allowed = yes
         try:
             if yes:
@@ -56,14 +56,14 @@ class Interrupts:
 
 
 def default_signals() -> None:
-    """Signals end the process at once."""
+    """Restore the default effect of signals: they end the process at once."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
 
 
 def raise_on_termination() -> None:
-    """SIGTERM raises Interrupted, as SIGINT raises KeyboardInterrupt, so that files and worker processes are tidied up;
-    a second one ends the process."""
+    """Make SIGTERM raise Interrupted, as SIGINT raises KeyboardInterrupt, so that files and workers are cleaned up.
+    A second SIGTERM ends the process."""
 
     def handle(number: int, _: FrameType | None) -> None:
         default_signals()

@@ -1,4 +1,4 @@
-"""Several `dph` commands at once: a small scheduler for commands that depend on each other."""
+"""A small scheduler that runs several `dph` commands in parallel, respecting their dependencies."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from dph.process.progress import progress, say
 
 POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 60.0
-"""How long a job may take to save its state after it was told to stop."""
+"""Time for a job to save its state after it is told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Job:
 
     name: str
     arguments: tuple[str, ...]
-    """Words after `dph`."""
+    """Command-line arguments after `dph`."""
     needs: tuple[str, ...] = ()
     """Names of the jobs that must finish first."""
     threads: int = 1
     out: Path | None = None
-    """Its run directory; a run that is complete there is not started again."""
+    """Its run directory; the job is skipped if the run there is complete."""
 
 
 @dataclass(slots=True)
@@ -41,13 +41,19 @@ class _Running:
 
 
 def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False) -> list[str]:
-    """Run all jobs on at most `slots` threads, each as soon as its needs have finished, earlier ones first.
+    """Run all jobs on at most `slots` threads. Each job starts as soon as the jobs in `needs` have finished; earlier
+    jobs in the sequence come first.
 
-    Each job's output goes to `logs/<name>.log`. When one fails, the others are stopped and UserError names it, with its
-    last words; with `keep_going`, only the jobs that need it are left out. Interrupting stops all; jobs that are told
-    to stop save their state first. No job outlives this process.
+    The output of a job is written to `logs/<name>.log`. An interruption stops all jobs; a job that is told to stop
+    saves its state first. No job outlives this process.
 
-    Returns a sentence for each job that failed. Raises ValueError (graphlib.CycleError) for jobs that need each other.
+    Args:
+        keep_going: after a failure, skip only the jobs that need the failed one, instead of stopping all.
+    Returns:
+        One sentence for each job that failed or was skipped.
+    Raises:
+        UserError: a job failed and `keep_going` is not set; the message quotes the last line of its output.
+        graphlib.CycleError: jobs need each other (a ValueError).
     """
     logs.mkdir(parents=True, exist_ok=True)
     complete = {job.name for job in jobs if job.out is not None and _complete(job.out)}
@@ -77,7 +83,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
                     if item.process.returncode == 0:
                         graph.done(item.job.name)
                     else:
-                        text = f"{item.job.name} failed: {_last_words(item.log)} (whole log: {item.log})"
+                        text = f"{item.job.name} failed: {_last_words(item.log)} (full log: {item.log})"
                         if not keep_going:
                             raise UserError(text)
                         say(text)
@@ -85,7 +91,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
                     shown.advance(1, ", ".join(left.job.name for left in running))
             if missing:
                 shown.advance(len(missing))
-            failed |= {name: f"{name} was left out, because it needs a job that failed" for name in missing}
+            failed |= {name: f"{name} was skipped because it needs a job that failed" for name in missing}
     finally:
         for item in running:
             item.process.terminate()
@@ -121,7 +127,7 @@ def _start(job: Job, logs: Path) -> _Running:
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment,
-            start_new_session=True,  # Ctrl-C reaches only this process, which then tells the jobs to stop
+            start_new_session=True,  # Ctrl-C then reaches only this process, which tells the jobs to stop
         )
     return _Running(job, process, log)
 

@@ -1,4 +1,4 @@
-"""No process outlives the one that started it, even when that one is killed (standard library only)."""
+"""Ends a process when its parent ends, even if the parent is killed (standard library only)."""
 
 import os
 import threading
@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 PARENT = "DPH_PARENT"
-"""Environment variable with the id of the process that a command is to end with."""
+"""Environment variable with the id of the parent process; the command ends when that process ends."""
 
 
 def when_parent_ends(action: Callable[[], object], parent: int = 0, every: float = 0.5) -> None:
     """Call `action` from a thread soon after the parent process has ended.
 
-    parent: the process id that the parent had; 0 takes the present one. every: seconds between two looks.
+    parent: process id of the parent; 0 means the current parent. every: seconds between two checks.
     """
     expected = parent or os.getppid()
 

@@ -1,4 +1,4 @@
-"""Python files of the user's: import one, and say at which of its lines an error occurred (standard library only)."""
+"""Import Python files of the user, and report the line at which an error occurred (standard library only)."""
 
 import importlib.util
 import sys
@@ -8,7 +8,7 @@ from types import ModuleType
 
 
 def import_file(path: str | Path) -> ModuleType:
-    """Import a Python file as the module of its stem. Raises whatever its code raises."""
+    """Import a Python file as a module named by its stem. Raises whatever its code raises."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -18,9 +18,9 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def describe(error: BaseException, path: str | Path) -> str:
-    """An error as "ValueError in line 7: …", with the last line of the file at `path` on the way to the error.
+    """Describe an error as "ValueError in line 7: …", where the line is the last one of `path` in its traceback.
 
-    Where the file is not on that way the line is left out; a syntax error names its line itself.
+    The line is omitted if the file is not in the traceback, or for a syntax error, whose message includes the line.
     """
     kind = type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""The user's Python files that a run depends on: their hashes are recorded at the start and compared on resume."""
+"""Hashes of the user's Python files that a run depends on: recorded at the start, compared on resume."""
 
 import hashlib
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from dph.errors import UserError
 
 
 def code_hashes(config: Any) -> dict[str, str]:
-    """SHA-256 of each Python file that the settings of a stage name; empty for one that cannot be read."""
+    """SHA-256 of each Python file named in the settings of a stage; empty if the file cannot be read."""
     reward = getattr(config, "reward", None)
     files = [reward.function.rpartition(":")[0]] if reward is not None and reward.function else []
     files += [name for name in getattr(config, "plugins", ()) if name.endswith(".py")]
@@ -17,14 +17,17 @@ def code_hashes(config: Any) -> dict[str, str]:
 
 
 def check_code(run: Path, before: object, config: Any) -> None:
-    """Raises UserError where a file has changed since the run was started; `before`: the hashes recorded then."""
-    noted = before if isinstance(before, Mapping) else {}
+    """Compare the files with the hashes recorded at the start of the run, `before`.
+
+    Raises UserError if a file has changed or is missing.
+    """
+    recorded = before if isinstance(before, Mapping) else {}
     for file, now in code_hashes(config).items():
-        if noted.get(file) != now:
-            what = "has changed" if now else "is gone"
+        if recorded.get(file) != now:
+            what = "has changed" if now else "is missing"
             raise UserError(
                 f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
-                "start over with another --out"
+                "start a new run with a different --out"
             )
 
 

@@ -1,10 +1,10 @@
-"""Run directories: one per stage, holding the resolved settings, a manifest, metrics, and whatever the stage writes.
+"""Run directories: one per stage, with the resolved settings, a manifest, metrics, and the outputs of the stage.
 
-config.toml     resolved settings; `--config` reads it back
-manifest.json   stage, status, versions, and facts that later stages check
-metrics.jsonl   one line per step; depends only on settings and seed
-timings.jsonl   seconds and machine facts, kept apart so that metrics can be compared byte by byte
-.lock           while a process works there: its id
+config.toml     resolved settings; `--config` reads this file
+manifest.json   stage, status, versions, and facts checked by later stages
+metrics.jsonl   one line per step; depends only on the settings and the seed
+timings.jsonl   times in seconds and facts about the machine, kept separate so that metrics can be compared byte by byte
+.lock           present while a process uses the directory: the id of that process
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
 
 FORMAT = 2
-"""Version of the layout of run directories. 2: settings of each stage hold what the stage reads; `prompt_set`."""
+"""Version of the layout of run directories. Since 2, each stage stores only the settings that it reads."""
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of what a result may depend on: Python, SQLite and packages."""
+    """Versions of Python, SQLite and the packages that a result may depend on."""
     found = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
         try:
@@ -51,31 +51,31 @@ class RunDir:
     def start(
         cls, out: str, stage: str, config: Any, *, resume: bool = False, versions: Mapping[str, str] | None = None
     ) -> "RunDir":
-        """Create the directory, or open it again with `resume`, and lock it until the run is finished or the process
+        """Create the directory, or reopen it if `resume` is set, and lock it until the run is finished or the process
         ends.
 
-        versions: of what the stage depends on besides Python and packages, such as its verifiers' rules.
+        A directory whose run failed before it produced anything, for example because of a mistyped path, counts as
+        new. Temporary files of a killed process are removed.
 
-        A directory whose run failed before it got anywhere, such as for a mistyped path, counts as new. What a killed
-        process left half written is removed.
-
-        Raises UserError when no directory is named, when it cannot be written, when another process works there, when
-        it already holds a run and `resume` is not set, or when the settings, or a Python file that they name, differ
-        from those it was started with.
+        Args:
+            versions: versions of other things that the stage depends on, such as the rules of its verifiers.
+        Raises:
+            UserError: no directory is named; it cannot be written; another process uses it; it already holds a run and
+                `resume` is not set; or the settings, or a Python file that they name, have changed since the start.
         """
         if not out:
             raise UserError("no run directory was named; add --out DIRECTORY")
         path, versions = Path(out), package_versions() | dict(versions or {})
         if (path / "manifest.json").exists() and not _got_nowhere(path):
             if not resume:
-                raise UserError(f"{path} already holds a run; add --resume to go on with it, or name another --out")
+                raise UserError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
             run = cls.open(path, stage)
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
-            if run.format == 1 and hasattr(config, "plugins"):  # it did not record them
+            if run.format == 1 and hasattr(config, "plugins"):  # format 1 did not record plug-ins
                 before = dataclasses.replace(before, plugins=config.plugins)
             changed = differences(_comparable(before), _comparable(config))
             if changed:
-                raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); name another --out")
+                raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); use a different --out")
             if not run.complete:
                 check_code(path, run.manifest.get("code"), config)
                 run._take_over(versions)
@@ -92,7 +92,7 @@ class RunDir:
         return run
 
     def _take_over(self, now: Mapping[str, str]) -> None:
-        """Lock and tidy the directory of an interrupted run, and say what is no longer as it was."""
+        """Lock and clean the directory of an interrupted run, and report changed versions."""
         try:
             lock(self.path)
             for folder in (self.path, self.path / "checkpoints"):
@@ -103,12 +103,13 @@ class RunDir:
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
             say(
-                f"other versions than at the start ({'; '.join(changed)}): the run goes on, but not bit by bit the same"
+                f"versions have changed since the start ({'; '.join(changed)}): the run continues, but its results may "
+                "not be bit-identical"
             )
 
     @classmethod
     def open(cls, path: Path, stage: str) -> "RunDir":
-        """Open an existing run of a stage. Raises UserError when there is none."""
+        """Open an existing run of a stage. Raises UserError if there is none."""
         try:
             manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         except OSError as error:
@@ -128,11 +129,11 @@ class RunDir:
 
     @property
     def format(self) -> Any:
-        """Version of the directory's layout; those written before formats were numbered have 1."""
+        """Version of the directory's layout; 1 if the manifest does not record one."""
         return self.manifest.get("format", 1)
 
     def settings(self) -> dict[str, Any]:
-        """The resolved settings in config.toml, in today's names. Raises UserError when they cannot be read."""
+        """The resolved settings in config.toml, under their current names. Raises UserError if they cannot be read."""
         found = read_toml(self.path / "config.toml")
         return migrated(str(self.manifest.get("stage")), found) if self.format == 1 else found
 
@@ -141,12 +142,12 @@ class RunDir:
         return self.manifest.get("status") == "complete"
 
     def update(self, **facts: Any) -> None:
-        """Add facts to the manifest and write it."""
+        """Add facts to the manifest and write it to the disk."""
         self.manifest.update(facts)
         write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
 
     def finish(self, **facts: Any) -> None:
-        """Mark the run complete and give its directory free."""
+        """Mark the run as complete and unlock its directory."""
         self.update(status="complete", **facts)
         unlock(self.path)
 
@@ -157,13 +158,13 @@ class RunDir:
             _append(self.path / "timings.jsonl", {"step": step, **timings})
 
     def sync(self) -> None:
-        """Have the logged lines on the disk, before a checkpoint that lies after them is."""
+        """Flush the logged lines to the disk; call this before writing a checkpoint."""
         for name in ("metrics.jsonl", "timings.jsonl"):
             if (self.path / name).exists():
                 sync(self.path / name)
 
     def rewind(self, step: int) -> None:
-        """Drop logged lines after a step: what was logged between the last checkpoint and an interruption."""
+        """Drop the lines logged after `step`, that is, between the last checkpoint and an interruption."""
         for name in ("metrics.jsonl", "timings.jsonl"):
             path = self.path / name
             if path.is_file():
@@ -172,7 +173,7 @@ class RunDir:
 
 
 def _got_nowhere(path: Path) -> bool:
-    """Whether a run directory holds nothing but what starting a run writes."""
+    """Whether a run directory holds only the files written when a run starts."""
     names = {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")}
     if names - {"config.toml", "manifest.json", "inputs.json", "tensorboard", LOCK}:
         return False
@@ -180,14 +181,14 @@ def _got_nowhere(path: Path) -> bool:
 
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
-    """The logged lines of a run, oldest first; empty when there are none. What was not finite is NaN."""
+    """The logged lines of a run, oldest first; empty if there are none. Values that were not finite are NaN."""
     file = path / name
     rows = [json.loads(line) for line in _valid_lines(file)] if file.is_file() else []
     return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
 def _valid_lines(path: Path) -> list[str]:
-    """Lines up to the first that is not one of a run: an interruption may have cut the last one short."""
+    """The lines before the first invalid one; an interruption may have truncated the last line."""
     lines = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -213,7 +214,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _comparable(config: Any) -> dict[str, Any]:
-    """Settings as they compare on resume: where the directory lies is no setting."""
+    """The settings that are compared on resume; the path of the run directory is not one of them."""
     settings = to_dict(config)
     settings.pop("out", None)
     return settings

@@ -1,4 +1,4 @@
-"""Files and directories that a reader never finds half written."""
+"""Atomic writing and removal of files and directories: a reader never sees a partial result."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that a reader sees the old content or the new, never a part."""
+    """Write a UTF-8 text file; a reader sees either the old content or the new content."""
     temporary = _temporary(path)
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -20,9 +20,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def directory_written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary directory that takes the name `path` when the block ends without an error, and vanishes otherwise.
+    """Yield a temporary directory, which is renamed to `path` if the block succeeds and deleted if it fails.
 
-    Files, directories and the new name are on the disk when this returns; a directory that had the name makes way.
+    Files, directories and the new name are on the disk when this returns. An existing directory `path` is replaced.
     """
     temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -39,7 +39,7 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_atomically(path: Path) -> None:
-    """Remove a directory, if it is there, so that nobody ever finds a part of it under its name."""
+    """Remove a directory if it exists; a reader finds it either complete or not at all."""
     if path.exists():
         temporary = _temporary(path, "old")
         os.replace(path, temporary)
@@ -47,7 +47,7 @@ def remove_atomically(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process was writing in a directory. Only its one user may call this."""
+    """Remove temporary files left in a directory by a killed process. The caller must be its only user."""
     for entry in folder.glob(".*.tmp"):
         if entry.is_dir():
             shutil.rmtree(entry)
@@ -56,8 +56,8 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have the content of a file, or the names in a directory, written to the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows keeps directories itself and opens none
+    """Flush the content of a file, or the entries of a directory, to the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open directories and needs no flush of them
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Who is using a directory: a lock that the operating system takes back when its process ends, however it ends."""
+"""Locks on directories, which the operating system releases when the owning process ends, even if it is killed."""
 
 import atexit
 import contextlib
@@ -20,20 +20,20 @@ except ImportError:  # Windows: directories are not locked
 NAME = ".lock"
 _POLL_SECONDS = 0.5
 _held: dict[tuple[int, Path], int] = {}
-"""Descriptors of the locks that a process holds, by its id (a fork holds none) and the lock file's path."""
+"""File descriptors of held locks, by process id and path of the lock file; a forked child holds none."""
 
 
 def lock(folder: Path) -> None:
-    """Take a directory for this process until `unlock` or its end; nothing happens where it holds the lock already.
+    """Lock a directory until `unlock` or the end of this process; does nothing if this process already holds the lock.
 
-    Raises UserError naming the process that has it, and OSError where no file can be made in it.
+    Raises UserError naming the owner if another process holds the lock, and OSError if the lock file cannot be created.
     """
     if owner := _take(folder):
-        raise UserError(f"{folder} is in use by {owner}; wait until that ends, or name another --out")
+        raise UserError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 
 
 def unlock(folder: Path) -> None:
-    """Give a directory free."""
+    """Release the lock on a directory."""
     file = folder.resolve() / NAME
     descriptor = _held.pop((os.getpid(), file), None)
     if descriptor is not None:
@@ -44,7 +44,7 @@ def unlock(folder: Path) -> None:
 
 @contextmanager
 def waiting_for(folder: Path) -> Iterator[None]:
-    """Hold a directory's lock, after waiting for the process that has it. Raises OSError as `lock` does."""
+    """Hold the lock on a directory, waiting for its current owner first. Raises OSError as `lock` does."""
     told = False
     while owner := _take(folder):
         if not told:
@@ -58,7 +58,7 @@ def waiting_for(folder: Path) -> Iterator[None]:
 
 
 def _take(folder: Path) -> str:
-    """Try to take the lock; returns who has it, or nothing when it is this process now."""
+    """Try to take the lock; returns its owner, or an empty string if this process now holds it."""
     file = folder.resolve() / NAME
     if fcntl is None or (os.getpid(), file) in _held:
         return ""
@@ -72,11 +72,11 @@ def _take(folder: Path) -> str:
             return owner or "another process"
         except OSError:
             os.close(descriptor)
-            say(f"{folder} lies on a file system without locks: see to it that no second run writes there")
+            say(f"{folder} is on a file system without locks; make sure that no other run writes to it")
             return ""
         if _is_still(descriptor, file):
             break
-        os.close(descriptor)  # its last owner removed the file between our opening and locking it
+        os.close(descriptor)  # its previous owner removed the file after we opened it and before we locked it
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     _held[os.getpid(), file] = descriptor
