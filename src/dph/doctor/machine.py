@@ -17,6 +17,7 @@ from dph.runs.cache import cache_folder
 
 _GIB = 1 << 30
 _ENGINES = ("peft", "vllm", "trl", "verl")  # extras, listed if they are installed
+_MODULES = {"pyyaml": "yaml"}  # packages whose module has a different name
 _MEMORY_NEEDED, _MEMORY_WANTED = 1 * _GIB, 4 * _GIB  # loading torch and transformers takes 0.4 GiB per process
 _DISK_NEEDED, _DISK_WANTED = _GIB // 4, 5 * _GIB
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -52,7 +53,7 @@ def _package(wanted: Requirement) -> Finding:
     if not wanted.specifier.contains(there, prereleases=True):
         return broken(name, f"{there}, but {wanted.specifier} is needed", install)
     try:
-        importlib.import_module(name.replace("-", "_"))
+        importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
     except Exception as error:  # a damaged package may raise anything
         return broken(name, f"{there} cannot be imported ({type(error).__name__}: {error})", f"reinstall it: {install}")
     return ok(name, there)
