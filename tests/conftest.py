@@ -20,7 +20,7 @@ settings.load_profile("dph")
 _SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _messages_are_printed() -> None:
     """Tests read what stages say on standard error, as the command line prints it."""
     show_messages()

@@ -74,6 +74,9 @@ class _Printer(logging.Handler):
 
 def show_messages() -> None:
     """Print messages and progress from now on, if this is the leading process: what a command does at its start."""
-    if os.environ.get("RANK", "0") == "0" and not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
         _LOG.addHandler(_Printer())
-        _LOG.setLevel(logging.INFO)
+    _LOG.setLevel(logging.INFO)
+    _LOG.disabled = False  # libraries that configure logging disable the loggers that exist
