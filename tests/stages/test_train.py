@@ -277,7 +277,7 @@ def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
 
 def test_an_unknown_tracker_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
-    with pytest.raises(UserError, match="tracker 'trackio' is not installed; pip install trackio"):
+    with pytest.raises(UserError, match="tracker 'trackio' is not installed; run `pip install trackio`"):
         train(train_config(tmp_path, "grpo", tracker="trackio"))
 
 

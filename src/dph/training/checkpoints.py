@@ -132,7 +132,7 @@ def newest_intact(run: Path) -> int | None:
         step, reason = damaged[0]
         raise UserError(
             f"no checkpoint of {run} can be used: {path_of(run, step)} is damaged ({reason}), and no other is intact; "
-            "delete the folder checkpoints to start over, or name another --out"
+            "delete the folder checkpoints to start over, or use a different --out"
         )
     return None
 
