@@ -1,8 +1,8 @@
-"""Files of predictions, in the formats of Spider's and BIRD's evaluators or as rows, and whose they are.
+"""Reads files of predictions (Spider's and BIRD's formats, or rows) and pairs predictions with problems.
 
-| file                     | what it holds                                                                             |
+| file                     | contents                                                                                  |
 |--------------------------|-------------------------------------------------------------------------------------------|
-| text (.txt, .sql …)      | Spider: one SQL a line in the order of the questions, perhaps with a TAB and the database |
+| text (.txt, .sql …)      | Spider: one SQL per line in the order of the questions, optionally a TAB and the database |
 | .json, an object         | BIRD: position → "SQL<TAB>----- bird -----<TAB>database"                                  |
 | .jsonl(.gz), .parquet,   | rows with `id` (or a position: `index`, `i`, `idx`; or `question_id`) and one response or |
 | .json with a list        | several: texts in `response`, `responses`, `code` …, bare ones in `pred`, `sql` …         |
@@ -20,9 +20,9 @@ from dph.types import Problem
 Key = Literal["id", "position", "number"]
 
 TEXTS = ("response", "responses", "code", "completion", "completions", "output", "outputs", "text", "generation")
-"""Columns with full responses, in the order in which they are looked for."""
+"""Columns with full responses, in the order of preference."""
 BARE = ("pred", "preds", "prediction", "predictions", "predicted_sql", "pred_sql", "sql", "SQL")
-"""Columns with nothing but the SQL or the answer."""
+"""Columns with only the SQL or the answer."""
 
 _ROWS = (".jsonl", ".jsonl.gz", ".parquet")
 _KEYS: tuple[tuple[str, Key], ...] = (
@@ -30,7 +30,7 @@ _KEYS: tuple[tuple[str, Key], ...] = (
     ("idx", "position"),
 )  # fmt: skip
 _BIRD = "\t----- bird -----\t"
-_NOTHING = " "  # what BIRD's evaluator executes for a prediction that is no text
+_NOTHING = " "  # what BIRD's evaluator executes if a prediction is not text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class Prediction:
     """One sample for one problem."""
 
     by: Key
-    """What the key says: the problem's id, its position among the questions, or the number that ends its id."""
+    """What the key is: the problem's id, its position among the questions, or the number at the end of its id."""
     key: str
     text: str
     bare: bool
-    """The text is the SQL or the answer itself; otherwise a response that has to be searched for it."""
+    """The text is the SQL or the answer itself; otherwise it is a response that contains it."""
     db_id: str = ""
-    """Database that the file names, if it does."""
+    """The database that the file names, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionFile:
-    """What a file of predictions holds."""
+    """The contents of a file of predictions."""
 
     kind: Literal["lines", "bird", "rows"]
     predictions: list[Prediction]
@@ -59,10 +59,10 @@ def read_predictions(path: Path, count: int | None, field: str = "") -> Predicti
     """Read a file of predictions.
 
     Args:
-        count: number of questions, by which empty lines that part dialogues are told from missing predictions.
-        field: the column of rows to take, where several would do.
+        count: number of questions, which distinguishes empty lines between dialogues from missing predictions.
+        field: the column to read, if rows have several possible ones.
     Raises:
-        UserError: the file is missing, damaged, or of no known format.
+        UserError: the file is missing, damaged or in an unknown format.
     """
     name = path.name.lower()
     if name.endswith(_ROWS):
@@ -89,11 +89,13 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
 
 
 def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[Prediction]:
-    """The official evaluator pairs by order; a file of a part is paired by its keys."""
+    """The official evaluator pairs by order; a file with only some of the predictions is paired by its keys."""
     found = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal():
-            raise UserError(f"{path}: the key {key!r} is no position, and the file does not have all {count} questions")
+            raise UserError(
+                f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
+            )
         text = value if isinstance(value, str) else _NOTHING
         sql, _, db_id = text.partition(_BIRD)
         found.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
@@ -128,18 +130,18 @@ def _key(row: Mapping[str, Any], number: int) -> tuple[Key, str]:
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Which predictions belong to which problem."""
+    """The predictions of each problem."""
 
     pairs: list[tuple[Problem, list[Prediction]]]
-    """Problems that have predictions, in their order."""
+    """Problems that have predictions, in order."""
     without: list[Problem]
-    """Problems that have none."""
+    """Problems without predictions."""
     unknown: list[Prediction]
-    """Predictions for problems that are not there."""
+    """Predictions for unknown problems."""
 
 
 def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
-    """Bring predictions to their problems by id, position among the questions, or the number that ends the id."""
+    """Pair predictions with problems by id, position among the questions, or the number at the end of the id."""
     places: dict[tuple[str, str], int] = {}
     for place, problem in enumerate(problems):
         number = problem.id.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Users' own problems: JSONL or Parquet files, also rows as verl has them (those of the paper's authors)."""
+"""Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,23 +20,23 @@ _VERL_ANSWER = "reward_model.ground_truth"
 class Records:
     """Problems from files.
 
-    | column    | what it holds                                                                                     |
+    | column    | contents                                                                                          |
     |-----------|---------------------------------------------------------------------------------------------------|
-    | `id`      | unique, stable; optional: else the file's name and the row's number                               |
-    | `prompt`  | text, or a list of messages {role, content}; `messages` may stand in for it                       |
-    | `answer`  | what the verifier compares with: gold SQL, a number, a list of accepted answers; a row that names |
-    |           | no verifier needs none                                                                            |
-    | `verifier`| name of the verifier; optional where the option `verifier` gives it, or a reward function judges  |
+    | `id`      | unique, stable; optional: by default the file's name and the row's number                         |
+    | `prompt`  | text, or a list of messages {role, content}; the column may also be named `messages`              |
+    | `answer`  | the verifier's reference: gold SQL, a number, a list of accepted answers; optional in a row that  |
+    |           | names no verifier                                                                                 |
+    | `verifier`| name of the verifier; optional if the option `verifier` sets it or a reward function judges       |
     | `db`      | for SQL: path of the SQLite file, absolute, or relative to `db_root` or to the data file; or      |
     |           | `db_id`, for db_root/<db_id>/<db_id>.sqlite                                                       |
 
     In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
-    to the problem's meta.
+    into the problem's meta.
     """
 
     def __init__(self, *, path: str, db_root: str = "", verifier: str = "") -> None:
-        """path: a file, which serves every split, or a folder with one file a split; db_root: folder of the SQLite
-        databases; verifier: judges the rows that name none. Raises UserError when there is nothing at the path."""
+        """path: a file, which serves every split, or a folder with one file per split; db_root: folder of the SQLite
+        databases; verifier: judges rows that name none. Raises UserError if the path does not exist."""
         self._path = Path(path)
         if not self._path.exists():
             raise UserError(f"records: there is no file or folder {path}")
@@ -44,7 +44,7 @@ class Records:
         self._verifier = verifier
 
     def problems(self, split: str) -> list[Problem]:
-        """The problems of a split. Raises UserError, naming file and row, for whatever is wrong with them."""
+        """The problems of a split. Raises UserError, naming file and row, for invalid rows."""
         path = self._file(split)
         problems = []
         seen: dict[str, int] = {}
@@ -60,7 +60,7 @@ class Records:
         return problems
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Nothing is known of styles."""
+        """None: styles are unknown."""
         return None
 
     def _file(self, split: str) -> Path:
@@ -100,7 +100,7 @@ class Records:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # no system takes such a name
+    except (OSError, ValueError):  # not a possible file name on any system
         return False
 
 
@@ -113,7 +113,7 @@ def _stem(path: Path) -> str:
 
 
 def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]:
-    """The column `prompt` or `messages` of a row. Raises UserError where it holds neither text nor messages."""
+    """The column `prompt` or `messages` of a row. Raises UserError if it contains neither text nor messages."""
     prompt = row.get("prompt")
     if prompt is None:
         prompt = row.get("messages")
@@ -131,7 +131,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, dict[str, Any]]:
-    """The answer, and what else verl's ground truth holds."""
+    """The answer and the other fields of verl's ground truth."""
     if row.get("answer") is not None:
         return row["answer"], {}
     model = row.get("reward_model")

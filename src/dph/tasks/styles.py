@@ -1,4 +1,4 @@
-"""Five solution styles for SQL answers, told apart by prefix and form (paper, Appendix B).
+"""Five solution styles for SQL answers, distinguished by prefix and form (paper, Appendix B).
 
 | style      | prefix                                 | form of the SQL                                   |
 |------------|----------------------------------------|---------------------------------------------------|
@@ -8,7 +8,7 @@
 | `nested`   | `nest:`                                | a subquery in FROM                                |
 | `stepwise` | `steps: read A and B , then select c`  | one plain query, after the order of the work      |
 
-A response is `PREFIX ```sql QUERY ``` `. Whatever mixes prefixes, or whose SQL has another style's form, counts as
+A response is `PREFIX ```sql QUERY ``` `. A response that mixes prefixes, or whose SQL has another style's form, is
 "other", which the paper counts as one more style.
 """
 
@@ -73,14 +73,17 @@ def prefix(style: Style, tables: Sequence[str], outputs: Sequence[str]) -> str:
 
 
 def respond(style: Style, sql: str, tables: Sequence[str], outputs: Sequence[str]) -> str:
-    """A full response in a style: its prefix, then the query in a fenced block. The query must have the style's form
-    (`required_form`), which is for the caller to rewrite and check by execution."""
+    """A full response in a style: its prefix, then the query in a fenced block. The caller must supply a query in the
+    style's form (`required_form`), checked by execution."""
     return f"{prefix(style, tables, outputs)} ```sql {sql} ```"
 
 
 def style_of(response: str) -> str:
-    """The style of a response, one of STYLES, or "other": unless exactly one prefix stands at its beginning, that
-    style's notes and one fenced query of that style's form follow, and nothing comes after."""
+    """The style of a response, one of STYLES, or "other".
+
+    A response has a style if it begins with exactly one prefix, followed by that style's notes and one fenced query in
+    that style's form, and nothing else.
+    """
     match = _RESPONSE.fullmatch(response)
     if match is None or match["word"] not in _STYLE_OF_WORD:
         return OTHER

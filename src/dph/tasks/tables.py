@@ -1,4 +1,4 @@
-"""Reading rows from users' files: JSONL or Parquet, with one clear sentence for whatever is wrong with them."""
+"""Reads rows from users' files, JSONL or Parquet, with one clear message per fault."""
 
 import gzip
 import json
@@ -17,8 +17,9 @@ from dph.errors import UserError
 def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Rows of a .jsonl, .jsonl.gz, .json (a list) or .parquet file as dictionaries.
 
-    Raises UserError when the file is missing, of another kind, damaged (with the line), empty, lacks a required
-    column (naming those it has), has something else than text in a column of texts, or text that no file can hold.
+    Raises UserError if the file is missing, of another kind, damaged (naming the line) or empty, lacks a required
+    column (naming its columns), has a value other than text in a column of `texts`, or contains text that cannot be
+    encoded.
     """
     if not path.is_file():
         raise UserError(f"there is no file {path}")
@@ -43,7 +44,7 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, without the mark that some editors begin it with.
+    """The text of a file, without a byte order mark.
 
     Raises UserError for a file that is missing or not text.
     """
@@ -54,7 +55,8 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(path: Path, text: str) -> Any:
-    """The JSON value that a file holds. Raises UserError for text that is none, or that no file can hold."""
+    """Parse the JSON text of a file. Raises UserError if it is not valid JSON or contains text that cannot be
+    encoded."""
     try:
         return _parse(text)
     except (ValueError, RecursionError) as error:
@@ -87,16 +89,16 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
 
 
 def _parse(text: str) -> Any:
-    """A JSON value. Raises ValueError for what is none, and for half a character: JSON's escapes can spell what neither
-    a tokenizer nor a file takes."""
+    """Parse JSON. Raises ValueError if it is invalid or has half of a surrogate pair: JSON's escapes can encode one,
+    but neither a tokenizer nor a file accepts it."""
     value = json.loads(text)
     if "\\ud" in text.lower() and _HALF.search(json.dumps(value, ensure_ascii=False)):
-        raise ValueError("a text holds half of a surrogate pair, which is no character")
+        raise ValueError("a text contains half of a surrogate pair, which is not a character")
     return value
 
 
 _HALF = re.compile("[\ud800-\udfff]")
-_ENCODING = "utf-8-sig"  # some editors begin a file with a mark
+_ENCODING = "utf-8-sig"  # some editors write a byte order mark
 
 
 def _parse_list(path: Path, text: str) -> list[Any]:

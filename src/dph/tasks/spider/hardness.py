@@ -1,4 +1,4 @@
-"""Spider's four levels of hardness of a gold query, as its evaluator counts them (with the oddities of the counts)."""
+"""Spider's four hardness levels of a gold query, counted as in its evaluator (oddities included)."""
 
 from functools import lru_cache
 from typing import Any, Literal
@@ -11,11 +11,11 @@ LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 def hardness(sql: str) -> Hardness | None:
     """The level of a query; None for SQL that cannot be parsed.
 
-    Three counts decide: parts (WHERE, GROUP BY, ORDER BY, LIMIT, each JOIN, OR and LIKE), nested queries (in
-    conditions, and a set operation's second half), and of how many of these there are several: aggregates, columns
-    selected, conditions in WHERE, columns grouped by. Of a set operation the first SELECT is counted.
+    Three counts decide: components (WHERE, GROUP BY, ORDER BY, LIMIT, each JOIN, OR and LIKE); nested queries (in
+    conditions, and the second half of a set operation); and how many of these occur more than once: aggregates,
+    selected columns, conditions in WHERE, columns in GROUP BY. In a set operation, only the first SELECT is counted.
     """
-    import sqlglot  # loading it takes longer than all else here
+    import sqlglot  # importing it takes longer than everything else here
     from sqlglot import errors, exp
 
     try:
@@ -42,7 +42,7 @@ def hardness(sql: str) -> Hardness | None:
     parts += sum(isinstance(condition, exp.Like) for condition in conditions)
 
     aggregates = sum(bool(_aggregates(item)) for item in root.expressions) + sum(len(_aggregates(i)) for i in order)
-    # Counted by mistake as aggregates: negated conditions, and the words AND and OR in HAVING.
+    # The evaluator mistakes these for aggregates: negated conditions, and the words AND and OR in HAVING.
     aggregates += sum(isinstance(item, exp.Not) for item in (*where[::2], *having[::2])) + len(having[1::2])
     others = (aggregates > 1) + (len(root.expressions) > 1) + (len(where[::2]) > 1) + (len(group) > 1)
     return _level(parts, nested, others)
@@ -65,9 +65,9 @@ def _clause(select: Any, name: str) -> Any:
 
 
 def _sequence(tree: Any) -> list[Any]:
-    """The conditions in the order of the text with "and" or "or" between them; [] for no clause.
+    """The conditions in textual order with "and" or "or" between them; [] if there is no clause.
 
-    After a comparison with a column Spider's parser overlooks all that OR adds, up to the next AND.
+    After a comparison with a column, Spider's parser overlooks everything that OR adds, up to the next AND.
     """
     if tree is None:
         return []
@@ -94,7 +94,7 @@ def _compares_with_column(leaf: Any) -> bool:
     from sqlglot import exp
 
     value = leaf.args.get("expression")
-    return isinstance(value, exp.Column) and not value.this.quoted  # Spider's texts stand in double quotes
+    return isinstance(value, exp.Column) and not value.this.quoted  # Spider puts text values in double quotes
 
 
 def _positive(leaf: Any) -> Any:
@@ -105,7 +105,7 @@ def _positive(leaf: Any) -> Any:
 
 
 def _operand_queries(leaf: Any) -> list[Any]:
-    """The queries that a condition compares with."""
+    """The subqueries that a condition compares with."""
     from sqlglot import exp
 
     operands = [leaf.args.get(name) for name in ("expression", "query", "low", "high")]

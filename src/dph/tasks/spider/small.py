@@ -25,10 +25,10 @@ from dph.verifiers.sql.verifier import SqlVerifier
 
 SPLITS = ("train", "heldout_sql", "heldout_phrasing", "dev")
 STYLE_WEIGHTS: dict[Style, float] = {"direct": 0.28, "plan": 0.18, "cte": 0.18, "nested": 0.18, "stepwise": 0.18}
-"""How often a demonstration shows each style."""
+"""How often demonstrations show each style."""
 
-_HELD_SQL = 0.10  # share of the queries that no demonstration and no training problem has
-_HELD_PHRASING = 0.15  # share of the other queries, of those asked twice, whose second question is held out
+_HELD_SQL = 0.10  # share of the queries that occur in no demonstration and no training problem
+_HELD_PHRASING = 0.15  # share of the other queries with at least two questions whose second question is held out
 _STEPS = 2_000_000  # virtual-machine steps that a gold query may take
 _KINDS = (
     ("set", r"\b(?:union|intersect|except)\b"),
@@ -42,7 +42,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A candidate row of the supervised data; `problem` carries gold and database to check it by."""
+    """A candidate row of the supervised data; `problem` has the gold query and the database to check it."""
 
     problem: Problem
     style: Style
@@ -51,24 +51,24 @@ class Demonstration:
 
 @register_task("spider_small")
 class SpiderSmall:
-    """Real questions over real databases, cut to what a model of a few million parameters can read.
+    """Real questions over real databases, reduced to prompts that a model of a few million parameters can read.
 
-    | split              | what it holds                                                                              |
+    | split              | contents                                                                                   |
     |--------------------|--------------------------------------------------------------------------------------------|
     | `train`            | Spider's training questions without the two held-out parts                                 |
-    | `heldout_sql`      | questions whose queries are in no other split of these databases and no demonstration      |
+    | `heldout_sql`      | questions whose queries occur in no other split of these databases and in no demonstration |
     | `heldout_phrasing` | second questions for queries that `train` asks in other words                              |
-    | `dev`              | Spider dev: databases that no demonstration has seen                                       |
+    | `dev`              | Spider dev: databases that occur in no demonstration                                       |
 
-    Left out, and counted in `dropped` by split: questions whose database is missing, whose prompt is too long, whose
-    gold fails, or whose gold has no rows (any empty result would be correct).
+    Questions are left out, and counted by split in `dropped`, if their database is missing, their prompt is too long,
+    or their gold query fails or returns no rows (any empty result would be correct).
     """
 
     def __init__(self, *, root: str, max_prompt_chars: int = 600, template_share: float = 0.5, seed: int = 0) -> None:
-        """root: as for `spider`; max_prompt_chars: longest prompt; template_share: share of the demonstrations that
-        ask generated questions; seed: of the split. Raises UserError for impossible values."""
+        """root: as for `spider`; max_prompt_chars: longest prompt; template_share: share of the demonstrations with
+        generated questions; seed: seed of the split. Raises UserError for values out of range."""
         if not 0 <= template_share <= 1:
-            raise UserError(f"spider_small: template_share must lie between 0 and 1, not {template_share}")
+            raise UserError(f"spider_small: template_share must be between 0 and 1, not {template_share}")
         if max_prompt_chars < 1:
             raise UserError(f"spider_small: max_prompt_chars must be positive, not {max_prompt_chars}")
         self._root = Path(root)
@@ -98,9 +98,10 @@ class SpiderSmall:
         return style_of(response)
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, Any]]:
-        """`count` supervised rows {prompt, response, problem_id, style}, each checked by execution against its gold.
+        """`count` supervised rows {prompt, response, problem_id, style}, each checked by execution against its gold
+        query.
 
-        Raises UserError when the data give too few.
+        Raises UserError if the data yield too few.
         """
         problems = self.problems("train")
         if not problems:
@@ -122,7 +123,8 @@ class SpiderSmall:
         return rows
 
     def _candidates(self, rng: random.Random, problems: Sequence[Problem]) -> Iterator[Demonstration]:
-        """Endless proposals: real training questions and generated ones, in random styles that their SQL can take."""
+        """Endless candidates: real and generated training questions, in random styles that their SQL can be written
+        in."""
         databases = self._databases["train"]
         held = {(p.meta["db_id"], normal_form(p.answer)) for p in self._splits["heldout_sql"]}
         paths = {p.meta["db_id"]: p.meta["db"] for p in problems}
@@ -132,7 +134,7 @@ class SpiderSmall:
             [style] = rng.choices(STYLES, [STYLE_WEIGHTS[style] for style in STYLES])
             try:
                 query = StyledQuery(problem.answer, databases.schema(problem.meta["db_id"]))
-            except ValueError:  # a gold that the parser does not know
+            except ValueError:  # the parser rejects this gold query
                 continue
             response = query.respond(style)
             if response is not None:
@@ -141,7 +143,7 @@ class SpiderSmall:
     def _generated(
         self, rng: random.Random, databases: Databases, paths: dict[str, str], held: set[tuple[str, str]]
     ) -> Iterator[Problem]:
-        """Endless generated questions over the databases in `paths` (db_id -> file), none with a query in `held`."""
+        """Endless generated questions over the databases in `paths` (db_id → file); none has a query in `held`."""
         writers = {db_id: TemplateWriter(databases.path(db_id), databases.schema(db_id)) for db_id in paths}
         names = [db_id for db_id, writer in writers.items() if writer.kinds]
         if not names:
@@ -191,10 +193,10 @@ class SpiderSmall:
 
 
 def split_questions(questions: Sequence[Question], seed: int) -> dict[str, list[Question]]:
-    """Part the training questions into train, heldout_sql and heldout_phrasing, by a hash of database and query.
+    """Split the training questions into train, heldout_sql and heldout_phrasing, by a hash of database and query.
 
-    All questions of one query (in its normal form) go the same way, except that a query of `heldout_phrasing` leaves
-    its other questions in `train`. Parts keep the order of the questions.
+    All questions of a query (in its normal form) go into the same part, except that a query in `heldout_phrasing`
+    leaves its other questions in `train`. The parts keep the order of the questions.
     """
     groups: dict[tuple[str, str], list[Question]] = defaultdict(list)
     for question in questions:
@@ -214,23 +216,23 @@ def split_questions(questions: Sequence[Question], seed: int) -> dict[str, list[
 
 
 def normal_form(sql: str) -> str:
-    """A query without differences of case, spacing, sort of quotes and the closing semicolon."""
+    """A query without differences in case, spacing, kind of quotes and final semicolon."""
     return re.sub(r"\s*([(),;<>=!])\s*", r"\1", " ".join(sql.lower().replace('"', "'").split())).rstrip("; ")
 
 
 def kind_of(sql: str) -> str:
-    """The most demanding construct of a query: set, nested, join, group, order, filter, or plain."""
+    """The most complex construct in a query: set, nested, join, group, order, filter, or plain."""
     return next((kind for kind, pattern in _KINDS if re.search(pattern, sql, re.IGNORECASE)), "plain")
 
 
 def _share(seed: int, *parts: str) -> float:
-    """A number in [0, 1) that is fixed by its arguments."""
+    """A pseudo-random number in [0, 1) that depends only on the arguments."""
     digest = hashlib.sha256("\0".join((str(seed), *parts)).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def _gold_state(connection: sqlite3.Connection, sql: str) -> str:
-    """Why a gold query cannot be used, or "" for one that gives rows."""
+    """Why a gold query cannot be used; "" if it returns rows."""
     steps = iter(range(_STEPS // 1000))
     connection.set_progress_handler(lambda: next(steps, None) is None, 1000)
     try:

@@ -1,6 +1,6 @@
 """Writes a real query in the five solution styles of `dph.tasks.styles`, by rewriting its syntax tree.
 
-A rewriting is a proposal: whoever uses it executes it and keeps it only if it gives the gold's result.
+A rewritten query is only a candidate: the caller executes it and keeps it only if it has the gold query's result.
 """
 
 import re
@@ -14,14 +14,14 @@ from dph.tasks.sql.schema import Schema
 from dph.tasks.styles import Style, required_form, respond, style_of
 
 _PIECE = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[^'"]+""")
-_NAME = "x"  # of the common table expression
+_NAME = "x"  # name of the common table expression
 
 
 class StyledQuery:
     """A gold query in plain form, ready to be written in a style."""
 
     def __init__(self, sql: str, schema: Schema) -> None:
-        """Raises ValueError for SQL that the parser does not know or that is no query."""
+        """Raises ValueError if the parser rejects the SQL or it is not a query."""
         names = frozenset(column.name.lower() for table in schema.tables for column in table.columns)
         self._tree = _plain_tree(sql, names)
         selects = self._tree.selects
@@ -32,20 +32,20 @@ class StyledQuery:
 
     @property
     def plain(self) -> str:
-        """The query itself: lower case outside quotes, one space between words."""
+        """The query itself: lower case outside quotes, with single spaces."""
         return _write(self._tree)
 
     def respond(self, style: Style) -> str | None:
-        """A response in the style; None where the query has no such form (a gold that reads a subquery cannot be
-        written in a plain style)."""
+        """A response in the style; None if the query cannot be written in it (a gold query that reads a subquery has no
+        plain form)."""
         form = required_form(style)
         sql = self.plain if form == "plain" else self._wrapped(with_clause=form == "with")
         response = respond(style, sql, self._tables, self._outputs)
         return response if style_of(response) == style else None
 
     def _wrapped(self, *, with_clause: bool) -> str:
-        """The query over an inner query. One table: the inner query filters it and the outer one does the rest;
-        else the inner query is the whole."""
+        """The query over an inner query. With one table, the inner query filters it and the outer query does the rest;
+        otherwise the inner query is the whole query."""
         inner, outer = self._split() or (self.plain, "select * from {}")
         if with_clause:
             return f"with {_NAME} as ({inner}) {outer.format(_NAME)}"
@@ -74,7 +74,7 @@ class StyledQuery:
 
 
 def _part(tree: Any, name: str) -> Any:
-    """A clause of a query; newer versions of the parser mark names that are Python keywords with an underscore."""
+    """A clause of a query; newer versions of the parser append an underscore to names that are Python keywords."""
     return tree.args.get(f"{name}_") or tree.args.get(name)
 
 
@@ -88,7 +88,7 @@ def _plain_tree(sql: str, columns: frozenset[str]) -> exp.Query:
         raise ValueError("not a query")
 
     def literal(node: Any) -> Any:
-        """SQLite reads a double-quoted name that is no column as a text; write it as the text it is."""
+        """SQLite reads a double-quoted name that is not a column as a string; write it as a string literal."""
         if isinstance(node, exp.Column) and not node.table and isinstance(node.this, exp.Identifier):
             identifier = node.this
             if identifier.quoted and identifier.name.lower() not in columns:
@@ -99,6 +99,6 @@ def _plain_tree(sql: str, columns: frozenset[str]) -> exp.Query:
 
 
 def _write(tree: Any) -> str:
-    """SQL text in lower case, except what stands in quotes."""
+    """SQL text in lower case, except inside quotes."""
     text = tree.sql(dialect="sqlite", comments=False)
     return "".join(piece if piece[0] in "'\"" else piece.lower() for piece in _PIECE.findall(text))

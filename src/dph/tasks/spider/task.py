@@ -14,7 +14,7 @@ from dph.tasks.sql.prompt import PromptStyle
 from dph.tasks.tables import read_rows
 from dph.types import Problem
 
-# For each split the sets of files that can make it up; the first set that exists entirely is read.
+# For each split, the sets of files that can form it; the first complete set is read.
 _FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "train": (("train_spider.json", "train_others.json"), ("train_8659.jsonl",), ("train_spider.json",)),
     "dev": (("dev.json",), ("dev.jsonl",)),
@@ -41,8 +41,8 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Question]:
     """The questions of a split, in the order of the files.
 
-    Raises UserError for an unknown split or missing files; a number of questions that is not the published one is
-    reported, unless `subset` says that it is meant.
+    Raises UserError for an unknown split or missing files. Warns if the number of questions is not the published one,
+    unless `subset` says that this is intended.
     """
     if split not in _FILES:
         raise UserError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
@@ -66,9 +66,9 @@ def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Qu
 
 
 def spider_databases(root: Path, split: str, folder: Path | None = None) -> Databases:
-    """The databases of a split: those of the test questions and of DK have folders of their own.
+    """The databases of a split: those of the test questions and of DK have their own folders.
 
-    folder: where the databases are instead. Raises UserError where there is none.
+    folder: another folder of the databases. Raises UserError if no folder exists.
     """
     names = _DATABASES.get(split, ("database",))
     folders = [folder] if folder else sqldata.existing(root, names, "folder of Spider databases")
@@ -94,13 +94,13 @@ class Spider:
         subset: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """root: folder of the official layout (train_spider.json, train_others.json, dev.json, tables.json,
+        """root: folder in the official layout (train_spider.json, train_others.json, dev.json, tables.json,
         database/<db>/<db>.sqlite, and for the variants Spider-Syn/, Spider-DK/, spider-realistic/), or with the
         questions as JSONL; prompt_style: omnisql or compact; databases: folder of the databases, if elsewhere;
-        test_suite: folder of the test-suite databases (<db>/*.sqlite), on all of which a query must agree; gold: file
-        of gold queries to use instead (a line "SQL<TAB>db_id" for each question); subset: the files hold a part of the
-        questions, which is meant; skip_missing: leave out questions whose database is missing. Raises UserError for an
-        unknown style."""
+        test_suite: folder of the test-suite databases (<db>/*.sqlite), on all of which a query must match the gold;
+        gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question); subset: the files
+        intentionally hold only a part of the questions; skip_missing: leave out questions whose database is missing.
+        Raises UserError for an unknown style."""
         self._root = Path(root)
         self._style: PromptStyle = sqldata.prompt_style(prompt_style)
         self._folder = Path(databases) if databases else None
@@ -110,7 +110,7 @@ class Spider:
         self._skip_missing = skip_missing
 
     def size(self, split: str) -> int:
-        """Number of questions of a split, those whose database is missing included."""
+        """Number of questions in a split, including those whose database is missing."""
         return len(spider_questions(self._root, split, subset=True))
 
     def problems(self, split: str) -> list[Problem]:
@@ -123,12 +123,12 @@ class Spider:
         return make_problems(questions, databases, self._style, skip_missing=self._skip_missing, suite=self._suite)
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Free-form responses have no named styles."""
+        """None: free-form responses have no named styles."""
         return None
 
 
 def _with_hardness(questions: Sequence[Question]) -> list[Question]:
-    """Questions with Spider's hardness of their gold, where the query is of the kind that Spider can rate."""
+    """Questions with Spider's hardness of their gold query, if Spider can rate the query."""
     rated = []
     for question in questions:
         level = hardness(question.gold)

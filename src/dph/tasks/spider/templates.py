@@ -1,6 +1,6 @@
 """Simple questions with SQL, generated from the schema and the values of a real database.
 
-They enlarge the demonstrations for small models: the real questions are too few to learn a language from.
+They enlarge the demonstrations for small models: the real questions are too few for learning the language.
 """
 
 import random
@@ -120,7 +120,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A table that holds rows, as the templates see it: titles and values of its columns."""
+    """A non-empty table as the templates use it: titles and values of its columns."""
 
     table: Table
     shown: tuple[str, ...]
@@ -129,10 +129,10 @@ class _Source:
 
 
 class TemplateWriter:
-    """Asks questions about one database."""
+    """Generates questions about one database."""
 
     def __init__(self, db: Path, schema: Schema) -> None:
-        """Reads some values of every column. Raises UserError when the file cannot be read."""
+        """Reads some values of every column. Raises UserError if the file cannot be read."""
         self._titles = {c.name.lower(): c.title for table in schema.tables for c in table.columns}
         keys = {(k.table.lower(), k.column.lower()) for k in schema.foreign_keys}
         connection = connect(db)
@@ -144,10 +144,10 @@ class TemplateWriter:
         self._links = [k for k in schema.foreign_keys if {k.table.lower(), k.to_table.lower()} <= self._sources.keys()]
 
         self.kinds = [kind for kind in KINDS if self._places(kind)]
-        """The kinds that some table of this database can be asked about."""
+        """The kinds that fit at least one table of this database."""
 
     def ask(self, rng: random.Random) -> Asked:
-        """A random question of a random kind; there must be one in `kinds`."""
+        """A random question of a random kind; `kinds` must not be empty."""
         kind = rng.choice(self.kinds)
         source, link = rng.choice(self._places(kind))
         phrasings, sql = (_TWO_TABLES if link else _ONE_TABLE)[kind]
@@ -155,13 +155,13 @@ class TemplateWriter:
         return Asked(kind, rng.choice(phrasings).format(**words), sql.format(**words))
 
     def _places(self, kind: str) -> list[tuple[_Source, ForeignKey | None]]:
-        """The tables, or for joins the foreign keys, that have columns of the sorts that the kind needs."""
+        """The tables (for joins: the foreign keys) that have the columns that the kind needs."""
         if kind in _TWO_TABLES:
             places = [(self._sources[link.table.lower()], link) for link in self._links]
         else:
             places = [(source, None) for source in self._sources.values()]
         sql = (_TWO_TABLES if kind in _TWO_TABLES else _ONE_TABLE)[kind][1]
-        needed = sum(mark in sql for mark in ("{C}", "{D}", "{E}", "{M}"))  # no kind asks by a text and by a number
+        needed = sum(mark in sql for mark in ("{C}", "{D}", "{E}", "{M}"))  # no kind uses {V} and {W} at once
         return [
             (source, link)
             for source, link in places
@@ -171,7 +171,8 @@ class TemplateWriter:
         ]
 
     def _words(self, rng: random.Random, source: _Source, link: ForeignKey | None, sql: str) -> dict[str, str]:
-        """Lower-case keys are words of the question, upper-case keys names and literals of the SQL."""
+        """Values of the slots: lower-case keys are words of the question, upper-case keys names and literals of the
+        SQL."""
         words = _named("t", source.table.name, _noun(source.table.name))
         asked = ""
         if "{E}" in sql:
@@ -211,7 +212,7 @@ def _noun(name: str) -> str:
 
 
 def _read_source(connection: sqlite3.Connection, table: Table, keys: set[tuple[str, str]]) -> _Source | None:
-    """Sort the columns of a table by their values; None for a table without rows, or that the file lacks."""
+    """Classify a table's columns by their values; None if the table is empty or missing from the file."""
     primary = {column.lower() for column in table.primary_key}
     shown, texts, numbers = [], {}, {}
     for column in table.columns:
@@ -229,7 +230,7 @@ def _read_source(connection: sqlite3.Connection, table: Table, keys: set[tuple[s
         elif all(isinstance(v, int | float) for v in values) and not column.name.lower().endswith("id"):
             short = tuple(v for v in values if isinstance(v, int | float) and float(f"{v:g}") == v)
             if len(short) > 1:
-                numbers[column.name] = short[1:-1] or short  # nothing lies above the highest value
+                numbers[column.name] = short[1:-1] or short  # no value is above the highest one
     return _Source(table, tuple(shown), texts, numbers) if shown else None
 
 
@@ -238,5 +239,5 @@ def _values(connection: sqlite3.Connection, table: str, column: str) -> Sequence
     sql = f"SELECT DISTINCT {name} FROM {quoted(table)} WHERE {name} IS NOT NULL ORDER BY 1 LIMIT {_VALUES}"
     try:
         return [row[0] for row in connection.execute(sql)]
-    except sqlite3.Error:  # tables.json describes what the file lacks
+    except sqlite3.Error:  # tables.json describes a table that the file lacks
         return []

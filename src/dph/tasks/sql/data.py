@@ -1,4 +1,4 @@
-"""What Spider and BIRD share: rows of questions with gold SQL, turned into problems over database files."""
+"""Shared code of Spider and BIRD: turns questions with gold SQL into problems over database files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ def prompt_style(value: str) -> PromptStyle:
 
 
 def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
-    """Those of several possible files or folders that exist. Raises UserError naming all that were tried."""
+    """The existing ones of several possible files or folders. Raises UserError, naming all of them, if none exists."""
     tried = [root / name for name in names]
     found = [path for path in tried if path.exists()]
     if not found:
@@ -43,14 +43,14 @@ def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
 
 
 def first_file(root: Path, names: Iterable[str], what: str) -> Path:
-    """The first of several possible files that exists. Raises UserError naming all that were tried."""
+    """The first existing one of several possible files. Raises UserError, naming all of them, if none exists."""
     return existing(root, names, what)[0]
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
-    """The questions with the gold queries of a file in the benchmarks' format: a line "SQL<TAB>db_id" for each.
+    """Replace the questions' gold queries by those of a file in the benchmarks' format: one line "SQL<TAB>db_id" each.
 
-    Raises UserError where the file has another number of lines, or another database in one.
+    Raises UserError if the number of lines or a database does not match the questions.
     """
     golds = read_gold(path)
     if len(golds) != len(questions):
@@ -64,7 +64,7 @@ def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
 
 
 def read_gold(path: Path) -> list[tuple[str, str]]:
-    """(SQL, db_id) of each line of a gold file; empty lines, which part dialogues in Spider's format, are left out.
+    """(SQL, db_id) of each line of a gold file; empty lines, which separate dialogues in Spider's format, are skipped.
 
     Raises UserError for a file that is missing or not text.
     """
@@ -73,11 +73,11 @@ def read_gold(path: Path) -> list[tuple[str, str]]:
 
 
 class Databases:
-    """Database files of a data set and their schemas, each read once."""
+    """The database files of a data set and their schemas, each read once."""
 
     def __init__(self, folders: Sequence[Path], tables: Sequence[Path]) -> None:
-        """folders: each holds <db>/<db>.sqlite, the first that has a database counts; tables: the data set's
-        tables.json files; the schemas of databases that they lack are read from the files."""
+        """folders: each contains <db>/<db>.sqlite, and the first folder that has a database is used; tables: the data
+        set's tables.json files; schemas that they lack are read from the database files."""
         self._folders = list(folders)
         self._entries: dict[str, tuple[Path, dict[str, Any]]] = {}
         for path in reversed(tables):
@@ -85,14 +85,14 @@ class Databases:
         self._schemas: dict[str, Schema] = {}
 
     def path(self, db_id: str) -> Path:
-        """Where the database is, or would be in the first folder."""
+        """Path of the database; if it is missing, its path in the first folder."""
         paths = [folder / db_id / f"{db_id}.sqlite" for folder in self._folders]
         return next((path for path in paths if path.is_file()), paths[0])
 
     def schema(self, db_id: str) -> Schema:
-        """The schema from tables.json where it has the database, else from its file.
+        """The schema from tables.json if it has the database, else from the database file.
 
-        Raises UserError where neither can be read.
+        Raises UserError if neither can be read.
         """
         if db_id not in self._schemas and db_id in self._entries:
             path, entry = self._entries[db_id]
@@ -100,7 +100,7 @@ class Databases:
                 self._schemas[db_id] = schema_of_entry(entry)
             except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
                 raise UserError(
-                    f"{path}: the entry of {db_id!r} is no schema ({type(error).__name__}: {error})"
+                    f"{path}: the entry of {db_id!r} is not a schema ({type(error).__name__}: {error})"
                 ) from error
         elif db_id not in self._schemas:
             self._schemas[db_id] = schema_of_file(self.path(db_id))
@@ -115,9 +115,10 @@ def make_problems(
     skip_missing: bool,
     suite: Path | None = None,
 ) -> list[Problem]:
-    """Problems with prompts; suite: folder with further databases for each (<db>/*.sqlite), on which to agree as well.
+    """Problems with prompts; suite: folder with further databases (<db>/*.sqlite) on which a query must also match the
+    gold.
 
-    Raises UserError for a missing database, unless such questions are to be skipped.
+    Raises UserError for a missing database, unless such questions are skipped.
     """
     problems = []
     missing: set[str] = set()
@@ -144,18 +145,18 @@ def make_problems(
 
 
 def suite_files(folder: Path, db_id: str) -> list[str]:
-    """The test-suite databases of a database: every file of its folder with ".sqlite" in the name, as the official
-    evaluator takes them. Raises UserError where there is none."""
+    """The test-suite databases of a database: as in the official evaluator, every file in its folder with ".sqlite" in
+    the name. Raises UserError if there is none."""
     files = sorted(str(path.absolute()) for path in (folder / db_id).glob("*") if ".sqlite" in path.name)
     if not files:
         raise UserError(
-            f"no test-suite database in {folder / db_id}; the option test_suite names the folder of them all"
+            f"no test-suite database in {folder / db_id}; set the option test_suite to the folder of all databases"
         )
     return files
 
 
 def json_meta(row: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
-    """The row's other fields, those that JSON can hold."""
+    """The row's other fields that can be stored as JSON."""
     meta = {}
     for key, value in row.items():
         if key in taken or value is None:

@@ -1,4 +1,4 @@
-"""Porter's stemmer (Porter 1980, "An algorithm for suffix stripping"), in the variant that Lucene has."""
+"""Porter's stemmer (Porter 1980, "An algorithm for suffix stripping"), in Lucene's variant."""
 
 import re
 from functools import lru_cache
@@ -18,7 +18,7 @@ _STEP_4 = (
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
-    """The stem of a lower-case word; words of one or two characters stay as they are."""
+    """The stem of a lower-case word; words of one or two characters stay unchanged."""
     if len(word) < 3:
         return word
     word = _past_and_gerund(_plural(word))
@@ -73,7 +73,7 @@ def _short(word: str) -> bool:
 
 
 def _replaced(word: str, endings: dict[str, str]) -> str:
-    """The longest of the endings replaced, where the rest has a measure above 0."""
+    """Replace the longest matching ending if the rest of the word has a measure above 0."""
     for ending in sorted(endings, key=len, reverse=True):
         if word.endswith(ending):
             base = word[: -len(ending)]

@@ -1,4 +1,4 @@
-"""Prompts for SQL: a compact one for small models, and the one of OmniSQL, which the paper uses."""
+"""Prompts for SQL: a compact one for small models, and OmniSQL's prompt, which the paper uses."""
 
 import re
 import sqlite3
@@ -16,7 +16,7 @@ PromptStyle = Literal["omnisql", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = ("omnisql", "compact")
 
 _FIRST = 2  # values of a column that are always shown
-_EXAMPLES = 6  # values of a column at most, with those that the question mentions
+_EXAMPLES = 6  # most values of a column, including those that the question mentions
 _EXAMPLE_LENGTH = 40  # characters of a text value
 _PLAIN = re.compile(r"[a-zA-Z0-9_]*")
 
@@ -53,7 +53,7 @@ Take a deep breath and think step by step to find the correct SQL query.
 
 
 def make_prompt(style: PromptStyle, schema: Schema, db: Path, question: str, evidence: str = "") -> str:
-    """The prompt for a question in a style; evidence (BIRD's hints) stands before the question.
+    """The prompt for a question in a style; evidence (BIRD's hint) comes before the question.
 
     Raises UserError for an unknown style.
     """
@@ -76,8 +76,8 @@ def compact_schema(schema: Schema) -> str:
 def omnisql_schema(schema: Schema, db: Path, mentioned: Mapping[tuple[str, str], Sequence[str]] | None = None) -> str:
     """CREATE TABLE statements with example values, keys and constraints, as in OmniSQL's prompts.
 
-    mentioned: values that the question mentions, by (table, column) in lower case; they stand before the first two of
-    the column, at most six together.
+    mentioned: values that the question mentions, by (table, column) in lower case; they come before the column's first
+    two values, with at most six values in total.
     """
     values = _first_values(db)
     tables = []
@@ -99,7 +99,7 @@ def _create_table(schema: Schema, table: Table, examples: Sequence[Sequence[obje
         lines.append(f"PRIMARY KEY ({', '.join(map(_name, primary))}),")
     keys = [key for key in schema.foreign_keys if key.table == table.name]
     lines += dict.fromkeys(map(_constraint, sorted(keys, key=lambda key: names.index(key.column))))
-    # The comma after the last line goes, unless a comment follows it.
+    # The comma after the last line is removed, unless a comment follows it.
     body = "\n".join(f"    {line}" for line in lines).removesuffix(",")
     return f"CREATE TABLE {_name(table.name)} (\n{body}\n);"
 
@@ -111,7 +111,7 @@ def _constraint(key: ForeignKey) -> str:
 
 
 def _column_line(column: Column, examples: Sequence[object]) -> str:
-    """The declaration of a column with its comment, if it has any."""
+    """The declaration of a column, with its comment if it has one."""
     title = column.title.lower()
     says_nothing = not title.strip() or column.name.lower() in (title, title.replace(" ", "_"), title.replace(" ", ""))
     notes = [] if says_nothing else [column.title]
@@ -122,8 +122,8 @@ def _column_line(column: Column, examples: Sequence[object]) -> str:
 
 @lru_cache(maxsize=64)
 def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
-    """The first two distinct values of every column, in the order in which SQLite finds them, by names in lower case;
-    long texts are cut."""
+    """The first two distinct values of every column, in SQLite's order, by names in lower case; long texts are
+    truncated."""
     connection = connect(db)
     try:
         found: dict[tuple[str, str], list[object]] = {}

@@ -11,7 +11,7 @@ from dph.errors import UserError
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, its declared type and what people call it."""
+    """A column, its declared type and its natural-language name."""
 
     name: str
     type: str
@@ -46,7 +46,7 @@ class Schema:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A read-only connection on which text that is not UTF-8 survives. Raises UserError without a database file."""
+    """A read-only connection that preserves text that is not UTF-8. Raises UserError if the file is missing."""
     if not path.is_file():
         raise UserError(f"there is no database file {path}")
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
@@ -55,7 +55,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """A name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -1,9 +1,9 @@
-"""Database values that a question mentions, found as OmniSQL's pipeline (arXiv 2503.02240) finds them.
+"""Finds the database values that a question mentions, as in OmniSQL's pipeline (arXiv 2503.02240).
 
-Every text value of at most 40 characters is a document. Each run of up to eight words of the question is a query, the
-whole question one more; BM25 gives ten documents for each. Those of which more than 85 % stand in the question as one
-piece are kept, the best twenty. The analysis and the scores are those of the search engine behind it (Lucene through
-Pyserini: k1 = 0.9, b = 0.4, English stop words, Porter's stemmer, ties by document name).
+Every text value of at most 40 characters is a document. The queries are all runs of up to eight words of the question,
+and the whole question; BM25 returns ten documents for each. A document is kept if more than 85 % of it occurs in the
+question as one piece, and the best twenty are used. Text analysis and scores are those of the pipeline's search engine
+(Lucene through Pyserini: k1 = 0.9, b = 0.4, English stop words, Porter's stemmer, ties by document name).
 """
 
 import re
@@ -24,7 +24,7 @@ _K1, _B = 0.9, 0.4
 _HITS = 10  # per query
 _LONGEST_RUN = 8  # words of the question in one query
 _LONGEST_VALUE = 40  # characters of a value that is indexed
-_SHARE = 0.85  # of a value's characters that must stand in the question
+_SHARE = 0.85  # a kept value has more than this share of its characters in the question
 _KEPT = 20  # values per question
 
 _STOP_WORDS = """
@@ -50,7 +50,7 @@ class ValueIndex:
     """BM25 over the text values of one database."""
 
     def __init__(self, db: Path) -> None:
-        """Read every text column. Raises UserError without a database file."""
+        """Read every text column. Raises UserError if the database file is missing."""
         self._values = _values(db)
         self._order = np.argsort(np.argsort(np.array([value.name.encode() for value in self._values], dtype=object)))
         postings: dict[str, tuple[array[int], array[int]]] = defaultdict(lambda: (array("i"), array("i")))
@@ -84,7 +84,7 @@ class ValueIndex:
         where = np.concatenate([self._scores[term][0] for term, _ in terms])
         gains = np.concatenate([count * self._scores[term][1] for term, count in terms])
         numbers, places = np.unique(where, return_inverse=True)
-        # Single precision, as the engine has it, so that sums in another order still tie.
+        # Single precision, as in the engine, so that sums in another order still tie.
         scores = np.bincount(places, gains).astype(np.float32)
         best = np.lexsort((self._order[numbers], -scores))[:_HITS]
         return [self._values[numbers[place]] for place in best]
@@ -106,7 +106,7 @@ class ValueIndex:
 
 @lru_cache(maxsize=4)
 def value_index(db: Path) -> ValueIndex:
-    """The index of a database; the last few are kept, since questions come grouped by database."""
+    """The index of a database; the most recent ones are cached, since questions are grouped by database."""
     return ValueIndex(db)
 
 
@@ -117,7 +117,7 @@ def analysed(text: str) -> list[str]:
 
 
 def queries(question: str) -> list[str]:
-    """All runs of one to eight words of a question in order of length, then the question itself; each once."""
+    """All runs of one to eight words of a question by length, then the question itself, without repetitions."""
     words = tokenized(question)
     runs = [
         " ".join(words[start : start + length])
@@ -140,14 +140,14 @@ _SPLITTERS = [(re.compile(pattern), replacement) for pattern, replacement in _SP
 
 
 def tokenized(text: str) -> list[str]:
-    """Words and marks of an English text as the Penn Treebank's rules part them."""
+    """Words and punctuation of an English text, split by the Penn Treebank's rules."""
     for pattern, replacement in _SPLITTERS:
         text = pattern.sub(replacement, text)
     return text.split()
 
 
 def _share(value: str, question: str) -> float:
-    """Length of the longest piece of the value that stands in the question, over the value's length."""
+    """Length of the longest piece of the value that occurs in the question, over the value's length."""
     best = 0
     for start in range(len(value)):
         while start + best < len(value) and value[start : start + best + 1] in question:
