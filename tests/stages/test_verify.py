@@ -345,6 +345,81 @@ def test_a_column_can_be_chosen(spider: Path, tmp_path: Path):
         read_predictions(path, None, "third")
 
 
+# Repeated questions -------------------------------------------------------------------------------------------------
+
+
+def repeated(root: Path) -> tuple[list[str], list[str]]:
+    """BIRD mini-dev's layout with 500 questions, of which the file repeats two as the published one does; returns their
+    gold queries and ids."""
+    make_db(root / "dev_databases/clubs/clubs.sqlite")
+    numbers = [*range(100, 586), 137, 138, *range(588, 600)]
+    rows = [
+        {"question_id": n, "db_id": "clubs", "question": f"{n}?", "evidence": "", "SQL": f"SELECT {n}",
+         "difficulty": "simple"} for n in numbers
+    ]  # fmt: skip
+    (root / "mini_dev_sqlite.json").write_text(json.dumps(rows))
+    ids = [f"bird/mini_dev/{n:04d}" for n in numbers]
+    ids[486], ids[487] = "bird/mini_dev/0137-2", "bird/mini_dev/0138-2"
+    return [row["SQL"] for row in rows], ids
+
+
+@pytest.mark.parametrize("form", ["bird", "question_id", "once"])
+def test_a_repeated_question_is_a_problem_of_its_own(tmp_path: Path, capsys, form: str):
+    golds, ids = repeated(tmp_path / "bird")
+    answers = golds[:486] + ["SELECT 0"] * 2 + golds[488:]  # both repeats are answered wrongly
+    path, right = tmp_path / "p.json", 498
+    if form == "bird":
+        path.write_text(json.dumps({str(i): f"{sql}\t----- bird -----\tclubs" for i, sql in enumerate(answers)}))
+    else:
+        rows = [{"question_id": sql.split()[1], "sql": answer} for sql, answer in zip(golds, answers, strict=True)]
+        if form == "once":  # one prediction for each number serves both problems
+            rows, right = list({row["question_id"]: row for row in reversed(rows)}.values()), 500
+        path.write_text(json.dumps(rows))
+    out = tmp_path / "out"
+    verify("--task", "bird_mini_dev", "--data", tmp_path / "bird", "--predictions", path, "--out", out)
+    assert [row["id"] for row in verdicts(out)] == ids
+    assert sum(row["correct"] for row in verdicts(out)) == right
+    assert [row["correct"] for row in verdicts(out)[486:488]] == [form == "once"] * 2
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_samples_of_a_repeated_question_are_shared_evenly():
+    from dph.tasks.predictions import Prediction
+
+    ids = ("s/dev/0001", "s/dev/0002", "s/dev/0001-2", "s/train/0001")
+    problems = [Problem(id, "", "", "", {"question_id": "1"} if id.endswith("-2") else {}) for id in ids]
+    for count, parts in ((2, ["0", "1"]), (4, ["01", "23"]), (1, ["0", "0"]), (3, ["012", "012"])):
+        rows = [Prediction("number", "1", str(sample), True) for sample in range(count)]
+        pairs = {problem.id: "".join(p.text for p in own) for problem, own in pair(problems, rows).pairs}
+        assert pairs == dict(zip((ids[0], ids[2]), parts, strict=True))
+
+
+def test_all_of_birds_mini_dev_with_stub_databases(shared_data: Path, tmp_path: Path):
+    """Every gold query of the published file runs on empty tables and equals itself."""
+    root = tmp_path / "bird"
+    root.mkdir()
+    shutil.copy(shared_data / "bird/mini_dev_sqlite.json", root)
+    for entry in json.loads((shared_data / "bird/dev_tables.json").read_text()):
+        path = root / "dev_databases" / entry["db_id"] / f"{entry['db_id']}.sqlite"
+        path.parent.mkdir(parents=True)
+        connection = sqlite3.connect(path)
+        for index, table in enumerate(entry["table_names_original"]):
+            columns = ", ".join(f'"{name}"' for place, name in entry["column_names_original"] if place == index)
+            connection.execute(f'CREATE TABLE "{table}" ({columns})')
+        connection.commit()
+        connection.close()
+    rows = json.loads((root / "mini_dev_sqlite.json").read_text())
+    path = tmp_path / "p.json"
+    path.write_text(
+        json.dumps({str(i): f"{row['SQL']}\t----- bird -----\t{row['db_id']}" for i, row in enumerate(rows)})
+    )
+    out = tmp_path / "out"
+    verify("--task", "bird_mini_dev", "--data", root, "--predictions", path, "--out", out)
+    assert scores(out)["excluded"] == {} and scores(out)["outcomes"] == {"correct": 500}
+    changed = [row["id"] for row in verdicts(out) if not row["id"][-4:].isdecimal()]
+    assert changed == ["bird/mini_dev/0137-2", "bird/mini_dev/0138-2"]
+
+
 # Published predictions ----------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """BIRD: text-to-SQL on large, noisy databases, with evidence (Li et al., arXiv 2305.03111)."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,10 @@ _TABLES: Mapping[str, str] = {"train": "train_tables.json", "dev": "dev_tables.j
 
 @register_task("bird")
 class Bird:
-    """BIRD's questions as problems for the SQL verifier; splits train, dev, mini_dev."""
+    """BIRD's questions as problems for the SQL verifier; splits train, dev, mini_dev.
+
+    A question that the file repeats is a problem of its own: the second has the suffix "-2" in its id.
+    """
 
     def __init__(
         self,
@@ -67,10 +71,15 @@ class Bird:
     def problems(self, split: str) -> list[Problem]:
         rows = self._rows(split, subset=self._subset)
         questions = []
+        seen: Counter[str] = Counter()
         for number, row in enumerate(rows):
             evidence = str(row.get("evidence") or "") if self._evidence else ""
             meta = {"index": number} | ({"difficulty": row["difficulty"]} if row.get("difficulty") else {})
-            id = f"bird/{split}/{str(row.get('question_id', number)).rjust(4, '0')}"
+            published = str(row.get("question_id", number))
+            id = f"bird/{split}/{published.rjust(4, '0')}"
+            seen[published] += 1
+            if seen[published] > 1:  # mini-dev repeats two questions, and its scores count them twice
+                id, meta = f"{id}-{seen[published]}", meta | {"question_id": published}
             questions.append(Question(id, row["question"].strip(), row["SQL"], row["db_id"], evidence, meta))
         if self._gold:
             questions = sqldata.with_gold(questions, self._gold)

@@ -38,7 +38,7 @@ class Prediction:
     """One sample for one problem."""
 
     by: Key
-    """What the key is: the problem's id, its position among the questions, or the number at the end of its id."""
+    """What the key is: the problem's id, its position among the questions, or its number (see `pair`)."""
     key: str
     text: str
     bare: bool
@@ -141,23 +141,37 @@ class Pairing:
 
 
 def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
-    """Pair predictions with problems by id, position among the questions, or the number at the end of the id."""
-    places: dict[tuple[str, str], int] = {}
+    """Pair predictions with problems by id, position among the questions, or the question's number (at the end of the
+    id, or "question_id" in the problem's meta).
+
+    A question that a split repeats shares its predictions: each problem has an equal part of them, in order, or all of
+    them if they cannot be divided evenly.
+    """
+    places: dict[tuple[str, str], list[int]] = {}
     for place, problem in enumerate(problems):
-        number = problem.id.rpartition("/")[2]
-        places["position", str(problem.meta.get("index", place))] = place
-        places["id", problem.id] = place
+        split, _, last = problem.id.rpartition("/")
+        number = str(problem.meta.get("question_id", last))
+        places["position", str(problem.meta.get("index", place))] = [place]
+        places["id", problem.id] = [place]
         if number.isdecimal():
-            places.setdefault(("number", str(int(number))), place)
-    found: dict[int, list[Prediction]] = {}
+            same = places.setdefault(("number", str(int(number))), [])
+            if not same or problems[same[0]].id.rpartition("/")[0] == split:
+                same.append(place)
+    keyed: dict[tuple[str, str], list[Prediction]] = {}
     unknown = []
     for prediction in predictions:
-        place = places.get((prediction.by, prediction.key))
-        if place is None and prediction.by == "id" and prediction.key.isdecimal():
-            place = places.get(("number", str(int(prediction.key))))
-        if place is None:
-            unknown.append(prediction)
+        key = (prediction.by, prediction.key)
+        if key not in places and prediction.by == "id" and prediction.key.isdecimal():
+            key = ("number", str(int(prediction.key)))
+        if key in places:
+            keyed.setdefault(key, []).append(prediction)
         else:
-            found.setdefault(place, []).append(prediction)
+            unknown.append(prediction)
+    found: dict[int, list[Prediction]] = {}
+    for key, own in keyed.items():
+        sharing = places[key]
+        part = len(own) // len(sharing) if len(own) % len(sharing) == 0 else 0
+        for turn, place in enumerate(sharing):
+            found.setdefault(place, []).extend(own[turn * part : (turn + 1) * part] if part else own)
     pairs = [(problems[place], found[place]) for place in sorted(found)]
     return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in found], unknown)
