@@ -1,6 +1,8 @@
 """Pre-sampling: thresholds, refinement, what is stored, and the refusal of a set that does not fit."""
 
+import itertools
 import json
+import math
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -24,7 +26,7 @@ from dph.stages import presample as module
 from dph.stages.presample import is_near_perfect, presample
 from dph.stages.train import train
 from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
-from helpers import base_run, presample_config, presampled, train_config
+from helpers import base_run, presample_config, presampled, rollout, train_config
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
 
@@ -123,7 +125,7 @@ def test_unsolved_prompts_are_dropped_on_request(tmp_path, monkeypatch):
     assert sizes == {"explore": 3, "perfect": 2, "dropped": 2}
 
 
-def test_several_distinct_correct_responses_are_stored_the_refinement_draw_first(tmp_path, monkeypatch):
+def test_several_correct_responses_are_stored_the_refinement_draw_first(tmp_path, monkeypatch):
     _, _, stored = run_scripted(monkeypatch, tmp_path, stored=3)
     assert [(row.problem_id, row.text) for row in stored] == [
         *(("train/0", text) for text in ("refine0", "presample0", "presample1")),
@@ -131,23 +133,52 @@ def test_several_distinct_correct_responses_are_stored_the_refinement_draw_first
     ]
 
 
-def test_a_draw_is_stored_once_and_only_if_it_is_finished_and_correct():
-    def rollout(ids, outcome=GOOD, reason: FinishReason = "stop"):
-        return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
+def drawn(ids, outcome=GOOD, reason: FinishReason = "stop"):
+    return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
 
-    extra = rollout([1, 2])
-    others = [
-        rollout([1, 2]),
-        rollout([5], BAD),
-        rollout([6], GOOD, "length"),
-        rollout([7]),
-        rollout([7]),
-        rollout([8]),
-    ]
+
+def test_a_draw_is_stored_only_if_it_is_finished_and_correct_and_as_often_as_it_was_drawn():
+    extra = drawn([1, 2])
+    others = [drawn([1, 2]), drawn([5], BAD), drawn([6], GOOD, "length"), drawn([7]), drawn([7]), drawn([8])]
     group = Group(Problem("p", "", "", "exact"), [1], others)
     texts = [rollout.text for rollout in module._responses(group, extra, 9)]
-    assert texts == ["[1, 2]", "[7]", "[8]"]
-    assert [rollout.text for rollout in module._responses(group, extra, 2)] == ["[1, 2]", "[7]"]
+    assert texts == ["[1, 2]", "[1, 2]", "[7]", "[7]", "[8]"]
+    assert [rollout.text for rollout in module._responses(group, extra, 3)] == ["[1, 2]", "[1, 2]", "[7]"]
+
+
+POLICY = [
+    (0.5, drawn([1])),
+    (0.1, drawn([2])),
+    (0.2, drawn([3], BAD)),
+    (0.15, drawn([4], GOOD, "length")),
+    (0.05, drawn([5], LOST)),
+]
+"""A reference policy of five responses with their probabilities: two are correct and finished."""
+
+
+@pytest.mark.parametrize("refine", ["move", "discard", "keep"])
+@pytest.mark.parametrize("stored", [1, 2, 4])
+def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_path, refine, stored):
+    """Over all possible draws, the expected empirical distribution of a near-perfect prompt's stored responses is
+    π_ref given correct and finished: 5/6 and 1/6."""
+    config = presample_config(tmp_path, refine=refine, stored=stored, threshold=2, rollout=rollout(n=3))
+    weight, by_prompt, by_row = 0.0, Counter(), Counter()
+    for draws in itertools.product(POLICY, repeat=4):
+        probability = math.prod(p for p, _ in draws)
+        *first, extra = [one for _, one in draws]
+        group = Group(Problem("p", "", "", "exact"), [1], first)
+        correct, samples = module._count(group)
+        near_perfect = is_near_perfect(correct, samples, 2, 3)
+        placed = module._place(config, group, correct, samples, extra if near_perfect else None)
+        rows = module._responses(group, extra, stored) if placed.set == "perfect" else []
+        weight += probability * bool(rows)
+        for one in rows:
+            by_prompt[one.text] += probability / len(rows)
+            by_row[one.text] += probability
+    assert {text: value / weight for text, value in by_prompt.items()} == pytest.approx({"[1]": 5 / 6, "[2]": 1 / 6})
+    assert {text: value / by_row.total() for text, value in by_row.items()} == pytest.approx(
+        {"[1]": 5 / 6, "[2]": 1 / 6}
+    )
 
 
 # A real run ---------------------------------------------------------------------------------------------------------

@@ -80,7 +80,8 @@ class PartitionRule:
     """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
     discarded, or keeps one of its first correct responses."""
     stored: PositiveInt = 1
-    """Correct responses stored for each near-perfect prompt (the refinement draw first)."""
+    """Correct responses stored for each near-perfect prompt (the refinement draw first, repeats included), as far as
+    there are so many."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 

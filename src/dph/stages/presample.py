@@ -123,12 +123,14 @@ def _place(config: PresampleConfig, group: Group, correct: int, samples: int, ex
 
 
 def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
-    """Up to count distinct correct, finished responses, the refinement draw first."""
-    chosen: dict[tuple[int, ...], Rollout] = {}
-    for rollout in [extra, *group.rollouts]:
-        if rollout.verdict.correct and rollout.completion.finish_reason == "stop" and len(chosen) < count:
-            chosen.setdefault(tuple(rollout.completion.token_ids), rollout)
-    return list(chosen.values())
+    """Up to count correct, finished responses, the refinement draw first.
+
+    Each is a sample of π_ref given that the response is correct and finished: which set the prompt belongs to depends
+    only on which draws are correct. A response that was drawn twice is stored twice, because without repeats rare
+    responses would be as frequent as common ones.
+    """
+    drawn = [extra, *group.rollouts]
+    return [one for one in drawn if one.verdict.correct and one.completion.finish_reason == "stop"][:count]
 
 
 def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
