@@ -12,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, TunedModelConfig
 from dph.errors import UserError, is_out_of_memory
+from dph.models.packaged import model_folder
 from dph.process.progress import say
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
@@ -36,12 +37,13 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     if not config.path:
         raise UserError("no model was named; add --model.path with a directory or a hub name")
     device = choose_device(config.device)
-    _refuse_pickles(Path(config.path))
+    path = model_folder(config.path)
+    _refuse_pickles(Path(path))
     common = {"trust_remote_code": config.trust_remote_code}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(config.path, **common)
+        tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            config.path,
+            path,
             dtype=torch.float32,
             attn_implementation=config.attention,
             use_safetensors=True,

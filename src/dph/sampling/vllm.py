@@ -23,6 +23,7 @@ import torch
 
 from dph.config import ModelConfig, ParallelSamplerConfig, SamplerConfig
 from dph.errors import UserError
+from dph.models.packaged import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.protocol import StreamingSampler, register_sampler
@@ -185,7 +186,7 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
     try:
         with _processes(here=here):
             llm = LLM(
-                model=model.path,
+                model=model_folder(model.path),
                 skip_tokenizer_init=True,
                 trust_remote_code=model.trust_remote_code,
                 dtype="bfloat16" if model.precision == "bf16" else "float32",

@@ -35,6 +35,7 @@ from dph.integrations.verl.launch_config import presamples, unused_settings, ver
 from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
 from dph.integrations.verl.yaml_text import yaml_text
+from dph.models.packaged import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
 
@@ -138,7 +139,7 @@ def _absolute(config: VerlConfig) -> VerlConfig:
     return replace(
         config,
         out=str(Path(config.out).expanduser().resolve()),
-        model=replace(config.model, path=place(config.model.path)),
+        model=replace(config.model, path=place(model_folder(config.model.path))),
         task=replace(config.task, options=options),
         rehearsal=replace(config.rehearsal, path=place(config.rehearsal.path)),
         plugins=tuple(place(name) for name in config.plugins),

@@ -2,6 +2,8 @@
 
 import hashlib
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -9,11 +11,12 @@ from dph.errors import UserError
 from dph.runs.cache import cache_folder
 from dph.tasks.minisql import arithmetic
 from dph.tasks.minisql.demonstrations import demonstrate
+from dph.tasks.minisql.english import in_english
 from dph.tasks.minisql.store import stored
 from dph.tasks.minisql.world import samples
 from dph.tasks.protocol import register_task
 from dph.tasks.styles import style_of
-from dph.types import Problem
+from dph.types import Problem, as_text
 
 SPLITS = ("train", "dev", "test", "cross", "ood", "sums", "spare")
 _MOST_OOD = 150
@@ -57,6 +60,7 @@ class MiniSql:
         cross_problems: int = 100,
         ood_problems: int = 150,
         dev_problems: int = 120,
+        prompts: str = "compact",
         cache_dir: str = "",
     ) -> None:
         """Generates nothing yet: each split is generated on first use.
@@ -64,11 +68,15 @@ class MiniSql:
         Args:
             seed: seed of the generator; equal seeds and sizes give equal problems on every machine.
             train_problems, test_problems, cross_problems, ood_problems, dev_problems: size of each split.
+            prompts: "compact", a few words that a small model learns fast, or "english", for pretrained models.
             cache_dir: folder for the databases; by default $DPH_CACHE/minisql or ~/.cache/dph/minisql.
 
         Raises:
-            UserError: for a size below one, or for more sums than are held out.
+            UserError: for a size below one, for more sums than are held out, or for another kind of prompts.
         """
+        if prompts not in ("compact", "english"):
+            raise UserError(f"minisql: prompts is {prompts!r}; it must be compact or english")
+        self._worded: Callable[[str], str] = in_english if prompts == "english" else str
         self._seed = seed
         self._cache = Path(cache_dir) if cache_dir else cache_folder() / "minisql"
         self._sizes = {
@@ -98,19 +106,26 @@ class MiniSql:
                 )
             chosen = {"ood": held_out[:ood], "sums": shown, "spare": held_out[ood:]}[split]
             return [
-                Problem(id=f"minisql/{split}/{i:04d}", prompt=drawn.prompt, answer=drawn.answer, verifier="math")
+                Problem(
+                    id=f"minisql/{split}/{i:04d}",
+                    prompt=self._worded(drawn.prompt),
+                    answer=drawn.answer,
+                    verifier="math",
+                )
                 for i, drawn in enumerate(chosen)
             ]
         size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
-        return stored(folder, split, lambda: samples(split, size, self._seed))
+        found = stored(folder, split, lambda: samples(split, size, self._seed))
+        return [replace(problem, prompt=self._worded(as_text(problem.prompt))) for problem in found]
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
         """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are
         drawn independently of every split and never use a held-out combination, phrasing or sum."""
         rng = random.Random(f"minisql/{self._seed}/demonstrations/{seed}")
         sums = self._sums()[1]
-        return [demonstrate(rng, sums) for _ in range(count)]
+        rows = [demonstrate(rng, sums) for _ in range(count)]
+        return [row | {"prompt": self._worded(row["prompt"])} for row in rows]
 
     def style(self, problem: Problem, response: str) -> str | None:
         """One of the five styles, or "other"; None for sums, which have no style."""

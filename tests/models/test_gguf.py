@@ -1,0 +1,174 @@
+"""Models in GGUF files and in packages."""
+
+import hashlib
+import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dph.config import ModelConfig
+from dph.errors import UserError
+from dph.models import packaged
+from dph.models.gguf import folder_of
+from dph.models.packaged import fetch, model_folder
+from dph.models.policy import Policy
+
+gguf = pytest.importorskip("gguf", reason="needs the extra llm")
+
+LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+WORDS = ["<s>", "</s>", *LETTERS, "ab"]
+WIDTH, HEADS, FEED = 32, 2, 64
+
+
+def write_model(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
+    """A random Llama of one layer as a GGUF file with a BPE tokenizer; returns its tensors by GGUF name."""
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(FEED)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_vocab_size(len(WORDS))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(WORDS)
+    writer.add_token_merges(["a b"])
+    writer.add_token_types([3, 3] + [1] * (len(WORDS) - 2))
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    shapes = {
+        "token_embd": (len(WORDS), WIDTH),
+        "output_norm": (WIDTH,),
+        "blk.0.attn_norm": (WIDTH,),
+        "blk.0.ffn_norm": (WIDTH,),
+        **{f"blk.0.attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "output")},
+        "blk.0.ffn_gate": (FEED, WIDTH),
+        "blk.0.ffn_up": (FEED, WIDTH),
+        "blk.0.ffn_down": (WIDTH, FEED),
+    }
+    tensors = {f"{name}.weight": rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    for name, value in tensors.items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return tensors
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DPH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_gguf_file_is_a_model_path(tmp_path: Path, cache: Path) -> None:
+    tensors = write_model(tmp_path / "tiny.gguf")
+    policy = Policy.load(ModelConfig(path=str(tmp_path / "tiny.gguf")))
+    weights = policy.model.state_dict()
+    loaded = weights["model.layers.0.mlp.down_proj.weight"]
+    assert torch.equal(loaded, torch.from_numpy(tensors["blk.0.ffn_down.weight"]))
+    assert torch.equal(weights["model.embed_tokens.weight"], torch.from_numpy(tensors["token_embd.weight"]))
+    assert policy.encode_response("abc") == [WORDS.index("ab"), WORDS.index("c"), 1]
+
+
+def test_a_file_is_dequantised_once_and_again_when_it_changes(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "tiny.gguf"
+    write_model(file)
+    first = folder_of(file)
+    written = (first / "model.safetensors").stat().st_mtime_ns
+    assert folder_of(file) == first
+    assert (first / "model.safetensors").stat().st_mtime_ns == written
+    write_model(file, seed=1)
+    assert folder_of(file) != first
+
+
+def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "notes.gguf"
+    file.write_bytes(b"not a model")
+    with pytest.raises(UserError, match=r"cannot read a model from the GGUF file .*notes\.gguf"):
+        folder_of(file)
+    assert list((cache / "models").iterdir()) == []
+    with pytest.raises(UserError, match=r"cannot read the model file .*absent\.gguf"):
+        model_folder(str(tmp_path / "absent.gguf"))
+
+
+def test_other_paths_stay_as_they_are() -> None:
+    assert model_folder("runs/base/model") == "runs/base/model"
+    assert model_folder("org/name") == "org/name"
+
+
+class Index:
+    """A stand-in for pip, which serves one wheel or fails."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.calls = 0
+        self.failure = ""
+        file = tmp_path / "tiny.gguf"
+        write_model(file)
+        self.wheel = tmp_path / "tiny-1-py3-none-any.whl"
+        with zipfile.ZipFile(self.wheel, "w") as archive:
+            archive.write(file, "tiny/tiny.gguf")
+            archive.writestr("tiny.dist-info/LICENSE", "free")
+        self.model = replace(
+            packaged.MODELS["smollm2"],
+            package="tiny==1",
+            file="tiny/tiny.gguf",
+            licence_file="tiny.dist-info/LICENSE",
+            wheel_digest=hashlib.sha256(self.wheel.read_bytes()).hexdigest(),
+            digest=hashlib.sha256(file.read_bytes()).hexdigest(),
+        )
+        monkeypatch.setitem(packaged.MODELS, "smollm2", self.model)
+        monkeypatch.setattr(subprocess, "run", self.run)
+
+    def run(self, words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        self.calls += 1
+        if self.failure:
+            return subprocess.CompletedProcess(words, 1, "", f"WARNING: retrying\n{self.failure}\n")
+        folder = Path(words[words.index("--dest") + 1])
+        (folder / self.wheel.name).write_bytes(self.wheel.read_bytes())
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+
+@pytest.fixture
+def index(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    return Index(monkeypatch, tmp_path)
+
+
+def test_a_packaged_model_is_fetched_once_with_its_licence_and_card(index: Index) -> None:
+    with pytest.raises(UserError, match="run `dph model smollm2` once"):
+        model_folder("smollm2")
+    folder = fetch("smollm2")
+    assert fetch("smollm2") == folder == Path(model_folder("smollm2"))
+    assert index.calls == 1
+    assert (folder / "LICENSE").read_text() == "free"
+    assert "dequantised from Q4_1" in (folder / "README.md").read_text()
+    assert Policy.load(ModelConfig(path="smollm2")).eos_ids == {1}
+
+
+def test_without_a_network_the_message_says_what_else_can_be_given(index: Index) -> None:
+    index.failure = "ERROR: No matching distribution found for tiny==1"
+    with pytest.raises(UserError, match=r"No matching distribution found.*give a model that is on this machine"):
+        fetch("smollm2")
+
+
+@pytest.mark.parametrize("which", ["wheel_digest", "digest"])
+def test_another_file_than_the_expected_one_is_not_used(
+    index: Index, cache: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(packaged.MODELS, "smollm2", replace(index.model, **{which: "0" * 64}))
+    with pytest.raises(UserError, match="is not the expected file"):
+        fetch("smollm2")
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UserError, match="no packaged model is named 'gpt9'; known are: smollm2"):
+        fetch("gpt9")
