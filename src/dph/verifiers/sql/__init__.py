@@ -8,6 +8,7 @@ __all__ = [
     "gold",
     "plan",
     "plan_worker",
+    "readonly",
     "rewards",
     "rules",
     "text",

@@ -8,12 +8,7 @@ import sqlite3
 from typing import Any
 
 from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
-
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-
-def _authorize(action: int, *_: Any) -> int:
-    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+from dph.verifiers.sql.readonly import forbid_writing
 
 
 class PlanWorker:
@@ -37,9 +32,7 @@ class PlanWorker:
             if self._connection is not None:
                 self._connection.close()
             self._connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            self._connection.execute("PRAGMA query_only = 1")
-            self._connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-            self._connection.set_authorizer(_authorize)
+            forbid_writing(self._connection)
             self._uri = uri
         rows = self._connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
         return [[number, parent, text] for number, parent, _, text in rows]

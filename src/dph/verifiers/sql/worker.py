@@ -15,10 +15,9 @@ from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import Message, limit_cpu, send, serve
 from dph.verifiers.sql.compare import Row, set_equal, strict_equal
 from dph.verifiers.sql.credit import CREDITS
+from dph.verifiers.sql.readonly import forbid_writing
 from dph.verifiers.sql.rules import Options, Rule, get_rule
 
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
 _SIZED = (str, bytes)
 _CHUNK = 500  # rows fetched between checks of their size
 _STEPS = 1000  # virtual-machine steps between checks of the clock
@@ -42,12 +41,6 @@ class Result:
 
 class _TooLarge(Exception):
     pass
-
-
-def _authorize(action: int, _table: str | None, name: str | None, *_: Any) -> int:
-    if action not in _READING or (action == sqlite3.SQLITE_FUNCTION and (name or "").lower() in _FORBIDDEN_FUNCTIONS):
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK
 
 
 class SqlWorker:
@@ -174,14 +167,11 @@ class SqlWorker:
                 connection = sqlite3.connect(uri, uri=True, isolation_level=None)
             if self._rule.text != "strict":
                 connection.text_factory = partial(str, encoding="utf-8", errors=self._rule.text)
-            connection.execute("PRAGMA query_only = 1")
             connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA hard_heap_limit = {(self._memory_mb << 20) // 2}")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._max_bytes)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-            connection.setlimit(sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0)
             connection.set_progress_handler(self._overdue, _STEPS)
-            connection.set_authorizer(_authorize)
+            forbid_writing(connection)
             for dropped in self._connections.put((uri, stamp), connection):
                 dropped.close()
         return connection
