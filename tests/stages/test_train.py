@@ -49,7 +49,8 @@ def test_every_method_trains(tmp_path, method):
     rehearses = method in ("alpha", "dph_f", "dph_js", "dph_js_def")
     # six stored responses of two tokens a step, or none; they enter no metric of rollouts
     assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
-    assert [line["exp/tokens"] for line in lines] == [line["response_length"] * 4 * line["groups"] for line in lines]
+    length = "kept/response_length" if method == "dapo" else "response_length"  # of the responses in the update
+    assert [line["exp/tokens"] for line in lines] == [line[length] * 4 * line["groups"] for line in lines]
     assert ("exp/kl_loss" in lines[0]) == (method in ("grpo_kl", "rkl", "rkl_true"))
     assert ("exp/js_policy_term" in lines[0]) == (method == "dph_js_def")
 
@@ -172,7 +173,7 @@ def test_exploration_prompts_are_those_of_the_partition(tmp_path, monkeypatch):
 
 def test_dapo_refills_constant_groups(tmp_path):
     lines = read_metrics(train(train_config(tmp_path, "dapo", steps=3)))
-    assert all(line["informative"] == 1 for line in lines)
+    assert all(line["kept/informative"] == 1 for line in lines)
     assert any(line["prompts_drawn"] > 4 for line in lines) and all(line["prompts_drawn"] <= 16 for line in lines)
 
 
@@ -193,34 +194,67 @@ def test_the_monitor_measures_before_the_first_step_and_then_as_asked(tmp_path):
     assert "loss" not in lines[0]
 
 
-def test_metrics_of_rollouts_by_hand():
-    def group(*rollouts):
-        made = [
-            Rollout(Completion([1] * n, [0.0] * n, reason), "", Verdict(outcome, reward))
-            for outcome, reward, n, reason in rollouts
-        ]
-        return Group(Problem("p", "", "", "exact"), [1], made)
-
-    good, bad, lost = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
-    groups = [
-        group((good, 1.0, 3, "stop"), (bad, 0.1, 5, "length"), (lost, 0.0, 4, "stop")),
-        group((bad, 0.0, 2, "stop"), (bad, 0.1, 2, "stop"), (bad, 0.0, 2, "stop")),
+def group(*rollouts):
+    made = [
+        Rollout(Completion([1] * n, [0.0] * n, reason), "", Verdict(outcome, reward))
+        for outcome, reward, n, reason in rollouts
     ]
-    found = count_rollouts(Drawn(groups, [0, 1], 2, 7, 7), World())
-    assert found.tokens == 18
-    assert found.means() == pytest.approx(
-        {
-            "reward": 1.2 / 5,  # five judged
-            "pass_rate": 1 / 5,
-            "solved": 1 / 2,
-            "informative": 1 / 2,
-            "response_length": 18 / 6,
-            "truncated": 1 / 6,
-            "unscored": 1 / 6,
-            "groups": 2,
-            "prompts_drawn": 7,
-        }
-    )
+    return Group(Problem("p", "", "", "exact"), [1], made)
+
+
+GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
+GROUPS = [
+    group((GOOD, 1.0, 3, "stop"), (BAD, 0.1, 5, "length"), (LOST, 0.0, 4, "stop")),
+    group((BAD, 0.0, 2, "stop"), (BAD, 0.1, 2, "stop"), (BAD, 0.0, 2, "stop")),
+]
+MEANS = {
+    "reward": 1.2 / 5,  # five judged
+    "pass_rate": 1 / 5,
+    "solved": 1 / 2,
+    "informative": 1 / 2,
+    "response_length": 18 / 6,
+    "truncated": 1 / 6,
+    "unscored": 1 / 6,
+    "prompts_drawn": 7,
+}
+
+
+def test_metrics_of_rollouts_by_hand():
+    found = count_rollouts(Drawn(GROUPS, [0, 1], 2, 7, 7), World())
+    assert found.tokens == 18 and found.means() == pytest.approx(MEANS | {"groups": 2})
+
+
+def test_dropped_groups_count_in_the_metrics_of_what_was_sampled():
+    """DAPO keeps the first group only: what was sampled counts as without the filter, and what was kept on its own."""
+    found = count_rollouts(Drawn(GROUPS[:1], [0], 1, 7, 7, dropped=GROUPS[1:]), World())
+    kept = {
+        "kept/reward": 1.1 / 2,
+        "kept/pass_rate": 1 / 2,
+        "kept/solved": 1,
+        "kept/informative": 1,
+        "kept/response_length": 12 / 3,
+        "kept/truncated": 1 / 3,
+        "kept/unscored": 1 / 3,
+    }
+    assert found.tokens == 18 and found.means() == pytest.approx(MEANS | kept | {"groups": 1})
+
+
+def test_dapo_logs_the_pass_rate_of_all_that_it_sampled(tmp_path, monkeypatch):
+    verdicts, sample = [], module.Explorer._sample
+    monkeypatch.setattr(module.Explorer, "_sample", lambda *given: verdicts.append(sample(*given)) or verdicts[-1])
+    (line,) = read_metrics(train(train_config(tmp_path, "dapo", steps=1)))
+    outcomes = [rollout.verdict.correct for groups in verdicts for one in groups for rollout in one.rollouts]
+    assert len(outcomes) == 4 * line["prompts_drawn"] > 4 * line["groups"]
+    assert line["pass_rate"] == pytest.approx(sum(outcomes) / len(outcomes))
+    assert line["pass_rate"] != line["kept/pass_rate"]
+
+
+def test_the_logged_rate_is_that_of_the_last_update(tmp_path):
+    settings = {"steps": 4, "optim": {"schedule": "linear", "warmup_steps": 3}}
+    config = train_config(tmp_path, "grpo", settings)
+    rates = [line["lr"] for line in read_metrics(train(config))]
+    # two updates a step, so the last updates of the steps are the 2nd, 4th, 6th and 8th of 8; the 4th begins the decay
+    assert rates == pytest.approx([1e-3 * share for share in (2 / 3, 1, 3 / 5, 1 / 5)])
 
 
 CONTRADICTIONS = {
@@ -340,7 +374,7 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
         "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
     )
     model = TunedModelConfig(path=str(path), device="cpu")
-    optim = OptimConfig(tokens_per_microbatch=8)
+    optim = OptimConfig(tokens_per_microbatch=8, warmup_steps=4)
     run = sft(
         SftConfig(
             out=str(tmp_path / "run"), data=str(tmp_path / "data.jsonl"), steps=1, batch=3, model=model, optim=optim
@@ -353,7 +387,9 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
         with torch.no_grad():
             total += float(policy.model(torch.tensor([context + answer]), labels=labels).loss) * len(answer)
         count += len(answer)
-    assert read_metrics(run)[0]["loss"] == pytest.approx(total / count, rel=1e-5)  # fp32
+    (line,) = read_metrics(run)
+    assert line["loss"] == pytest.approx(total / count, rel=1e-5)  # fp32
+    assert line["lr"] == optim.lr / 4  # the first of four steps of warm-up
 
 
 def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():

@@ -1,8 +1,7 @@
 """The exploration side of a step: draw prompts, sample and judge them, refill constant groups (DAPO)."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dph.config import DynamicSamplingConfig
@@ -11,7 +10,7 @@ from dph.process.distributed import World
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
-from dph.types import Group, Outcome, SamplingParams
+from dph.types import Group, SamplingParams
 from dph.verifiers import Verifiers
 
 
@@ -28,14 +27,13 @@ class Drawn:
     """Prompts drawn over all processes, those of dropped groups included."""
     cursor: int
     """Position in the endless order of prompts after this step."""
-    sampled: int = 0
-    """This process's responses, those of dropped groups included."""
-    lost: int = 0
-    """How many of them could not be judged."""
-    outcomes: Mapping[Outcome, int] = field(default_factory=dict)
-    """How many of them have each outcome."""
-    rewarded: int = 0
-    """How many of them have a positive reward."""
+    dropped: Sequence[Group] | None = None
+    """This process's groups that dynamic sampling dropped; None where it is off."""
+
+    @property
+    def sampled(self) -> list[Group]:
+        """This process's groups, those that were dropped included."""
+        return [*self.groups, *(self.dropped or ())]
 
 
 class Explorer:
@@ -74,15 +72,12 @@ class Explorer:
         """
         wanted, dynamic = self._prompts, self._dynamic
         kept: list[tuple[int, Group]] = []
-        total, start, rewarded = 0, cursor, 0
-        outcomes: Counter[Outcome] = Counter()
+        dropped: list[Group] = []
+        total, start = 0, cursor
         for _ in range(dynamic.max_attempts if dynamic.enabled else 1):
             count = wanted - total
             groups = self._world.together(partial(self._sample, cursor, count))
             cursor += count
-            rollouts = [rollout for group in groups for rollout in group.rollouts]
-            outcomes.update(rollout.verdict.outcome for rollout in rollouts)
-            rewarded += sum(rollout.reward > 0 for rollout in rollouts)
             useful = [not dynamic.enabled or is_informative(group) for group in groups]
             flags = [False] * count
             for rank, own in enumerate(self._world.gather(useful)):
@@ -90,12 +85,12 @@ class Explorer:
             places = {place: total + sum(flags[:place]) for place in range(count) if flags[place]}
             own_places = self._world.share(count)
             kept += [(places[p], group) for p, group in zip(own_places, groups, strict=True) if p in places]
+            dropped += [group for group, kept_too in zip(groups, useful, strict=True) if not kept_too]
             total += len(places)
             if total == wanted:
                 break
         own, ranks = [group for _, group in kept], [place for place, _ in kept]
-        sampled, lost = outcomes.total(), outcomes[Outcome.INFRA_ERROR]
-        return Drawn(own, ranks, total, cursor - start, cursor, sampled, lost, dict(outcomes), rewarded)
+        return Drawn(own, ranks, total, cursor - start, cursor, dropped if dynamic.enabled else None)
 
     def _sample(self, cursor: int, count: int) -> list[Group]:
         positions = [cursor + offset for offset in self._world.share(count)]

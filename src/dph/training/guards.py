@@ -3,22 +3,24 @@
 Each check raises UserError in every process, at a point where the state can still be saved.
 """
 
+from collections import Counter
+
 from dph.errors import UserError
 from dph.process.distributed import World
 from dph.runs.pinned import Pinned
 from dph.training.alarms import StepVerdicts
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn
-from dph.types import Outcome
+from dph.types import Outcome, Verdict
 
 
 def check_judging(drawn: Drawn, world: World, limit: float) -> None:
     """Raises UserError when judging failed for more than the share `limit` of a step's responses."""
-    sums = world.sum_values({"sampled": drawn.sampled, "lost": drawn.lost})
+    verdicts = _verdicts(drawn)
+    lost = sum(verdict.outcome is Outcome.INFRA_ERROR for verdict in verdicts)
+    sums = world.sum_values({"sampled": len(verdicts), "lost": lost})
     if sums["lost"] > limit * sums["sampled"]:
-        reasons = {
-            rollout.verdict.detail for group in drawn.groups for rollout in group.rollouts if not rollout.verdict.scored
-        }
+        reasons = {verdict.detail for verdict in verdicts if not verdict.scored}
         raise UserError(
             f"{sums['lost']:.0f} of {sums['sampled']:.0f} responses could not be judged "
             f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); check the verifier's processes, then "
@@ -28,13 +30,20 @@ def check_judging(drawn: Drawn, world: World, limit: float) -> None:
 
 def step_verdicts(drawn: Drawn, world: World) -> StepVerdicts:
     """How a step's responses were judged, over all processes and including dropped groups, for the alarms."""
-    sums = world.sum_values({kind: drawn.outcomes.get(kind, 0) for kind in Outcome} | {"rewarded": drawn.rewarded})
+    verdicts = _verdicts(drawn)
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    rewarded = sum(verdict.reward > 0 for verdict in verdicts)
+    sums = world.sum_values({kind: outcomes[kind] for kind in Outcome} | {"rewarded": rewarded})
     return StepVerdicts({kind: int(sums[kind]) for kind in Outcome}, int(sums["rewarded"]))
+
+
+def _verdicts(drawn: Drawn) -> list[Verdict]:
+    return [rollout.verdict for group in drawn.sampled for rollout in group.rollouts]
 
 
 def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
     """Raises UserError when a database of a step's problems has changed since the run started."""
-    world.together(lambda: pinned.check(group.problem for group in drawn.groups))
+    world.together(lambda: pinned.check(group.problem for group in drawn.sampled))
 
 
 def check_updates(state: TrainState, limit: int) -> None:

@@ -21,57 +21,65 @@ from dph.runs.files import write_atomically
 from dph.tasks import Task
 from dph.training.checkpoints import path_of, steps_saved
 from dph.training.explore import Drawn, is_informative
-from dph.types import Problem
+from dph.types import Group, Problem
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutCounts:
     """Sums over a step's rollouts and groups of all processes (D_exp only: stored responses never enter)."""
 
-    sums: Mapping[str, float]
+    sampled: Mapping[str, float]
+    """Over all groups, those that dynamic sampling dropped included."""
+    kept: Mapping[str, float] | None
+    """Over the groups that dynamic sampling kept; None where it is off."""
     attempted: int
     """Prompts drawn, those of dropped groups included."""
 
     @property
     def tokens(self) -> float:
         """Response tokens."""
-        return self.sums["tokens"]
+        return self.sampled["tokens"]
 
     def means(self) -> dict[str, float]:
         """The metrics: means over rollouts, over those that could be judged, and over groups."""
-        sums = self.sums
-        per_rollout, per_group, judged = max(1, sums["rollouts"]), max(1, sums["groups"]), max(1, sums["scored"])
-        return {
-            "reward": sums["reward"] / judged,
-            "pass_rate": sums["correct"] / judged,
-            "solved": sums["solved"] / per_group,
-            "informative": sums["informative"] / per_group,
-            "response_length": sums["tokens"] / per_rollout,
-            "truncated": sums["truncated"] / per_rollout,
-            "unscored": 1 - sums["scored"] / per_rollout,
-            "groups": sums["groups"],
-            "prompts_drawn": self.attempted,
-        }
+        kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
+        groups = (self.sampled if self.kept is None else self.kept)["groups"]
+        return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
 
 
 def count_rollouts(drawn: Drawn, world: World) -> RolloutCounts:
     """Count a step's rollouts over all processes."""
-    rollouts = [rollout for group in drawn.groups for rollout in group.rollouts]
+    kept = None if drawn.dropped is None else world.sum_values(_sums(drawn.groups))
+    return RolloutCounts(world.sum_values(_sums(drawn.sampled)), kept, drawn.attempted)
+
+
+def _sums(groups: Sequence[Group]) -> dict[str, float]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if rollout.verdict.scored]
-    sums = world.sum_values(
-        {
-            "groups": len(drawn.groups),
-            "informative": sum(map(is_informative, drawn.groups)),
-            "solved": sum(any(r.verdict.correct for r in group.rollouts) for group in drawn.groups),
-            "rollouts": len(rollouts),
-            "scored": len(scored),
-            "reward": sum(rollout.reward for rollout in scored),
-            "correct": sum(rollout.verdict.correct for rollout in scored),
-            "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
-            "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-        }
-    )
-    return RolloutCounts(sums, drawn.attempted)
+    return {
+        "groups": len(groups),
+        "informative": sum(map(is_informative, groups)),
+        "solved": sum(any(r.verdict.correct for r in group.rollouts) for group in groups),
+        "rollouts": len(rollouts),
+        "scored": len(scored),
+        "reward": sum(rollout.reward for rollout in scored),
+        "correct": sum(rollout.verdict.correct for rollout in scored),
+        "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
+        "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+    }
+
+
+def _means(sums: Mapping[str, float]) -> dict[str, float]:
+    per_rollout, per_group, judged = (max(1, sums[name]) for name in ("rollouts", "groups", "scored"))
+    return {
+        "reward": sums["reward"] / judged,
+        "pass_rate": sums["correct"] / judged,
+        "solved": sums["solved"] / per_group,
+        "informative": sums["informative"] / per_group,
+        "response_length": sums["tokens"] / per_rollout,
+        "truncated": sums["truncated"] / per_rollout,
+        "unscored": (sums["rollouts"] - sums["scored"]) / per_rollout,
+    }
 
 
 class Clock:

@@ -38,8 +38,8 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """Learning rate of the next step."""
-        return learning_rate(self._config, self.steps_taken, self._total)
+        """Learning rate of the last step; before any, of the first."""
+        return learning_rate(self._config, max(0, self.steps_taken - 1), self._total)
 
     def step(self) -> float:
         """Clip, step and clear the gradients. Returns the gradient norm before clipping; if it is not finite, the
@@ -49,7 +49,7 @@ class Optimizer:
         self.skipped_in_a_row = 0 if math.isfinite(norm) else self.skipped_in_a_row + 1
         if math.isfinite(norm):
             for group in self._adamw.param_groups:
-                group["lr"] = self.lr
+                group["lr"] = learning_rate(self._config, self.steps_taken, self._total)
             self._adamw.step()
         self.clear()
         self.steps_taken += 1
