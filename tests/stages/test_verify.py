@@ -183,9 +183,9 @@ def test_totals_difficulties_outcomes_and_the_printed_table(spider: Path, tmp_pa
     by_level = found["by_difficulty"].items()
     levels = [(name, row["problems"], row["metrics"]["accuracy"]["mean"]) for name, row in by_level]
     assert levels == [("easy", 2, 0.5), ("medium", 1, 1.0), ("hard", 1, 0.0)]
-    assert found["outcomes"] == {"correct": 2, "wrong": 1, "error": 1} and found["rules"] == {"sql": "spider@1"}
+    assert found["outcomes"] == {"correct": 2, "wrong": 1, "error": 1} and found["rules"] == {"sql": "spider@2"}
     said = capsys.readouterr().out
-    assert "spider dev: 4 problems; sql by spider@1" in said and "50.0 (15.0–85.0)" in said
+    assert "spider dev: 4 problems; sql by spider@2" in said and "50.0 (15.0–85.0)" in said
     assert "correct 2 (50.0 %), wrong 1 (25.0 %), error 1 (25.0 %)" in said
     manifest = json.loads((out / "manifest.json").read_text())
     assert (manifest["stage"], manifest["status"]) == ("verify", "complete")
@@ -261,7 +261,7 @@ def test_a_test_suite_finds_what_one_database_does_not(spider: Path, tmp_path: P
     verify(*common, "--suite", tmp_path / "suite", "--out", tmp_path / "out")
     # "the last club" is number 3 only where there are three
     assert [row["correct"] for row in verdicts(tmp_path / "out")] == [True, False, False, False]
-    assert scores(tmp_path / "out")["rules"] == {"sql": "spider@1, on every test-suite database"}
+    assert scores(tmp_path / "out")["rules"] == {"sql": "spider@2, on every test-suite database"}
     assert scores(tmp_path / "out")["gold_flags"] == {}  # results are empty in the third only
 
 

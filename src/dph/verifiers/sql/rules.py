@@ -1,7 +1,8 @@
 """The comparison rules by name: how each reads a response, prepares the two queries, decodes text and compares rows.
 
 Standard library only: worker processes load this too. Each rule has a version, which run manifests record; every change
-that could change a verdict increments it.
+that could change a verdict increments it. Version 2 reads virtual tables (json_each, full-text search, rtree), which
+were errors.
 """
 
 import re
@@ -137,12 +138,12 @@ def _permuted(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: boo
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("strict", 1, extract_sql, "outermost", "surrogateescape", False, False, _same, _same, _strict,
+        Rule("strict", 2, extract_sql, "outermost", "surrogateescape", False, False, _same, _same, _strict,
              frozenset({"columns", "tolerance"})),
-        Rule("bird", 1, extract_sql, "never", "strict", True, True, _same, _same, _sets),
-        Rule("spider", 1, extract_sql, "mentioned", "ignore", True, False, _spider_gold, _spider_prediction, _permuted,
+        Rule("bird", 2, extract_sql, "never", "strict", True, True, _same, _same, _sets),
+        Rule("spider", 2, extract_sql, "mentioned", "ignore", True, False, _spider_gold, _spider_prediction, _permuted,
              frozenset({"keep_distinct"})),
-        Rule("paper", 1, extract_sql_paper, "never", "ignore", True, False, _paper_gold, _paper_prediction, _permuted),
-        Rule("paper_bird", 1, extract_sql_paper, "never", "ignore", True, True, _paper_gold, _paper_prediction, _sets),
+        Rule("paper", 2, extract_sql_paper, "never", "ignore", True, False, _paper_gold, _paper_prediction, _permuted),
+        Rule("paper_bird", 2, extract_sql_paper, "never", "ignore", True, True, _paper_gold, _paper_prediction, _sets),
     )
 }  # fmt: skip

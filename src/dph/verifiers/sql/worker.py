@@ -9,7 +9,6 @@ import sqlite3
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import Message, limit_cpu, send, serve
