@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from dph.config import LossConfig
+from dph.objective import LossCounts, Objective, TokenBatch
 from dph.objective.correction import sampler_correction
 
 SAMPLER = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
@@ -49,3 +51,42 @@ def test_what_is_masked_does_not_count():
         "exp/sampler_kl": pytest.approx(math.exp(0.5) - 1.5),
         "exp/importance": 1.0,
     }
+
+
+REF = torch.tensor([0.1, 0.25, 0.6, 0.05], dtype=torch.float64)
+ADVANTAGES = torch.tensor([1.0, -0.5, 0.25, 2.0], dtype=torch.float64)
+
+
+def kl(p, q):
+    return (p * (p / q).log()).sum()
+
+
+EXACT = {
+    "policy loss": (LossConfig(eta=0.0), lambda pi: -(pi * ADVANTAGES).sum()),
+    "KL": (LossConfig(eta=0.0, kl="k3_is", kl_coef=0.7), lambda pi: -(pi * ADVANTAGES).sum() + 0.7 * kl(pi, REF)),
+    "JS": (
+        LossConfig(eta=0.6, estimator="definition", reduction="per_set"),
+        lambda pi: -(pi * ADVANTAGES).sum() + 0.6 * 0.5 * kl(pi, (pi + REF) / 2),
+    ),
+    "entropy": (
+        LossConfig(eta=0.0, entropy_coef=0.4),
+        lambda pi: -(pi * ADVANTAGES).sum() + 0.4 * (pi * pi.log()).sum(),
+    ),
+}
+"""Terms of the objective on rollouts, with the expectation whose gradient each must have."""
+
+
+@pytest.mark.parametrize("term", EXACT)
+def test_every_term_on_rollouts_of_another_engine_has_the_gradient_of_the_trainers_expectation(term):
+    """Every token of the vocabulary once: the mean over rows is the expectation under a uniform sampler."""
+    config, exact = EXACT[term]
+    logits = TRAINER.log().requires_grad_()
+    logprobs, old = logits.log_softmax(-1)[:, None], TRAINER.log()[:, None]
+    batch = TokenBatch(old, REF.log()[:, None], torch.ones(4, 1), ADVANTAGES, torch.zeros(4, dtype=torch.bool))
+    uniform = torch.full((4, 1), 0.25, dtype=torch.float64).log()
+    importance, _ = sampler_correction(old, uniform, torch.ones(4, 1), cap=1e9)
+    entropy = -(logprobs.exp() * logprobs).sum().expand(4, 1) if config.entropy_coef else None
+    loss, _ = Objective(config)(logprobs, batch, LossCounts.of(batch), entropy, importance)
+    (found,) = torch.autograd.grad(loss, logits)
+    (expected,) = torch.autograd.grad(exact(logits.softmax(-1)), logits)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)  # fp64, sums of four terms of order one

@@ -122,10 +122,10 @@ def written_out(policy, reference, rows, config, cap=None):
                 }[config.divergence]
             loss = loss + weight[True] * share * f.sum()
             continue
-        old, advantage = torch.tensor(row.old_logprobs), torch.tensor(row.advantage)
+        old, advantage, importance = torch.tensor(row.old_logprobs), torch.tensor(row.advantage), torch.tensor(1.0)
         if cap is not None:
             old, sampled = logprobs.detach(), old
-            advantage = advantage * (old - sampled).exp().clamp(max=cap)
+            importance = (old - sampled).exp().clamp(max=cap)
         rho = (logprobs - old).exp()
         clipped = rho.clamp(1 - config.clip_low, 1 + config.clip_high)
         term = -torch.minimum(rho * advantage, clipped * advantage)
@@ -134,6 +134,7 @@ def written_out(policy, reference, rows, config, cap=None):
         if config.estimator == "definition":
             g = 0.5 * torch.log(2 / (1 + (ref_logprobs - logprobs).exp()))
             term = term + js_lambda * (rho * (g - 0.25) + 0.25)
+        term = importance * term
         if config.entropy_coef:
             term = term + config.entropy_coef * (distribution.exp() * distribution).sum(-1)
         loss = loss + weight[False] * share * term.sum()
@@ -276,12 +277,14 @@ def test_old_logprobs_recomputed_are_those_of_the_policy_before_the_first_step()
     assert first["exp/ratio"] == pytest.approx(1, abs=1e-6) and first["exp/old_kl"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("case", ["dph_f", "grpo_kl", "dph_js_def", "entropy"])
 @pytest.mark.parametrize("cap", [1.1, 100.0])
-def test_tokens_of_another_sampler_are_weighed(cap):
-    policy, config = tiny_policy(), settings(CASES["dph_f"], budget=60, cap=cap)
-    rows = mixed_rows(policy)
-    metrics, recorder = update(policy, [rows], config, recompute_old=True)
-    loss = written_out(policy, None, rows, config.loss, cap=cap)
+def test_tokens_of_another_sampler_are_weighed(case, cap):
+    policy, config = tiny_policy(), settings(CASES[case], budget=60, cap=cap)
+    reference = tiny_policy(1) if case in ("grpo_kl", "dph_js_def") else None
+    rows = mixed_rows(policy, config.loss)
+    metrics, recorder = update(policy, [rows], config, reference, recompute_old=True)
+    loss = written_out(policy, reference, rows, config.loss, cap=cap)
     loss.backward()
     assert metrics["loss"] == pytest.approx(float(loss.detach()), abs=1e-6)
     same(recorder.gradients[0], gradient(policy), 1e-5)

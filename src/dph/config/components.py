@@ -180,8 +180,8 @@ class RolloutConfig(SamplingConfig):
     """Log-probabilities of the sampling policy: the sampler's own, or recomputed by the trainer's forward pass; auto
     uses the sampler's where they are exact (the built-in sampler in fp32)."""
     importance_cap: NonNegative = 2.0
-    """Where log-probabilities are recomputed, each token's loss is weighted by π_trainer/π_sampler, at most this
-    (truncated importance sampling); 0 switches the weights off."""
+    """Where log-probabilities are recomputed, each token of a rollout is weighted by π_trainer/π_sampler, at most this,
+    in the policy loss, the KL penalty and the policy half of JS (truncated importance sampling); 0 switches it off."""
     mask_truncated: bool = False
     """Leave responses that were cut off at max_tokens out of the loss."""
 

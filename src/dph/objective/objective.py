@@ -1,6 +1,6 @@
 """The training objective: PPO-clip on D_exp, an f-divergence to π_ref on D_pef (arXiv 2509.07430, eqs. 5–7, 10, 14–17).
 
-    L = w_exp · Σ_{t ∈ D_exp} [ ℓ_clip,t + β·kl_t + λ·js_t − c·H_t ]  +  w_pef · Σ_{t ∈ D_pef} f(u_t)
+    L = w_exp · Σ_{t ∈ D_exp} [ ω_t·(ℓ_clip,t + β·kl_t + λ·js_t) − c·H_t ]  +  w_pef · Σ_{t ∈ D_pef} f(u_t)
 
     reduction   w_exp              w_pef              λ (JS by its definition only)
     pooled      1/(N_exp + N_pef)  η/(N_exp + N_pef)  η·N_pef/N_exp
@@ -10,6 +10,10 @@ N counts response tokens (sequences for the two aggregations by sequence) of the
 micro-batches and all ranks. Every micro-batch contributes its sums over these global counts, so the contributions add
 up to the mini-batch's loss however it is cut, ordered or padded. (A trainer that averages gradients over ranks
 multiplies by their number.) Which set a row belongs to is a property of the row.
+
+ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
+`correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old. The
+entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
 
 The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
 """
@@ -82,7 +86,12 @@ class Objective:
         return TermWeights(1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta)
 
     def __call__(
-        self, logprobs: Tensor, batch: LossBatch, counts: LossCounts, entropy: Tensor | None = None
+        self,
+        logprobs: Tensor,
+        batch: LossBatch,
+        counts: LossCounts,
+        entropy: Tensor | None = None,
+        importance: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """One micro-batch's contribution to the objective (eq. 7), and detached sums for metrics.
 
@@ -92,6 +101,7 @@ class Objective:
             counts: of the whole mini-batch, over micro-batches and ranks.
             entropy: [B, T] entropies of π_θ in nats, with gradient where entropy_coef ≠ 0. KL and entropy apply to
                 D_exp rows only.
+            importance: [B, T] weights ω of the tokens of rollouts; None weighs all alike.
         Returns:
             The loss (scalar), and sums that add up over micro-batches and ranks; `mean_metrics` divides them. The keys
             depend only on the settings and on whether entropy is given, so all ranks have the same.
@@ -106,15 +116,16 @@ class Objective:
         share = _token_weights(mask.to(dtype), config)
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
-        loss_exp = self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp)
+        weigh = 1.0 if importance is None else importance
+        loss_exp = weigh * self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp)
         sums["exp/policy_loss"] = loss_exp.sum()
         sums |= _policy_sums(logprobs, batch, exp, config)
         if config.kl != "none":
-            kl = kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
+            kl = weigh * kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
             loss_exp = loss_exp + config.kl_coef * kl
             sums["exp/kl_loss"] = kl.sum()
         if config.estimator == "definition" and config.eta > 0:
-            js = js_definition_policy_term(
+            js = weigh * js_definition_policy_term(
                 logprobs, batch.old_logprobs, _ref(batch), exp, scale=config.js_scale, official=config.official
             )
             loss_exp = loss_exp + weights.js_lambda * js

@@ -14,7 +14,6 @@ from dph.objective.batch import LossCounts
 from dph.objective.correction import sampler_correction
 from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
 from dph.objective.objective import Objective
-from dph.objective.token_losses import per_token
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.training.optim import Optimizer
@@ -158,8 +157,8 @@ class Updater:
                     logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
                     if on_policy:
                         batch = replace(batch, old_logprobs=logprobs.detach())
-                    batch, gaps = self._corrected(batch)
-                    loss, parts = self._objective(logprobs, batch, counts, entropy)
+                    importance, gaps = self._importance(batch)
+                    loss, parts = self._objective(logprobs, batch, counts, entropy, importance)
                     parts |= gaps
                 if learns:
                     loss.backward()
@@ -171,13 +170,12 @@ class Updater:
         log_ratios += found
         return sums
 
-    def _corrected(self, batch: Batch) -> tuple[Batch, dict[str, Tensor]]:
-        """The batch with advantages weighed token by token, where the sampler's probabilities are not the trainer's."""
+    def _importance(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Weights of the tokens where the sampler's probabilities are not the trainer's, and sums for metrics."""
         if batch.sampled_logprobs is None:
-            return batch, {}
+            return None, {}
         mask = batch.response_mask * ~batch.is_rehearsal[:, None]
-        weights, sums = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
-        return replace(batch, advantages=per_token(batch.advantages) * weights), sums
+        return sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
 
     def _with_old(self, rows: Sequence[Row]) -> list[Row]:
         rollouts = [row for row in rows if not row.is_rehearsal]

@@ -52,7 +52,8 @@ class DPHLoss:
 
         The engines average gradients over ranks, so the loss is multiplied by their number. On stored rows, which are
         samples of π_ref, the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
-        (column ref_log_prob), if there is one. Weights of verl's rollout correction are factors on the advantages.
+        (column ref_log_prob), if there is one. Weights of verl's rollout correction (column rollout_is_weights) are the
+        objective's importance weights.
 
         Args:
             model_output: nested log_probs at the sampling temperature, in nats, and perhaps entropy, over whole
@@ -73,12 +74,10 @@ class DPHLoss:
         reference = stored = padded["old_log_probs"]
         if "ref_log_prob" in optional:
             reference = torch.where(flags[:, None], stored, padded["ref_log_prob"])
-        advantages = padded["advantages"]
-        if "rollout_is_weights" in optional:
-            advantages = advantages * padded["rollout_is_weights"]
-        batch = TokenBatch(stored, reference, padded["response_mask"], advantages, flags)
+        importance = padded["rollout_is_weights"] if "rollout_is_weights" in optional else None
+        batch = TokenBatch(stored, reference, padded["response_mask"], padded["advantages"], flags)
         counts = LossCounts(*data[COUNTS])
-        loss, sums = self._objective(logprobs, batch, counts, entropy)
+        loss, sums = self._objective(logprobs, batch, counts, entropy, importance)
         if rehearses:
             sums |= self._objective.forgetting_sums(logprobs, batch)
         scale = int(data["dp_size"])
