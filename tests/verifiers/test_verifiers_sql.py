@@ -16,6 +16,7 @@ from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
 from dph.verifiers.sandbox import process as worker_process
 from dph.verifiers.sandbox.pool import Request, WorkerPool
+from dph.verifiers.sql.rules import RULES
 from dph.verifiers.sql.verifier import SqlVerifier
 
 ENDLESS = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x) SELECT count(*) FROM x"
@@ -70,6 +71,22 @@ def outcome(verifier: SqlVerifier, problem: Problem, sql: str) -> Outcome:
 )
 def test_outcomes(verifier: SqlVerifier, db: str, sql: str, expected: Outcome):
     assert outcome(verifier, problem(db), sql) is expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")
+@pytest.mark.parametrize("reward", ["binary", "paper", "soft_f1"])
+@pytest.mark.parametrize("comparator", RULES)
+def test_results_too_large_to_be_compared_are_an_error(db: str, comparator: str, reward: str):
+    """Each fits into the memory, the comparison of the two may not; the next answers are judged all the same."""
+    big = "SELECT zeroblob(67000000)"
+    cases = [(big, "SELECT zeroblob(66999999)"), ("SELECT 1", big), (big, big), ("SELECT 1", "SELECT 1 AS a")]
+    options = {"comparator": comparator, "reward": reward, "answer": "whole", "memory_mb": 512, "timeout": 20}
+    with SqlVerifier(**options) as verifier:
+        verdicts = verifier.verify([(problem(db, gold), sql) for gold, sql in cases])
+        assert verifier.check([problem(db, big)]) == {}
+    first, second, same, small = (verdict.outcome for verdict in verdicts)
+    assert {first, second} <= {Outcome.WRONG, Outcome.ERROR}
+    assert (same, small) == (Outcome.CORRECT, Outcome.CORRECT)
 
 
 def test_a_response_without_a_block_has_no_answer(verifier: SqlVerifier, db: str):

@@ -21,7 +21,7 @@ _SIZED = (str, bytes)
 _CHUNK = 500  # rows fetched between checks of their size
 _STEPS = 1000  # virtual-machine steps between checks of the clock
 _CONNECTIONS = 128  # open databases per worker; a test suite has about 35 per database
-_GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps
+_GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps; 64 characters count as a cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,17 @@ class Result:
     width: int = 0
     failure: str = ""
     detail: str = ""
+    length: int = 0
+    """Bytes of the cells, 8 for each number."""
 
     @property
     def shape(self) -> str:
         return f"{len(self.rows)} rows of {self.width} columns"
+
+    @property
+    def size(self) -> int:
+        """What it takes of the cache, in cells."""
+        return 1 + len(self.rows) * self.width + self.length // 64
 
 
 class _TooLarge(Exception):
@@ -61,8 +68,13 @@ class SqlWorker:
 
     def handle(self, request: Message) -> Message:
         """Judge request["predicted"] on each database, run request["probes"], or else run only the gold query."""
-        if "probes" in request:
-            return self._probe(request)
+        try:
+            return self._probe(request) if "probes" in request else self._judge_all(request)
+        except MemoryError:  # in comparing or scoring two results that each fit
+            self._golds.clear()
+            return {"outcome": "error", "detail": "out of memory"}
+
+    def _judge_all(self, request: Message) -> Message:
         answer: Message = {"outcome": "correct", "detail": ""}
         for number, (uri, stamp) in enumerate(request["databases"]):
             if number:
@@ -113,7 +125,7 @@ class SqlWorker:
         if gold is None:
             send({"extend": request["gold_timeout"] + request["grace"]})
             gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
-            self._golds.put((stamp, request["gold"]), gold, 1 + len(gold.rows) * gold.width)
+            self._golds.put((stamp, request["gold"]), gold, gold.size)
             send({"extend": request["timeout"] + request["grace"]})  # the prediction's time starts now
         return gold
 
@@ -124,7 +136,8 @@ class SqlWorker:
             cursor = self._connect(uri, stamp).execute(sql)
             if cursor.description is None:  # statements that change anything were refused, so there is no statement
                 return Result() if self._rule.nothing_is_empty else Result(failure="error", detail="no statement")
-            return Result(self._fetch(cursor), len(cursor.description))
+            rows, length = self._fetch(cursor)
+            return Result(rows, len(cursor.description), length=length)
         except _TooLarge as error:
             return Result(failure="error", detail=str(error))
         except MemoryError:
@@ -134,8 +147,8 @@ class SqlWorker:
                 return Result(failure="timeout", detail=f"no result after {timeout:g} s")
             return Result(failure="error", detail=f"{type(error).__name__}: {error}"[:300])
 
-    def _fetch(self, cursor: sqlite3.Cursor) -> tuple[Row, ...]:
-        """All rows, or only the distinct rows if the rule ignores duplicates."""
+    def _fetch(self, cursor: sqlite3.Cursor) -> tuple[tuple[Row, ...], int]:
+        """All rows, or only the distinct rows if the rule ignores duplicates, and their bytes."""
         rows: dict[Row, None] | list[Row] = {} if self._rule.distinct else []
         size = 0
         try:
@@ -152,7 +165,7 @@ class SqlWorker:
                     raise _TooLarge(f"more than {self._max_bytes} bytes of results")
         finally:
             cursor.close()
-        return tuple(rows)
+        return tuple(rows), size
 
     def _connect(self, uri: str, stamp: str) -> sqlite3.Connection:
         """An open connection; a file that has changed (another stamp) is reopened."""
