@@ -17,6 +17,7 @@ from typing import Any
 
 from dph.cli import main as cli
 from dph.models.policy import Policy
+from dph.process.interrupts import CommandInterrupts
 from dph.runs.directory import RunDir
 from dph.stages import train
 from dph.training import checkpoints, explore, monitor, update
@@ -95,7 +96,11 @@ def read(path: Path) -> str:
 
 
 def main() -> None:
-    marker = Marker(Path(sys.argv[1]))
+    with CommandInterrupts():
+        run(Marker(Path(sys.argv[1])))
+
+
+def run(marker: Marker) -> None:
     for part, functions in PARTS.items():
         for owner, name in functions:
             marker.wrap(part, owner, name)

@@ -11,7 +11,6 @@ stage loads them when it is first used.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from dph.stages.sft import sft
     from dph.stages.train import train
     from dph.stages.verify import verify
+
+    __version__: str
 
 __all__ = [
     "EvalConfig",
@@ -36,15 +37,21 @@ __all__ = [
     "verify",
 ]
 
-try:
-    __version__ = version("dph-rl")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
-
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         raise AttributeError(f"module 'dph' has no attribute {name!r}")
     home = "dph.config" if name.endswith("Config") else f"dph.stages.{name}"
     return getattr(import_module(home), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to load
+
+    try:
+        return version("dph-rl")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"

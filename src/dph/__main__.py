@@ -1,5 +1,15 @@
-"""`python -m dph`: the command line."""
+"""`dph` and `python -m dph`: the command line."""
 
-from dph.cli.main import main
+from dph.process.interrupts import CommandInterrupts
 
-main()
+
+def main() -> None:
+    """Run the command line. Signals are handled before the libraries are loaded, which takes seconds."""
+    with CommandInterrupts():
+        from dph.cli.main import main as run
+
+        run()
+
+
+if __name__ == "__main__":
+    main()

@@ -15,13 +15,16 @@ class SharedUserError(UserError):
     """A UserError that every process of a group raises; the leading one prints it."""
 
 
+INTERRUPTED = "interrupted; the same command with --resume goes on from what is saved"
+
+
 class Interrupted(KeyboardInterrupt):
     """A signal asked the process to stop. The command line exits with status 128 + number: 130 for SIGINT, 143 for
     SIGTERM."""
 
-    def __init__(self, number: int, message: str = "") -> None:
+    def __init__(self, number: int, message: str = INTERRUPTED) -> None:
         super().__init__(message)
-        self.number, self.message = number, message
+        self.number = number
 
 
 def one_line(text: str, longest: int = 4000) -> str:

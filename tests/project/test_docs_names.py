@@ -98,6 +98,13 @@ def test_modules_and_functions_exist(page: str):
     assert [name for name in sorted(named) if not resolves(name) and not name.endswith(".md")] == []
 
 
+def test_modules_that_a_page_runs_do_something(page: str):
+    for name in re.findall(r" -m (dph(?:\.\w+)*)", page):
+        place = ROOT / "src" / name.replace(".", "/")
+        code = (place / "__main__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
+        assert '__name__ == "__main__"' in code, name
+
+
 def test_settings_exist(page: str):
     known = {key.replace("-", "_") for stage in STAGES.values() for key in flatten(to_dict(stage()))}
     groups = "|".join({key.partition(".")[0] for key in known if "." in key})

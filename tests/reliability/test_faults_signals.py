@@ -49,6 +49,24 @@ def test_a_signal_saves_the_state_and_the_run_goes_on_without_a_trace(
     assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
 
 
+@pytest.mark.parametrize("place", ["sampling", "update"])
+def test_a_key_pressed_twice_saves_the_state_too(tmp_path, monkeypatch, signals, undisturbed, place):
+    owner, name, saved, number = PLACES[place]
+
+    def twice():
+        try:
+            signal.raise_signal(number)
+        finally:  # while the first is on its way
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(owner, name, at_call(3, twice, getattr(owner, name)))
+    with pytest.raises(Interrupted, match="which is saved"):
+        train(config_of(tmp_path / "run"))
+    monkeypatch.undo()
+    assert checkpoints.newest_intact(tmp_path / "run") == saved
+    assert same(train(config_of(tmp_path / "run"), resume=True), undisturbed)
+
+
 def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypatch, signals, undisturbed):
     score = module.Monitor._score
     monkeypatch.setattr(module.Monitor, "_score", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), score))

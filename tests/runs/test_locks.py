@@ -1,7 +1,6 @@
 """Locks of directories: one process at a time, given free however it ends; and no worker outlives its parent."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -97,25 +96,6 @@ def test_a_second_demo_waits_for_the_base_model(tmp_path, monkeypatch, capsys):
     assert f"waiting for process {process.pid}" in capsys.readouterr().err
     with waiting_for(base.parent):  # it was given free
         assert (base.parent / NAME).exists()
-
-
-def test_a_second_signal_ends_a_process_at_once(tmp_path):
-    code = (
-        "import time; from dph.process.interrupts import Interrupts\n"
-        "with Interrupts() as interrupts:\n"
-        "    print('ready', flush=True)\n"
-        "    while not interrupts.signal: time.sleep(0.01)\n"
-        "    print('noted', flush=True)\n"
-        "    time.sleep(60)\n"
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        process = python(code, stdout=subprocess.PIPE, text=True)
-        assert line_of(process) == "ready\n"
-        process.send_signal(number)
-        assert line_of(process) == "noted\n"  # the first is only noted
-        process.send_signal(number)
-        assert process.wait(20) == -number
-        process.communicate()  # closes the pipe
 
 
 def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):

@@ -19,7 +19,6 @@ from dph.cli.checks import check_before_loading
 from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
-from dph.process.interrupts import raise_on_termination
 from dph.process.orphans import PARENT, when_parent_ends
 from dph.process.progress import show_messages
 from dph.runs.directory import RunDir
@@ -209,7 +208,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[0] == "--version":
         print(dph.__version__)
         return
-    raise_on_termination()
     show_messages()
     if parent := os.environ.pop(PARENT, ""):
         when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent))
@@ -219,12 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
             _complain(str(error))
         sys.exit(2)
-    except Interrupted as error:
-        _complain(error.message or "stopped by a signal; the same command with --resume goes on from what is saved")
-        sys.exit(128 + error.number)
-    except KeyboardInterrupt:
-        _complain("interrupted; the same command with --resume goes on from the last checkpoint")
-        sys.exit(130)
+    except KeyboardInterrupt as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
+        _complain(str(stop))
+        sys.exit(128 + stop.number)
 
 
 @contextmanager

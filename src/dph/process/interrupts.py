@@ -1,7 +1,14 @@
-"""Orderly stopping: the first SIGINT or SIGTERM asks a stage to stop, the second ends the process."""
+"""Orderly stopping: the first SIGINT or SIGTERM asks a process to stop, and one that comes over a second later ends it.
 
+A command installs its handler before it loads anything else, so this module loads little itself.
+"""
+
+import contextlib
+import os
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,32 +17,44 @@ from typing import Any
 from dph.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME_SECONDS = 1.0
+"""Signals within this time count as one: a key pressed twice, or a Ctrl-C that terminal and launcher both send."""
 
 
 class Interrupts:
     """Within its `with` block, the first signal is held until `allowed` code runs or `check` is called. Interrupted is
-    then raised. All later signals have their default effect."""
+    then raised. A signal over a second later has its default effect."""
 
     def __init__(self) -> None:
         self.signal = 0
         """Number of the received signal, or 0."""
+        self._since = 0.0
         self._allowed = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            for earlier in self._before.values():
+                owner = getattr(earlier, "__self__", None)
+                if isinstance(owner, CommandInterrupts) and owner.signal:  # a library swallowed its exception
+                    self.signal, self._since = owner.signal, owner._since
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if not self.signal:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self.signal = number
-        default_signals()
-        if self._allowed:
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.signal:
+            self.signal, self._since = number, time.monotonic()
+            self._act(number, frame)
+        elif time.monotonic() - self._since > _SAME_SECONDS:
+            _end_by_default(number)
+
+    def _act(self, number: int, frame: FrameType | None) -> None:
+        if self._allowed and not _is_importing(frame):
             raise Interrupted(number)
 
     def check(self) -> None:
@@ -55,19 +74,41 @@ class Interrupts:
             self._allowed = False
 
 
-def default_signals() -> None:
-    """Restore the default effect of signals: they end the process at once."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+class CommandInterrupts(Interrupts):
+    """The same around a whole command, which the first signal interrupts anywhere; while it imports a module, and when
+    it is over, a signal ends the process at once."""
 
+    _over = False
 
-def raise_on_termination() -> None:
-    """Make SIGTERM raise Interrupted, as SIGINT raises KeyboardInterrupt, so that files and workers are cleaned up.
-    A second SIGTERM ends the process."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._over = True
+        if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or what a library made of it
+            sys.exit(_tell(self.signal))
 
-    def handle(number: int, _: FrameType | None) -> None:
-        default_signals()
+    def _act(self, number: int, frame: FrameType | None) -> None:
+        if self._over:
+            _end_by_default(number)
+        if _is_importing(frame):
+            os._exit(_tell(number))  # cleans up nothing, as a kill, which every run survives
         raise Interrupted(number)
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handle)
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether this code runs because a module is imported: C code may swallow an exception there, or raise another."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _end_by_default(number: int) -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_DFL)
+    signal.raise_signal(number)
+
+
+def _tell(number: int) -> int:
+    """Say on standard error that the command was interrupted; returns its exit status."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in the middle of a write
+        os.write(2, f"dph: {Interrupted(number)}\n".encode())
+        sys.stdout.flush()
+    return 128 + number

@@ -1,0 +1,140 @@
+"""Signals: two in quick succession count as one, a later one ends the process; none is lost while libraries load."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import dph
+from dph.errors import Interrupted
+from dph.process.interrupts import CommandInterrupts, Interrupts
+from helpers import base_run
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+SOURCE = Path(dph.__file__).parents[1]
+SENTENCE = "dph: interrupted; the same command with --resume goes on from what is saved\n"
+
+
+def started(words, *more_path, **options):
+    path = os.pathsep.join([*map(str, more_path), str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, *words], env=environment, text=True, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("pause", [0.05, 1.2])
+def test_a_second_signal_counts_as_one_with_the_first_or_ends_the_process(number, pause):
+    code = (
+        "import time; from dph.process.interrupts import Interrupts\n"
+        "with Interrupts() as interrupts:\n"
+        "    print('ready', flush=True)\n"
+        "    while not interrupts.signal: time.sleep(0.01)\n"
+        "    print('noted', flush=True)\n"
+        "    for _ in range(30): time.sleep(0.1)\n"
+        "    print('saved', flush=True)\n"
+    )
+    process = started(["-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == "noted\n"
+    time.sleep(pause)
+    process.send_signal(number)
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == ((0, "saved\n") if pause < 1 else (-number, ""))
+
+
+@pytest.fixture
+def handlers():
+    """Puts the handlers back that a test's signals leave."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_whose_exception_was_swallowed_is_not_lost(handlers, capfd):
+    with pytest.raises(SystemExit) as end, CommandInterrupts():
+        with contextlib.suppress(Interrupted):  # as a destructor does
+            signal.raise_signal(signal.SIGTERM)
+        with Interrupts() as inner:
+            inner.check()
+    assert (end.value.code, capfd.readouterr().err) == (143, SENTENCE)
+
+
+def test_a_signal_that_a_library_turned_into_an_error_stays_an_interruption(handlers, capfd):
+    with pytest.raises(SystemExit) as end, CommandInterrupts():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except Interrupted:
+            raise SystemError("initialization failed") from None
+    assert (end.value.code, capfd.readouterr().err) == (130, SENTENCE)
+
+
+IMPORTS = {
+    "passed on": "",
+    "swallowed": "except BaseException: pass",
+    "turned into an error": "except BaseException: raise ImportError('cannot be loaded')",
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+@pytest.mark.parametrize("module", ["tyro", "torch"])
+def test_a_signal_while_a_library_loads_ends_the_command_with_one_sentence(tmp_path, name, module):
+    """A library in the place of a real one gets the signal in the middle of its import."""
+    wait = "import signal, time; signal.raise_signal(signal.SIGINT); time.sleep(0.01)"
+    body = f"try: {wait}\n{IMPORTS[name]}" if IMPORTS[name] else wait
+    (tmp_path / f"{module}.py").write_text(body + "\n" + "raise ImportError('this is not the library')")
+    words = ["train", "--preset", "grpo", "--out", str(tmp_path / "run"), "--model.path", str(base_run() / "model")]
+    process = started(["-m", "dph", *words], tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, said) == (130, "", SENTENCE)
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal; also True for one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
+    return not masks or bool(masks[0] >> (number - 1) & 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads /proc, which only Linux has")
+def test_signals_at_random_moments_of_the_start_are_never_lost(tmp_path):
+    """Twenty times, from the moment when the handler is there (Python's own start cannot be protected) until training
+    has begun; every second time the signal comes twice within 50 ms."""
+    rng = random.Random(0)
+    words = ["-m", "dph", "train", "--preset", "grpo", "--task.name", "minisql", "--task.limit", "8"]
+    words += ["--rollout.n", "2", "--rollout.prompts", "2", "--rollout.max-tokens", "4", "--steps", "100000"]
+    words += ["--model.path", str(base_run() / "model"), "--out"]
+
+    def begun(run):
+        process = started([*words, str(run)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        while not catches(process.pid, signal.SIGTERM):  # Python itself handles SIGINT only
+            time.sleep(0.002)
+        return process, time.monotonic()
+
+    process, start = begun(tmp_path / "whole")
+    while not (tmp_path / "whole" / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.01)
+    seconds = time.monotonic() - start
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1].count("dph: ") == 1 and process.returncode == 130
+    for attempt in range(20):
+        process, _ = begun(tmp_path / str(attempt))
+        time.sleep(rng.uniform(0, 1.1 * seconds))
+        for _ in range(1 + attempt % 2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        _, said = process.communicate(timeout=60)
+        told = [line for line in said.splitlines() if line.startswith("dph: ")]
+        assert (process.returncode, len(told), "Traceback" in said) == (130, 1, False), said
