@@ -3,6 +3,7 @@
 import atexit
 import functools
 import json
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -132,6 +133,17 @@ def gradient(policy: Policy) -> torch.Tensor:
     return torch.cat(
         [(torch.zeros_like(p) if p.grad is None else p.grad).detach().double().flatten() for _, p in policy.trainable()]
     )
+
+
+def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest absolute difference of two tensors: infinite where their shapes differ, NaN where an entry is NaN."""
+    return float((found - expected).detach().abs().max()) if found.shape == expected.shape else math.inf
+
+
+def relative_difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """The largest absolute difference of two tensors relative to the largest absolute entry of the second."""
+    absolute = difference(found, expected)
+    return absolute / float(expected.detach().abs().max()) if absolute else 0.0
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:

@@ -32,14 +32,16 @@ from dph.config import (
 from dph.config.checks import check_train
 from dph.errors import UserError, one_line
 from dph.rehearsal.store import read_rehearsal
-from dph.report.data import read_eval
+from dph.report.data import EvalRun, read_eval
 from dph.runs.directory import RunDir, read_metrics
-from dph.runs.pinned import pin
+from dph.runs.pinned import Pinned, pin
+from dph.tasks.minisql.task import MiniSql
 from dph.tasks.predictions import pair, read_predictions
 from dph.tasks.records import Records
 from dph.tasks.tables import read_rows
 from dph.types import Problem
 from helpers import presampled
+from report_support import write_eval
 
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 MANY = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,14 +61,20 @@ def objects(*names):
     return st.builds(lambda one, two: {**two, **one}, known, st.dictionaries(texts, json_values, max_size=2))
 
 
-def value_or_complaint(read, *arguments):
-    """What a parser returns, or None where it raises a UserError that makes one printable line."""
+def outcome(read, *arguments):
+    """What a parser returns, or the UserError that it raises."""
     try:
         return read(*arguments)
     except UserError as error:
-        line = one_line(str(error))
-        assert line and not {c for c in line if unicodedata.category(c)[0] == "C"}
-        return None
+        return error
+
+
+def refused(found):
+    """Whether an outcome is a UserError whose message is one printable line."""
+    if not isinstance(found, UserError):
+        return False
+    line = one_line(str(found))
+    return bool(line) and not any(unicodedata.category(character)[0] == "C" for character in line)
 
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -76,8 +84,8 @@ def value_or_complaint(read, *arguments):
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
 def test_settings_files_of_any_bytes(tmp_path, content):
     (tmp_path / "a.toml").write_bytes(content)
-    found = value_or_complaint(read_toml, tmp_path / "a.toml")
-    assert found is None or isinstance(found, dict)
+    found = outcome(read_toml, tmp_path / "a.toml")
+    assert refused(found) or isinstance(found, dict)
 
 
 def trees(stage):
@@ -104,24 +112,25 @@ def _nested(pairs):
 @FEW
 @given(data=st.data())
 def test_settings_of_any_names_and_values(stage, data):
-    config = value_or_complaint(from_dict, STAGES[stage], data.draw(trees(stage)))
-    if config is None:
+    config = outcome(from_dict, STAGES[stage], data.draw(trees(stage)))
+    if refused(config):
         return
-    value_or_complaint(check_bounds, config)
-    if stage == "train":
-        value_or_complaint(check_train, config)
+    assert isinstance(config, STAGES[stage])
+    checks = [check_bounds, check_train] if stage == "train" else [check_bounds]
+    for check in checks:
+        checked = outcome(check, config)
+        assert refused(checked) or checked is None
 
 
 @FEW
 @given(data=st.data())
 def test_what_is_accepted_can_be_written_and_read_again(tmp_path, data):
-    config = value_or_complaint(from_dict, TrainConfig, data.draw(trees("train")))
-    if config is None or value_or_complaint(check_bounds, config) is not None:
+    config = outcome(from_dict, TrainConfig, data.draw(trees("train")))
+    if refused(config):
         return
     (tmp_path / "a.toml").write_text(to_toml(config), encoding="utf-8")
-    again = value_or_complaint(lambda: from_dict(TrainConfig, merge_settings("train", [], [tmp_path / "a.toml"])))
-    if again is not None:
-        assert repr(again) == repr(config)  # NaN differs from itself
+    again = outcome(lambda: from_dict(TrainConfig, merge_settings("train", [], [tmp_path / "a.toml"])))
+    assert refused(again) or repr(again) == repr(config)  # NaN differs from itself
 
 
 @MANY
@@ -145,8 +154,8 @@ def test_numbers_that_pass_are_finite(value, part, data):
 @MANY
 @given(words=st.lists(st.sampled_from(["--preset", "--config", "--plugin", "--resume", "--preset=a", "--x"]) | texts))
 def test_words_are_neither_lost_nor_made_up(words):
-    common = value_or_complaint(split_common, words)
-    if common is not None:
+    common = outcome(split_common, words)
+    if not refused(common):
         taken = len(common.presets) + len(common.files) + len(common.plugins)
         joined = sum(word.partition("=")[0] in ("--preset", "--config", "--plugin") and "=" in word for word in words)
         resumed = sum(word == "--resume" for word in words)
@@ -157,7 +166,8 @@ def test_words_are_neither_lost_nor_made_up(words):
 @FEW
 @given(options=st.dictionaries(st.sampled_from(["rows", "seed", "limit", "x", "split_seed"]), texts, max_size=2))
 def test_options_of_a_task(options):
-    value_or_complaint(make_task, TaskConfig(name="minisql", options=options))
+    task = outcome(make_task, TaskConfig(name="minisql", options=options))
+    assert refused(task) or isinstance(task, MiniSql)
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -167,8 +177,8 @@ def test_options_of_a_task(options):
 @given(content=st.binary(max_size=80), kind=st.sampled_from(["jsonl", "json", "parquet", "jsonl.gz", "csv"]))
 def test_tables_of_any_bytes(tmp_path, content, kind):
     (tmp_path / f"a.{kind}").write_bytes(gzip.compress(content) if kind.endswith("gz") else content)
-    rows = value_or_complaint(read_rows, tmp_path / f"a.{kind}")
-    assert rows is None or all(isinstance(row, dict) for row in rows)
+    rows = outcome(read_rows, tmp_path / f"a.{kind}")
+    assert refused(rows) or all(isinstance(row, dict) for row in rows)
 
 
 @FEW
@@ -179,7 +189,8 @@ def test_parquet_with_flipped_bytes(tmp_path, data):
     for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=4)):
         content[place] = data.draw(st.integers(0, 255))
     (tmp_path / "b.parquet").write_bytes(bytes(content))
-    value_or_complaint(read_rows, tmp_path / "b.parquet", ("prompt",))
+    rows = outcome(read_rows, tmp_path / "b.parquet", ("prompt",))
+    assert refused(rows) or all("prompt" in row for row in rows)
 
 
 @MANY
@@ -188,8 +199,8 @@ def test_parquet_with_flipped_bytes(tmp_path, data):
 )
 def test_records_of_any_shape(tmp_path, rows):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    problems = value_or_complaint(Records(path=str(tmp_path / "a.jsonl"), verifier="exact").problems, "test")
-    if problems is not None:
+    problems = outcome(Records(path=str(tmp_path / "a.jsonl"), verifier="exact").problems, "test")
+    if not refused(problems):
         assert len(problems) == len(rows)
         for problem in problems:
             json.dumps([problem.id, problem.meta]).encode()  # what is kept can be written and hashed
@@ -199,8 +210,8 @@ def test_records_of_any_shape(tmp_path, rows):
 @given(content=json_values | st.lists(objects("id", "response", "pred", "sql", "index", "sample"), max_size=3))
 def test_predictions_of_any_shape(tmp_path, content):
     (tmp_path / "a.json").write_text(json.dumps(content), encoding="utf-8")
-    found = value_or_complaint(read_predictions, tmp_path / "a.json", 2)
-    if found is not None:
+    found = outcome(read_predictions, tmp_path / "a.json", 2)
+    if not refused(found):
         problems = [Problem(f"p/{i}", "q", "a", "exact", {"index": i}) for i in range(2)]
         pairing = pair(problems, found.predictions)
         assert len(pairing.unknown) + sum(len(own) for _, own in pairing.pairs) == len(found.predictions)
@@ -222,7 +233,8 @@ def test_rows_of_benchmarks_of_any_shape(tmp_path, name, columns, data):
         (tmp_path / file).write_text(json.dumps(rows) if file.endswith("json") else "\n".join(map(json.dumps, rows)))
     (tmp_path / "database").mkdir(exist_ok=True)
     task = make_task(TaskConfig(name=name, options={"root": str(tmp_path), "subset": "true"}))
-    value_or_complaint(task.problems, "test")
+    problems = outcome(task.problems, "test")
+    assert refused(problems) or len(problems) == len(rows)
 
 
 # Run directories ------------------------------------------------------------------------------------------------------
@@ -233,33 +245,29 @@ def test_rows_of_benchmarks_of_any_shape(tmp_path, name, columns, data):
 def test_logs_manifests_scores_and_notes_of_any_content(tmp_path, content):
     for name in ("metrics.jsonl", "manifest.json", "scores.json", "inputs.json"):
         (tmp_path / name).write_bytes(content)
-    for row in read_metrics(tmp_path):
-        assert isinstance(row["step"], int)
-    value_or_complaint(RunDir.open, tmp_path, "train")
-    value_or_complaint(read_eval, tmp_path)
-    value_or_complaint(lambda: pin(tmp_path, [], [], "", fresh=False, note=False))
+    assert all(isinstance(row["step"], int) for row in read_metrics(tmp_path))
+    assert refused(outcome(RunDir.open, tmp_path, "train"))
+    assert refused(outcome(read_eval, tmp_path))
+    pinned = outcome(lambda: pin(tmp_path, [], [], "", fresh=False, note=False))
+    assert refused(pinned) or isinstance(pinned, Pinned)
 
 
-SCORES = {
-    "label": "a",
-    "model": "m",
-    "splits": {"test": {"problems": 1, "samples": 2, "metrics": {"greedy": 0.5}, "pass_curve": {"1": 0.5}}},
-}
+NAMES = ["splits", "test", "metrics", "pass_curve", "greedy", "label"]
 
 
 @MANY
-@given(
-    path=st.lists(st.sampled_from(["splits", "test", "metrics", "pass_curve", "greedy", "label"])), value=json_values
-)
-def test_scores_with_one_thing_changed(tmp_path, path, value):
-    scores = json.loads(json.dumps(SCORES))
+@given(path=st.lists(st.sampled_from(NAMES)), value=json_values)
+def test_scores_with_one_thing_changed(tmp_path_factory, path, value):
+    run = write_eval(tmp_path_factory.mktemp("run") / "eval", "a", [1], splits=("test",))
+    scores = json.loads((run / "scores.json").read_text())
     place = scores
     for name in path[:-1]:
         place = place[name] if isinstance(place.get(name), dict) else place
     if path:
         place[path[-1]] = value
-    (tmp_path / "scores.json").write_text(json.dumps(scores))
-    value_or_complaint(read_eval, tmp_path)
+    (run / "scores.json").write_text(json.dumps(scores))
+    found = outcome(read_eval, run)
+    assert isinstance(found, EvalRun) if not path else refused(found) or isinstance(found, EvalRun)
 
 
 @FEW
@@ -269,5 +277,6 @@ def test_rehearsal_sets_with_flipped_bytes(tmp_path, data):
     for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=3)):
         content[place] = data.draw(st.integers(0, 255))
     (tmp_path / "rehearsal.parquet").write_bytes(bytes(content))
-    for row in value_or_complaint(read_rehearsal, tmp_path / "rehearsal.parquet") or []:
+    rows = outcome(read_rehearsal, tmp_path / "rehearsal.parquet")
+    for row in [] if refused(rows) else rows:
         assert len(row.response_ids) == len(row.ref_logprobs) > 0 and all(map(math.isfinite, row.ref_logprobs))

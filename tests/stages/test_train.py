@@ -139,7 +139,9 @@ def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path)
         )
         for rows, budget in ((256, 16384), (3, 20))
     ]
-    for one, two in zip(*map(read_metrics, runs), strict=True):
+    lines = [read_metrics(run) for run in runs]
+    assert len(lines[0]) == 2
+    for one, two in zip(*lines, strict=True):
         # the same responses; sums in another order, and Adam's steps on gradients near zero
         assert two == {name: pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items()}
 
@@ -305,7 +307,9 @@ def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
 
 def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
     settings = {"model": {"precision": "bf16"}, "optim": {"minibatches": 1}}
-    for line in read_metrics(train(train_config(tmp_path, "exp_only", settings))):
+    lines = read_metrics(train(train_config(tmp_path, "exp_only", settings)))
+    assert len(lines) == 2
+    for line in lines:
         assert line["exp/ratio"] == pytest.approx(1, abs=1e-6) and math.isfinite(line["loss"])
 
 
