@@ -5,6 +5,7 @@ import json
 import math
 import unicodedata
 from dataclasses import fields, replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,7 +62,7 @@ def objects(*names):
     return st.builds(lambda one, two: {**two, **one}, known, st.dictionaries(texts, json_values, max_size=2))
 
 
-def outcome(read, *arguments):
+def outcome(read, *arguments) -> Any:
     """What a parser returns, or the UserError that it raises."""
     try:
         return read(*arguments)
@@ -255,11 +256,18 @@ def test_logs_manifests_scores_and_notes_of_any_content(tmp_path, content):
 NAMES = ["splits", "test", "metrics", "pass_curve", "greedy", "label"]
 
 
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    """A run directory of an evaluation, and the text of its scores."""
+    run = write_eval(tmp_path_factory.mktemp("run") / "eval", "a", [1], splits=("test",))
+    return run, (run / "scores.json").read_text()
+
+
 @MANY
 @given(path=st.lists(st.sampled_from(NAMES)), value=json_values)
-def test_scores_with_one_thing_changed(tmp_path_factory, path, value):
-    run = write_eval(tmp_path_factory.mktemp("run") / "eval", "a", [1], splits=("test",))
-    scores = json.loads((run / "scores.json").read_text())
+def test_scores_with_one_thing_changed(scored, path, value):
+    run, text = scored
+    scores = json.loads(text)
     place = scores
     for name in path[:-1]:
         place = place[name] if isinstance(place.get(name), dict) else place
