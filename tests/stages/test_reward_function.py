@@ -1,4 +1,4 @@
-"""`--reward FILE.py:NAME`: the stages with a reward function instead of verifiers, from presampling to pass@k."""
+"""The stages with a reward function instead of verifiers: `--reward FILE.py:NAME`, or a callable from Python."""
 
 import json
 from dataclasses import replace
@@ -32,6 +32,15 @@ def partition(run):
     return pq.read_table(run / "partition.parquet").to_pylist()
 
 
+def eval_config(out):
+    return EvalConfig(
+        str(out),
+        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
+        task=TaskConfig("toy", split="test"),
+        rollout=rollout(n=4),
+    )
+
+
 def test_all_stages_give_what_the_verifier_gives_that_says_the_same(tmp_path, reward):
     common = {"reward": reward, "verifier": WORKERS}
     split = presample(presample_config(tmp_path / "set", **common))
@@ -42,14 +51,8 @@ def test_all_stages_give_what_the_verifier_gives_that_says_the_same(tmp_path, re
     theirs = train_config(tmp_path / "theirs", "dph_js")
     assert read_metrics(train(ours)) == read_metrics(train(theirs))
 
-    settings = EvalConfig(
-        str(tmp_path / "eval"),
-        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
-        task=TaskConfig("toy", split="test"),
-        rollout=rollout(n=4),
-    )
     scores = [
-        json.loads((evaluate(replace(settings, out=str(tmp_path / name), **changes)) / "scores.json").read_text())
+        json.loads((evaluate(replace(eval_config(tmp_path / name), **changes)) / "scores.json").read_text())
         for name, changes in {"one": common, "two": {}}.items()
     ]
     assert scores[0]["splits"] == scores[1]["splits"]
@@ -108,6 +111,23 @@ def test_a_changed_function_does_not_go_on_with_an_old_run(tmp_path, reward, mon
         train(config(), resume=True)
     (tmp_path / "mine.py").write_text(SAME)
     train(config(), resume=True)
+
+
+def short(prompt: str, completion: str, **columns: object) -> float:
+    """Rewards brevity: 1 for at most one word, else 0; the toy task's own verdicts differ."""
+    return float(len(completion.split()) <= 1)
+
+
+def test_training_and_evaluation_take_a_callable(tmp_path):
+    config = train_config(tmp_path / "run", "grpo", {"steps": 2})
+    own = read_metrics(train(config, reward=short))
+    tasks = read_metrics(train(replace(config, out=str(tmp_path / "other"))))
+    assert [line["reward"] for line in own] != [line["reward"] for line in tasks]
+    run = evaluate(eval_config(tmp_path / "eval"), reward=short)
+    rows = pq.read_table(run / "completions.parquet").to_pylist()
+    assert len(rows) == 12 * (4 + 1)  # samples and the greedy response
+    for row in rows:
+        assert (row["outcome"] == "correct") == (row["reward"] == 1.0) == (len(row["text"].split()) <= 1)
 
 
 @pytest.mark.parametrize("stage", ["presample", "train", "eval"])
