@@ -1,3 +1,1 @@
 """The command line."""
-
-__all__ = ["main", "shortcuts"]

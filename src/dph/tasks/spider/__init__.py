@@ -1,3 +1,1 @@
 """Spider and its variants, and `spider_small`, a task for small models built from Spider."""
-
-__all__ = ["hardness", "small", "styles", "task", "templates"]

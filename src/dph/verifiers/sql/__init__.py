@@ -1,18 +1,1 @@
 """Judges SQL by execution."""
-
-__all__ = [
-    "compare",
-    "credit",
-    "extract",
-    "files",
-    "gold",
-    "plan",
-    "plan_worker",
-    "readonly",
-    "rewards",
-    "rules",
-    "text",
-    "tokens",
-    "verifier",
-    "worker",
-]
