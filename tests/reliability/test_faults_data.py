@@ -4,16 +4,24 @@ import json
 import sqlite3
 from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
-from dph.config import MonitorConfig, RehearsalConfig, TaskConfig
+from dph.config import EvalConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig
 from dph.errors import UserError
-from dph.runs.directory import read_metrics
+from dph.rehearsal.check import file_hashes
+from dph.report import report
+from dph.runs.directory import RunDir, read_metrics
+from dph.runs.pinned import content_hashes
 from dph.stages import train as module
+from dph.stages.evaluate import evaluate
+from dph.stages.presample import presample
+from dph.stages.presample_check import check_presample
 from dph.stages.train import train
 from dph.tasks.protocol import register_task
+from dph.types import Problem
 from faults_support import SETTINGS, at_call, same
-from helpers import ToyTask, train_config
+from helpers import ToyTask, base_run, presample_config, rollout, train_config
 
 
 class ToyDatabase(ToyTask):
@@ -92,3 +100,131 @@ def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeyp
     noted = json.loads((tmp_path / "run" / "inputs.json").read_text())
     assert noted["problems"].keys() == {f"train/{i}" for i in range(12)}
     train(config, resume=True)
+
+
+# Between pre-sampling, training and evaluation ------------------------------------------------------------------------
+
+ROWS = [{"prompt": f"{kind} {i}", "answer": "yes", "verifier": "exact"} for i in range(4) for kind in ("easy", "hard")]
+NAMED = [row | {"id": f"p{number}"} for number, row in enumerate(ROWS)]
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return TaskConfig(name="records", options={"path": str(path)})
+
+
+def unloadable(*_, **__):
+    raise AssertionError("a model was loaded")
+
+
+EDITS = {
+    "a row above": (ROWS, [{"prompt": "easy 9", "answer": "yes", "verifier": "exact"}, *ROWS], "'data-1'"),
+    "rows reversed": (ROWS, ROWS[::-1], "'data-1'"),
+    "a row gone": (ROWS, ROWS[1:], "'data-1'"),
+    "an answer": (NAMED, [NAMED[0], NAMED[1] | {"answer": "no"}, *NAMED[2:]], "1 differ, for example 'p1'"),
+    "a prompt": (NAMED, [*NAMED[:-1], NAMED[-1] | {"prompt": "hard 9"}], "1 differ, for example 'p7'"),
+    "a verifier": (NAMED, [*NAMED[:-1], NAMED[-1] | {"verifier": "math"}], "1 differ, for example 'p7'"),
+    "ids left out": (NAMED, ROWS, "8 differ, for example 'p0'"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_training_refuses_data_that_were_edited_after_presampling(tmp_path, monkeypatch, edit):
+    before, after, named = EDITS[edit]
+    task = write(tmp_path / "data.jsonl", before)
+    presampled = presample(presample_config(tmp_path / "presample", task=task))
+    config = train_config(tmp_path / "run", "dph_js", task=task)
+    config = replace(config, rehearsal=replace(config.rehearsal, path=str(presampled)))
+    train(replace(config, out=str(tmp_path / "same"), steps=0))
+    write(tmp_path / "data.jsonl", after)
+    monkeypatch.setattr("dph.models.policy.Policy.load", unloadable)
+    for method in ("dph_js", "grpo"):
+        other = replace(train_config(tmp_path / method, method, task=task), rehearsal=config.rehearsal)
+        with pytest.raises(UserError, match=f"not those that .*presample was started with: .*{named}.*run `dph presam"):
+            train(replace(other, rehearsal=replace(other.rehearsal, rows=6 if method == "dph_js" else 0)))
+    with pytest.raises(UserError, match=r"was started with: |the task no longer has|no longer judged correct"):
+        check_presample(replace(presample_config(tmp_path), check=str(presampled), task=task))
+
+
+def test_a_partition_fits_however_its_data_are_named_and_another_is_refused_before_a_model_is_loaded(
+    tmp_path, monkeypatch
+):
+    write(tmp_path / "data.jsonl", NAMED)
+    monkeypatch.chdir(tmp_path)
+    named = TaskConfig(name="records", options={"path": "data.jsonl"})
+    presampled = presample(presample_config(tmp_path / "presample", task=named))
+    config = train_config(tmp_path / "run", "dph_js", {"steps": 0})
+    config = replace(config, rehearsal=replace(config.rehearsal, path=str(presampled)))
+    train(replace(config, task=TaskConfig(name="records", options={"path": str(tmp_path / "data.jsonl")})))
+    monkeypatch.setattr("dph.models.policy.Policy.load", unloadable)
+    config = replace(config, out=str(tmp_path / "other"))
+    with pytest.raises(UserError, match="was made for another task"):
+        train(replace(config, task=TaskConfig(name="toy")))
+    with pytest.raises(UserError, match=r"does not fit this run \(temperature 1\.0 there, 0\.7 here\)"):
+        train(replace(config, task=named, rollout=replace(config.rollout, temperature=0.7)))
+    nothing = TaskConfig(name="records", options={"path": "nothing.jsonl"})
+    with pytest.raises(UserError, match="there is no file or folder"):
+        presample(presample_config(tmp_path / "p2", task=nothing))
+    with pytest.raises(UserError, match="there is no file or folder"):
+        evaluate(EvalConfig(str(tmp_path / "e2"), model=ModelConfig(path=str(base_run() / "model")), task=nothing))
+
+
+def test_rows_with_ids_may_be_in_another_order_and_added(tmp_path):
+    task = write(tmp_path / "data.jsonl", NAMED)
+    presampled = presample(presample_config(tmp_path / "presample", task=task))
+    write(
+        tmp_path / "data.jsonl", [*NAMED[::-1], {"id": "new", "prompt": "easy 9", "answer": "yes", "verifier": "exact"}]
+    )
+    config = train_config(tmp_path / "run", "grpo", {"steps": 0}, task=task)
+    train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
+
+
+def test_a_partition_of_an_earlier_version_is_read_with_a_warning(tmp_path, capsys):
+    task = write(tmp_path / "data.jsonl", NAMED)
+    presampled = presample(presample_config(tmp_path / "presample", task=task))
+    table = pq.read_table(presampled / "partition.parquet")
+    pq.write_table(table.drop_columns(["content"]), presampled / "partition.parquet")
+    RunDir.open(presampled, "presample").update(files=file_hashes(presampled))
+    config = train_config(tmp_path / "run", "dph_js", {"steps": 0}, task=task)
+    train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
+    assert "does not record what its problems held (an earlier version wrote it)" in capsys.readouterr().err
+
+
+def test_what_a_problem_is(tmp_path):
+    def hashed(**changes):
+        return content_hashes([replace(problem, **changes)])["p"]
+
+    path = tmp_path / "a.sqlite"
+    database(path, 1)
+    problem = Problem("p", "how many?", "select 1", "sql", {"db": str(path), "kind": "count"})
+    known = hashed()
+    assert hashed(meta={"db": str(path), "kind": "another"}) == known
+    moved = tmp_path / "elsewhere.sqlite"
+    moved.write_bytes(path.read_bytes()[:96] + b"\0\0\0\1" + path.read_bytes()[100:])  # by another version of SQLite
+    assert hashed(meta={"db": str(moved)}) == known
+    database(moved, 22)
+    assert hashed(meta={"db": str(moved)}) != known != hashed(meta={"db": "gone"})
+    assert len({known, hashed(prompt="how much?"), hashed(answer="select 2"), hashed(verifier="exact")}) == 4
+    # where a reward function judges, other columns hold what it judges by
+    assert hashed(answer=None, meta={"target": 1}) != hashed(answer=None, meta={"target": 2})
+
+
+def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path, capsys):
+    def evaluated(name, rows):
+        task = replace(write(tmp_path / "data.jsonl", rows), split="test")
+        model = ModelConfig(path=str(base_run() / "model"), device="cpu")
+        return evaluate(EvalConfig(str(tmp_path / name), name, model=model, task=task, rollout=rollout(n=2)))
+
+    one, two = evaluated("one", NAMED), evaluated("two", NAMED)
+    report([one, two], tmp_path / "report", base="one", title="")
+    other = evaluated("other", [*NAMED[:-1], NAMED[-1] | {"verifier": "math"}])
+    with pytest.raises(
+        UserError, match=r"were evaluated on different problems: 'p7' of 'test' has another prompt, ans"
+    ):
+        report([one, other], tmp_path / "report", base="one", title="")
+    capsys.readouterr()
+    older = evaluated("older", [*NAMED[:-1], NAMED[-1] | {"answer": "no"}])
+    pq.write_table(pq.read_table(older / "problems.parquet").drop_columns(["content"]), older / "problems.parquet")
+    with pytest.raises(UserError, match="different problems: 'p7'"):
+        report([one, older], tmp_path / "report", base="one", title="")
+    assert f"1 of 2 evaluations, for example {older}, do not record the content" in capsys.readouterr().err

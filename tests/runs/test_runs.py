@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from dph.config import EvalConfig, SamplingConfig, TaskConfig
+from dph.config import EvalConfig, RewardConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
 from dph.runs.directory import RunDir, package_versions, read_metrics
 from dph.runs.files import directory_written_atomically, write_atomically
@@ -105,6 +105,29 @@ def test_a_run_may_be_moved_before_it_is_resumed(tmp_path):
     unlock(tmp_path / "old")
     os.rename(tmp_path / "old", tmp_path / "new")
     assert start(tmp_path / "new", resume=True).path == tmp_path / "new"
+
+
+def test_another_spelling_of_a_path_is_the_same_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("problems.jsonl", "mine.py", "other.py"):
+        (tmp_path / name).write_text("x = 1\n")
+
+    def settings(folder, plugin="mine.py"):
+        return {
+            "task": TaskConfig(name="records", options={"path": f"{folder}problems.jsonl", "verifier": "exact"}),
+            "reward": RewardConfig(f"{folder}mine.py:judge"),
+            "plugins": (f"{folder}{plugin}", "json"),
+        }
+
+    begun(tmp_path / "run", **settings(""))
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in ("", "./", f"{tmp_path}/", "link/"):
+        assert start(tmp_path / "run", resume=True, **settings(folder)).manifest["stage"] == "eval"
+    with pytest.raises(UserError, match=r"other settings \(plugins"):
+        start(tmp_path / "run", resume=True, **settings("link/", "other.py"))
+    (tmp_path / "mine.py").write_text("x = 2\n")
+    with pytest.raises(UserError, match=r"link/mine\.py has changed since"):
+        start(tmp_path / "run", resume=True, **settings("link/"))
 
 
 @pytest.mark.parametrize(

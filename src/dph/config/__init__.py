@@ -31,6 +31,8 @@ from dph.config.components import (
 )
 from dph.config.load import (
     STAGES,
+    absolute,
+    comparable,
     differences,
     flatten,
     from_dict,
@@ -95,7 +97,9 @@ __all__ = [
     "VerifierConfig",
     "VerifyConfig",
     "VerlConfig",
+    "absolute",
     "check_bounds",
+    "comparable",
     "differences",
     "flatten",
     "from_dict",

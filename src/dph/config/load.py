@@ -53,6 +53,25 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def absolute(text: str) -> str:
+    """The path of an existing file or folder in one spelling, absolute and without links; any other text as it is."""
+    try:
+        path = Path(text).expanduser()
+        return str(path.resolve()) if text and path.exists() else text
+    except (OSError, RuntimeError, ValueError):  # not a possible path
+        return text
+
+
+def comparable(value: Any) -> Any:
+    """Settings, as plain dictionaries, with every path in one spelling; also that of a function, FILE.py:NAME."""
+    if isinstance(value, str):
+        file, colon, name = value.rpartition(":")
+        return absolute(file) + colon + name if file.endswith(".py") else absolute(value)
+    if isinstance(value, Mapping):
+        return {key: comparable(item) for key, item in value.items()}
+    return [comparable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def to_toml(config: Any) -> str:
     """A config as TOML text that `--config` reads back."""
     return tomli_w.dumps(to_dict(config))

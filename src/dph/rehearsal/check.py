@@ -88,10 +88,15 @@ def check_fit(
         rollout: how training samples.
         same_weights: also compare the weights; switched off when a run is resumed.
     """
-    facts = {"tokenizer_hash": policy.tokenizer_hash(), "temperature": rollout.temperature, "top_p": rollout.top_p}
+    facts = {"tokenizer_hash": policy.tokenizer_hash(), **sampling_facts(rollout)}
     if same_weights:
         facts["weight_hash"] = policy.weight_hash()
     check_facts(manifest, facts, where)
+
+
+def sampling_facts(rollout: SamplingConfig) -> dict[str, float]:
+    """What a rehearsal set's manifest must say about sampling, for training that samples like this."""
+    return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
 
 def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Path) -> None:

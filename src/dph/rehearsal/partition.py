@@ -8,11 +8,15 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import TaskConfig
+from dph.config import TaskConfig, comparable
 from dph.errors import UserError
+from dph.process.progress import say
 from dph.rehearsal.check import open_presampled
 from dph.runs.directory import RunDir
+from dph.runs.pinned import compare_problems, content_hashes
 from dph.types import Problem
+
+FILE = "partition.parquet"
 
 Set = Literal["explore", "perfect", "dropped"]
 """D_exp, D_pef, or neither."""
@@ -21,42 +25,82 @@ Set = Literal["explore", "perfect", "dropped"]
 def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
     """The set of every problem id in a presample run. The run may cover more splits than the task; their responses are
     then rehearsed too. Raises UserError when the run is missing, unfinished, changed or of another task."""
+    return partition_of(_open(path, task))
+
+
+def _open(path: Path, task: TaskConfig) -> RunDir:
     run = open_presampled(path)
     made = run.manifest.get("task")
     if not _covers(made, asdict(task)):
         raise UserError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
-    return partition_of(run)
+    return run
 
 
 def _covers(made: Any, wanted: dict[str, Any]) -> bool:
     if not isinstance(made, dict) or not isinstance(made.get("split"), str):
         return False
-    same = {**made, "split": ""} == {**wanted, "split": ""}
+    same = comparable({**made, "split": ""}) == comparable({**wanted, "split": ""})
     return same and _names(wanted["split"]) <= _names(made["split"])
 
 
 def partition_of(run: RunDir) -> dict[str, Set]:
     """The set of every problem id in a presample run whose files were checked. Raises UserError for another layout."""
-    file = run.path / "partition.parquet"
+    return {row["problem_id"]: row["set"] for row in _rows(run)}
+
+
+def _rows(run: RunDir) -> list[dict[str, Any]]:
+    file = run.path / FILE
     try:
-        table = pq.read_table(file, columns=["problem_id", "set"])
+        stored = set(pq.read_schema(file).names)
+        table = pq.read_table(file, columns=["problem_id", "set", *{"content"} & stored])
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
-    return {row["problem_id"]: row["set"] for row in table.to_pylist()}
+    return table.to_pylist()
+
+
+def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> None:
+    """Raises UserError if a problem of the partition is not, in prompt, answer, verifier and database, the one that the
+    presample run sampled. Says so if the run is of an earlier version, which did not record this.
+
+    Args:
+        problems: those of the task that now have the ids of the partition.
+        splits: where they come from. Of a run of the same splits every problem must still be there.
+    """
+    rows = [row for row in _rows(run) if row["set"] != "dropped"]
+    if any("content" not in row for row in rows):
+        say(
+            f"{run.path} does not record what its problems held (an earlier version wrote it), so changes of the data "
+            "since then are not noticed; `dph presample` into a new directory records it"
+        )
+        return
+    before, now = {row["problem_id"]: row["content"] for row in rows}, content_hashes(problems)
+    if _names(splits) != _names(run.manifest["task"]["split"]) and before.keys() & now.keys():
+        before = {id: content for id, content in before.items() if id in now}
+    compare_problems(run.path, before, {id: now[id] for id in before if id in now}, "run `dph presample` again")
 
 
 def training_problems(
-    path: str, task: TaskConfig, prompt_set: Literal["all", "explore"], problems: Sequence[Problem]
+    path: str,
+    task: TaskConfig,
+    prompt_set: Literal["all", "explore"],
+    problems: Sequence[Problem],
+    *,
+    fresh: bool = True,
 ) -> list[Problem]:
     """The exploration set, or all that pre-sampling did not drop, or without a partition all problems.
 
     Args:
         path: run directory of `dph presample`, or empty.
-        task: that of the training; the presample run must cover it.
+        task: that of the training; the presample run must cover it, and have sampled the same problems.
+        problems: all problems of the task.
+        fresh: a resumed run compares its problems with its own record instead (`dph.runs.pinned.pin`).
     """
     if not path:
         return list(problems)
-    partition = read_partition(Path(path), task)
+    run = _open(Path(path), task)
+    if fresh:
+        check_problems(run, problems, task.split)
+    partition = partition_of(run)
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:

@@ -10,7 +10,7 @@ import numpy as np
 from dph.errors import UserError
 from dph.metrics.bootstrap import Interval, bootstrap_interval, cluster_bootstrap
 from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
-from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, column
+from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column
 
 KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
@@ -44,6 +44,7 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
     Raises UserError when they have no split in common or were made on different problems.
     """
+    check_contents(evals)
     runs = by_label(evals)
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
     common = [name for name in names if all(name in run.splits for run in evals)]

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dph.config import read_toml
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES
+from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
 
@@ -51,7 +52,7 @@ class EvalRun:
     splits: Mapping[str, Split]
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, where they were
-    stored, prompt, answer and the measures of diversity."""
+    stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def read_eval(path: Path) -> EvalRun:
     if not splits:
         raise UserError(f"{file} holds no split; run `dph eval` again")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", *MEASURES))
+    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", "content", *MEASURES))
     return EvalRun(path, label, model, splits, problems)
 
 
@@ -231,6 +232,31 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
                 "evaluate both with the same task settings"
             )
     return rows
+
+
+def check_contents(runs: Sequence[EvalRun]) -> None:
+    """Raises UserError when two runs were evaluated on different problems of one id: another prompt, answer, verifier
+    or database. Says so if a run is of an earlier version, of which only prompts and answers can be compared."""
+    older = [run for run in runs if any("content" not in row for row in run.problems)]
+    if older and len(runs) > 1:
+        say(
+            f"{len(older)} of {len(runs)} evaluations, for example {older[0].path}, do not record the content of their "
+            "problems (an earlier version made them), so only prompts and answers are compared"
+        )
+    for fields in (("content",), ("prompt", "answer")):
+        seen: dict[tuple[str, str], tuple[EvalRun, list[Any]]] = {}
+        for run in runs:
+            for row in run.problems:
+                if not all(name in row for name in fields):
+                    continue
+                content = [row[name] for name in fields]
+                first, known = seen.setdefault((row["split"], row["id"]), (run, content))
+                if content != known:
+                    raise UserError(
+                        f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
+                        f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the "
+                        "same data"
+                    )
 
 
 def column(rows: Sequence[Sequence[Mapping[str, Any]]], value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dph.config import absolute
 from dph.errors import UserError
 
 
@@ -21,9 +22,9 @@ def check_code(run: Path, before: object, config: Any) -> None:
 
     Raises UserError if a file has changed or is missing.
     """
-    recorded = before if isinstance(before, Mapping) else {}
+    recorded = {absolute(file): digest for file, digest in before.items()} if isinstance(before, Mapping) else {}
     for file, now in code_hashes(config).items():
-        if recorded.get(file) != now:
+        if recorded.get(absolute(file)) != now:
             what = "has changed" if now else "is missing"
             raise UserError(
                 f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dph.config import differences, from_dict, read_toml, to_dict, to_toml
+from dph.config import comparable, differences, from_dict, read_toml, to_dict, to_toml
 from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.progress import say
@@ -73,7 +73,7 @@ class RunDir:
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             if run.format == 1 and hasattr(config, "plugins"):  # format 1 did not record plug-ins
                 before = dataclasses.replace(before, plugins=config.plugins)
-            changed = differences(_comparable(before), _comparable(config))
+            changed = differences(_compared(before), _compared(config))
             if changed:
                 raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); use a different --out")
             if not run.complete:
@@ -213,8 +213,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
         file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _comparable(config: Any) -> dict[str, Any]:
+def _compared(config: Any) -> dict[str, Any]:
     """The settings that are compared on resume; the path of the run directory is not one of them."""
     settings = to_dict(config)
     settings.pop("out", None)
-    return settings
+    return comparable(settings)

@@ -1,20 +1,26 @@
-"""Pinned inputs of a run: the weights, problems and database files that it started with.
+"""Pinned inputs: the weights, problems and database files that a run started with.
 
 Their hashes are stored in inputs.json in the run directory. If an input changed during a run, rewards would silently
 change their meaning. The run therefore stops, or refuses to resume, and names the input that changed.
+
+Between runs a problem is known by its id. `content_hashes` says whether two problems with one id are the same: a
+presample run and an evaluation store them, training and reports compare them.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dph.errors import UserError
 from dph.runs.files import write_atomically
 from dph.types import Problem
 
 _FILE = "inputs.json"
+_ANEW = "start a new run with a different --out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Pinned:
                 continue
             now = _hash(path)
             known = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
-            if now not in known:
+            if now not in known and _hash_of_bytes(path) not in known:  # earlier versions recorded the file's bytes
                 what = "has changed" if now else "is missing"
                 raise UserError(
                     f"the database {path} {what} since {self._where} was started; restore the old file, then "
@@ -82,7 +88,7 @@ def pin(
         if weights and before["weights"] != weights:
             raise UserError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
-            _compare(run, before[name], facts[name])
+            compare_problems(run, before[name], facts[name], _ANEW)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{run / _FILE} cannot be used ({error}); start a new run with a different --out") from error
     pinned = Pinned(run, hashes, stamps)
@@ -96,35 +102,77 @@ def databases(problems: Iterable[Problem]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _compare(run: Path, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
+    """A short hash of what each problem asks and how it is judged, by id: its prompt, answer and verifier, the content
+    of its databases and, where it has no answer, its other columns, from which a reward function judges."""
+    texts = _problem_hashes(problems)
+    return {
+        p.id: _short([texts[p.id], [_hash(path) or path for path in databases([p])], _columns(p)]) for p in problems
+    }
+
+
+def _columns(problem: Problem) -> dict[str, Any]:
+    if problem.answer is not None:
+        return {}
+    return {name: value for name, value in problem.meta.items() if name not in ("db", "suite")}
+
+
+def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str], remedy: str) -> None:
+    """Raises UserError if problems are not those of a run: other hashes by id, or the same in another order.
+
+    remedy: what to do about it, unless the old problems can be restored.
+    """
     differing = [key for key in before.keys() | now.keys() if before.get(key) != now.get(key)]
     if not differing and list(before) != list(now):
         differing = [one for one, two in zip(before, now, strict=True) if one != two]
     if differing:
         raise UserError(
             f"the problems are not those that {run} was started with: {len(differing)} differ, for example "
-            f"{min(differing)!r}; restore the old problems, or start a new run with a different --out"
+            f"{min(differing)!r}; restore the old problems, or {remedy}"
         )
 
 
 def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
     """A short hash of the prompt, the answer and the verifier of each problem, by id, in the order of the problems."""
-    return {
-        p.id: hashlib.blake2b(json.dumps([p.prompt, p.answer, p.verifier]).encode(), digest_size=6).hexdigest()
-        for p in problems
-    }
+    return {p.id: _short([p.prompt, p.answer, p.verifier]) for p in problems}
+
+
+def _short(facts: list[Any]) -> str:
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=6).hexdigest()
 
 
 def _stamp(path: str) -> _Stamp | None:
     try:
         status = Path(path).stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return _Stamp(status.st_size, status.st_mtime_ns)
 
 
 def _hash(path: str) -> str:
-    """SHA-256 of a file, or an empty string if it cannot be read."""
+    """SHA-256 of a database, or an empty string if it cannot be read."""
+    stamp = _stamp(path)
+    try:
+        return _hash_of_content(path, stamp) if stamp is not None else ""
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _hash_of_content(path: str, stamp: _Stamp) -> str:
+    """SHA-256 of a file, of a SQLite database without the counters and the version that its last writer left in the
+    header: the same data written by another version of SQLite are the same."""
+    with open(path, "rb") as file:
+        head = file.read(100)
+        if head.startswith(b"SQLite format 3\0"):
+            head = head[:24] + bytes(4) + head[28:92] + bytes(8)
+        digest = hashlib.sha256(head)
+        while part := file.read(1 << 20):
+            digest.update(part)
+        return digest.hexdigest()
+
+
+def _hash_of_bytes(path: str) -> str:
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

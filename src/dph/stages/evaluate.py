@@ -18,6 +18,7 @@ from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically
+from dph.runs.pinned import content_hashes
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task
@@ -36,10 +37,11 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
+    task = make_task(config.task)
+    chosen = {split: select(task, split, config.task.limit) for split in split_names(config.task.split)}
     policy = Policy.load(config.model)
     rollout = config.rollout
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
-    task = make_task(config.task)
     params = rollout.params()
     splits: dict[str, Any] = {}
     problem_rows: list[dict[str, Any]] = []
@@ -49,12 +51,13 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         make_plan_reader(config.verifier) as plans,
     ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
-        for split in split_names(config.task.split):
-            problems = usable_problems(verifiers, select(task, split, config.task.limit))
+        for split, problems in chosen.items():
+            problems = usable_problems(verifiers, problems)
+            contents = content_hashes(problems)
             groups = evaluator.responses(problems, f"evaluating {split}")
             scored = _with_diversity(task, groups, params, plans, f"diversity of {split}")
             splits[split] = summarise(scored, rollout.n)
-            problem_rows += [_problem_row(split, item) for item in scored]
+            problem_rows += [_problem_row(split, item) | {"content": contents[item.problem.id]} for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
     close(sampler)
     pq.write_table(pa.Table.from_pylist(problem_rows), run.path / "problems.parquet")

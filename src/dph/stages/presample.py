@@ -4,7 +4,7 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
                                     └──no──► D_exp ◄──── move (or discard) ───no──┘
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from dph.rehearsal.check import file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
+from dph.runs.pinned import content_hashes
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
 from dph.types import Group, Rollout
@@ -60,10 +61,11 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
-    policy = Policy.load(config.model)
     with make_verifiers(config.verifier, config.reward, reward) as verifiers:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)
+        contents = content_hashes(problems)
+        policy = Policy.load(config.model)
         items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
         sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
 
@@ -94,7 +96,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             assert extra is not None
             stored += [(group, rollout) for rollout in _responses(group, extra, config.stored)]
     rows = _rehearsals(policy, stored, config)
-    facts = _write(run, policy, config, placed, rows)
+    facts = _write(run, policy, config, placed, contents, rows)
     say(
         f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
@@ -145,9 +147,15 @@ def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config:
 
 
 def _write(
-    run: RunDir, policy: Policy, config: PresampleConfig, placed: Sequence[Placed], rows: Sequence[Rehearsal]
+    run: RunDir,
+    policy: Policy,
+    config: PresampleConfig,
+    placed: Sequence[Placed],
+    contents: Mapping[str, str],
+    rows: Sequence[Rehearsal],
 ) -> dict[str, int]:
-    pq.write_table(pa.Table.from_pylist([asdict(place) for place in placed]), run.path / "partition.parquet")
+    partition = [asdict(place) | {"content": contents[place.problem_id]} for place in placed]
+    pq.write_table(pa.Table.from_pylist(partition), run.path / "partition.parquet")
     write_rehearsal(run.path / "rehearsal.parquet", rows)
     sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
     run.finish(

@@ -10,7 +10,7 @@ from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.rehearsal.check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
-from dph.rehearsal.partition import partition_of
+from dph.rehearsal.partition import check_problems, partition_of
 from dph.rehearsal.store import Rehearsal
 from dph.types import Outcome, Problem
 
@@ -39,6 +39,7 @@ def check_presample(config: PresampleConfig) -> Findings:
     _, problems = load_problems(config.task)
     by_id = {problem.id: problem for problem in problems}
     _check_places(checked, by_id)
+    check_problems(checked.run, problems, config.task.split)
     failed = _judge(config, checked.stored, by_id)
     deviation = _check_logprobs(config, checked, by_id) if config.check_logprobs and checked.stored else None
     if failed:

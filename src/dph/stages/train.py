@@ -12,6 +12,7 @@ from dph.errors import Interrupted, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
+from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import progress, say
@@ -28,7 +29,7 @@ from dph.training.alarms import StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_judging, check_updates, step_verdicts
-from dph.training.inputs import load_policy, load_rehearsal, make_objective
+from dph.training.inputs import check_rehearsal, load_policy, make_objective, open_rehearsal
 from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
 from dph.training.optim import Optimizer
 from dph.training.rows import Row, rehearsal_row
@@ -48,8 +49,8 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     stop; Interrupted on SIGINT and SIGTERM. In both cases the state is saved first.
     """
     check_train(config)
-    make_objective(config.loss, config.rehearsal.rows)
-    Advantage(config.advantage.name, config.advantage.options)
+    objective = make_objective(config.loss, config.rehearsal.rows)
+    advantage = Advantage(config.advantage.name, config.advantage.options)
     world = World.join()
     run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume, versions=judging_versions()))
     if run.complete:
@@ -57,7 +58,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         return run.path
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
-        training = Training.prepare(config, run, verifiers, world)
+        training = Training.prepare(config, objective, advantage, run, verifiers, world)
         metrics.begin(training.state.step)
         try:
             with Interrupts() as interrupts:
@@ -100,33 +101,47 @@ class Training:
     """Verdicts of the last steps, as far back as the alarms look."""
 
     @classmethod
-    def prepare(cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World) -> "Training":
+    def prepare(
+        cls,
+        config: TrainConfig,
+        objective: Objective,
+        advantage: Advantage,
+        run: RunDir,
+        verifiers: Verifiers,
+        world: World,
+    ) -> "Training":
         """Load everything: from the settings at the start, or from the run's newest intact checkpoint."""
         step = world.decided(lambda: checkpoints.newest_intact(run.path))
-        return world.together(lambda: cls._load(config, run, verifiers, world, step))
+        return world.together(lambda: cls._load(config, objective, advantage, run, verifiers, world, step))
 
     @classmethod
     def _load(
-        cls, config: TrainConfig, run: RunDir, verifiers: Verifiers, world: World, step: int | None
+        cls,
+        config: TrainConfig,
+        objective: Objective,
+        advantage: Advantage,
+        run: RunDir,
+        verifiers: Verifiers,
+        world: World,
+        step: int | None,
     ) -> "Training":
         saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
+        rollout, budget = config.rollout, config.optim.tokens_per_microbatch
+        rehearsal = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
+        task, problems = load_problems(config.task)
+        problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+        problems = usable_problems(verifiers, problems)
         policy = load_policy(config.model, config.seed, None if fresh else saved)
         optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
-        budget = config.optim.tokens_per_microbatch
-        stored = load_rehearsal(config.rehearsal, config.rollout, policy, run, budget, fresh=fresh, leads=world.leads)
-        objective = make_objective(config.loss, config.rehearsal.rows)
-        advantage = Advantage(config.advantage.name, config.advantage.options)
+        if rehearsal is not None:
+            check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
         needs_reference = objective.needs_reference or advantage.needs_reference
         reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-        sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest, training=True)
-        task, problems = load_problems(config.task)
-        usable = usable_problems(verifiers, problems)
-        problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, usable)
-        items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-        rollout = config.rollout
+        sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
+        items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
         params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
@@ -166,7 +181,7 @@ class Training:
             shaping=Shaping(
                 advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
             ),
-            rehearsal=RehearsalSet(stored, config.seed),
+            rehearsal=RehearsalSet(rehearsal.stored if rehearsal is not None else [], config.seed),
             updater=updater,
             monitor=monitor,
             pinned=pinned,

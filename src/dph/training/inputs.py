@@ -7,8 +7,7 @@ from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainedModel
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.objective.objective import Objective
-from dph.rehearsal.check import check_fit, check_start, open_set
-from dph.rehearsal.store import Rehearsal
+from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
 from dph.runs.directory import RunDir
 
 
@@ -24,7 +23,31 @@ def load_policy(model: TrainedModelConfig, seed: int, saved: Path | None) -> Pol
     return Policy.load(replace(model, path=str(saved / "model")))
 
 
-def load_rehearsal(
+def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
+    """The stored responses, with every check that needs no model; None for training without them.
+
+    Args:
+        rollout: how training samples.
+        run: the training run; on resume it must have started with the same set.
+    """
+    if config.rows == 0:
+        return None
+    path = Path(config.path)
+    checked = open_set(path)
+    if not checked.stored:
+        raise UserError(
+            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
+            "lower its threshold, use a stronger model, or train with a method without rehearsal"
+        )
+    check_facts(checked.run.manifest, sampling_facts(rollout), path)
+    begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
+    if not fresh and begun != checked.hash:
+        raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+    return checked
+
+
+def check_rehearsal(
+    checked: CheckedSet,
     config: RehearsalConfig,
     rollout: SamplingConfig,
     policy: Policy,
@@ -33,34 +56,19 @@ def load_rehearsal(
     *,
     fresh: bool,
     leads: bool,
-) -> list[Rehearsal]:
-    """Stored responses, checked against the policy that training starts from or, on resume, against the set that the
-    run started with. The leading process records the set's hash and the deviation in the run's manifest.
+) -> None:
+    """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
+    leading process records the set's hash and the deviation in the run's manifest.
 
     Args:
-        rollout: how training samples.
-        run: the training run.
         token_budget: tokens per micro-batch of the check.
     """
-    if config.rows == 0:
-        return []
-    path = Path(config.path)
-    checked = open_set(path)
-    if not checked.stored:
-        raise UserError(
-            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
-            "lower its threshold, use a stronger model, or train with a method without rehearsal"
-        )
-    check_fit(checked.run.manifest, policy, rollout, same_weights=fresh, where=path)
+    check_fit(checked.run.manifest, policy, rollout, same_weights=fresh, where=checked.run.path)
     if not fresh:
-        begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
-        if begun != checked.hash:
-            raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
-        return list(checked.stored)
+        return
     facts: dict[str, str | int | float] = {"hash": checked.hash}
     if count := min(config.check_rows, len(checked.stored)):
         deviation = check_start(checked, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:
         run.update(rehearsal=facts)
-    return list(checked.stored)

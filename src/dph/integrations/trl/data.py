@@ -12,7 +12,7 @@ from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
 from dph.integrations.problems import problem_json, read_problem
 from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import partition_of
+from dph.rehearsal.partition import check_problems, partition_of
 from dph.types import as_messages, as_text
 
 
@@ -23,13 +23,14 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
 
     Args:
         plugins: Python files or modules that register the run's task.
-    Raises UserError for a run that is not complete or has an empty exploration set.
+    Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems.
     """
     for plugin in plugins:
         load_plugin(plugin)
     run = open_presampled(Path(path))
-    sets = partition_of(run)
-    _, problems = load_problems(from_dict(TaskConfig, run.manifest["task"]))
+    sets, task = partition_of(run), from_dict(TaskConfig, run.manifest["task"])
+    _, problems = load_problems(task)
+    check_problems(run, problems, task.split)
     chosen = [problem for problem in problems if sets.get(problem.id) == "explore"]
     if not chosen:
         raise UserError(f"the presample run {path} left no prompt to explore")

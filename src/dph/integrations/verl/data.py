@@ -65,9 +65,9 @@ def convert(config: TrainConfig, out: Path) -> None:
     """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes."""
     check_tokenizer(config.model.path)
     problems = select(make_task(config.task), config.task.split, config.task.limit)
+    chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
-        usable = usable_problems(verifiers, problems)
-        train = training_problems(config.rehearsal.path, config.task, config.prompt_set, usable)
+        train = usable_problems(verifiers, chosen)
     if len(train) < config.rollout.prompts:
         raise UserError(
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "

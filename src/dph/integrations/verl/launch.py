@@ -24,6 +24,7 @@ from dph.config import (
     SamplingConfig,
     TrainConfig,
     VerlConfig,
+    absolute,
     from_dict,
     merge_settings,
     narrowed,
@@ -130,19 +131,14 @@ def work_of(config: VerlConfig) -> Work:
 
 def _absolute(config: VerlConfig) -> VerlConfig:
     """Existing paths made absolute, because the processes of a launch start in other directories."""
-
-    def place(text: str) -> str:
-        path = Path(text).expanduser()
-        return str(path.resolve()) if text and path.exists() else text
-
-    options = {key: place(value) for key, value in config.task.options.items()}
+    options = {key: absolute(value) for key, value in config.task.options.items()}
     return replace(
         config,
         out=str(Path(config.out).expanduser().resolve()),
-        model=replace(config.model, path=place(model_folder(config.model.path))),
+        model=replace(config.model, path=absolute(model_folder(config.model.path))),
         task=replace(config.task, options=options),
-        rehearsal=replace(config.rehearsal, path=place(config.rehearsal.path)),
-        plugins=tuple(place(name) for name in config.plugins),
+        rehearsal=replace(config.rehearsal, path=absolute(config.rehearsal.path)),
+        plugins=tuple(absolute(name) for name in config.plugins),
     )
 
 
