@@ -35,6 +35,12 @@ from dph.types import Problem
 TEXTS = ("easy 0 1 2 3 4 5 6 7 8 9", "hard yes no maybe")
 TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
 METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
+"""The paper's methods."""
+OTHER_METHODS = (
+    *("cispo", "clip_cov", "diff_smoothing", "f_grpo", "gspo", "kl_cov", "mara", "maxrl", "passk", "rs_grpo"),
+    *("uniqueness", "unlikeliness", "w_reinforce"),
+)
+"""Published alternatives."""
 
 
 class ToyTask:

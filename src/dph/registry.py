@@ -53,27 +53,9 @@ class Registry(Generic[T]):
         return self._known[name]
 
     def bind(self, name: str, options: Mapping[str, str], **given: Any) -> Callable[..., Any]:
-        """The implementation with its settings filled in; its keyword-only parameters are its settings.
-
-        Args:
-            options: settings as text, read as the types of the parameters.
-            given: values for parameters of these names, where the implementation has them.
-        Raises:
-            UserError: an option is unknown, cannot be read, or is needed and missing.
-        """
+        """The implementation with its settings filled in; see `dph.registry.bind`. Raises UserError as it does."""
         implementation: Any = self[name]
-        what = f"{self._kind} {name!r}"
-        every = inspect.signature(implementation, eval_str=True).parameters.values()
-        settings = {item.name: item for item in every if item.kind is inspect.Parameter.KEYWORD_ONLY}
-        own = sorted(settings.keys() - given.keys())
-        for key in options:
-            if key not in own:
-                raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(own) or 'none'}")
-        for key in own:
-            if key not in options and settings[key].default is inspect.Parameter.empty:
-                raise UserError(f"{what} needs the option {key!r}")
-        values = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
-        return partial(implementation, **{key: given[key] for key in given if key in settings}, **values)
+        return bind(implementation, f"{self._kind} {name!r}", options, **given)
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -84,6 +66,34 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self._known)
+
+
+def settings_of(implementation: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The settings of an implementation: its keyword-only parameters."""
+    every = inspect.signature(implementation, eval_str=True).parameters.values()
+    return {item.name: item for item in every if item.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def bind(implementation: Callable[..., Any], what: str, options: Mapping[str, str], **given: Any) -> Callable[..., Any]:
+    """An implementation with its settings filled in.
+
+    Args:
+        what: its name in messages.
+        options: settings as text, read as the types of the parameters.
+        given: values for parameters of these names, where the implementation has them.
+    Raises:
+        UserError: an option is unknown, cannot be read, or is needed and missing.
+    """
+    settings = settings_of(implementation)
+    own = sorted(settings.keys() - given.keys())
+    for key in options:
+        if key not in own:
+            raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(own) or 'none'}")
+    for key in own:
+        if key not in options and settings[key].default is inspect.Parameter.empty:
+            raise UserError(f"{what} needs the option {key!r}")
+    values = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
+    return partial(implementation, **{key: given[key] for key in given if key in settings}, **values)
 
 
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {

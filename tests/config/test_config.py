@@ -29,7 +29,7 @@ from dph.config import (
     to_toml,
 )
 from dph.errors import UserError
-from helpers import METHODS
+from helpers import METHODS, OTHER_METHODS
 
 
 def merged(stage, presets=(), **files):
@@ -254,11 +254,11 @@ def test_every_preset_builds_every_stage(stage, preset):
     assert config == from_dict(type(config), to_dict(config))
 
 
-WORLDS = [name for name in preset_names() if name not in METHODS]
+WORLDS = [name for name in preset_names() if name not in METHODS + OTHER_METHODS]
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS + OTHER_METHODS)
 def test_every_method_fits_every_world(method, world):
     from dph.config.checks import check_train
 

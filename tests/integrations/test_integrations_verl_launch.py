@@ -203,6 +203,7 @@ def test_a_step_that_fails_stops_the_launch(tmp_path: Path, monkeypatch: pytest.
         ({"rollout": {"prompts": 2, "n": 4}}, "does not divide over 32 data-parallel ranks"),
         ({"optim": {"schedule": "linear"}}, "no linear learning-rate schedule"),
         ({"rollout": {"old_logprobs": "sampler"}}, "recomputes the log-probabilities"),
+        ({"loss": {"policy": "kl_cov"}}, "'kl_cov' selects tokens of the whole mini-batch"),
         ({"loss": {"kl": "k3_is", "kl_coef": 0.1}}, "k3_is"),
         ({"loss": {"eta": -1.0}}, "eta must not be negative"),
         ({"cluster": {"gpus": 4, "tensor_parallel": 3}}, "tensor_parallel 3 does not divide"),

@@ -27,7 +27,7 @@ from dph.stages.train import recomputes_old, train
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
-from helpers import METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
+from helpers import METHODS, OTHER_METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 
@@ -37,9 +37,10 @@ def same_weights(a, b):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS + OTHER_METHODS)
 def test_every_method_trains(tmp_path, method):
-    run = train(train_config(tmp_path, method, steps=3))
+    pairs = {"advantage": {"options": {"k": "2"}}} if method == "passk" else None  # of groups of 4
+    run = train(train_config(tmp_path, method, pairs, steps=3))
     lines = read_metrics(run)
     assert [line["step"] for line in lines] == [1, 2, 3] and RunDir.open(run, "train").complete
     assert all(math.isfinite(value) for line in lines for value in line.values())
@@ -51,7 +52,7 @@ def test_every_method_trains(tmp_path, method):
     assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
     length = "kept/response_length" if method == "dapo" else "response_length"  # of the responses in the update
     assert [line["exp/tokens"] for line in lines] == [line[length] * 4 * line["groups"] for line in lines]
-    assert ("exp/kl_loss" in lines[0]) == (method in ("grpo_kl", "rkl", "rkl_true"))
+    assert ("exp/kl_loss" in lines[0]) == (method in ("grpo_kl", "mara", "rkl", "rkl_true"))
     assert ("exp/js_policy_term" in lines[0]) == (method == "dph_js_def")
 
 

@@ -29,6 +29,8 @@ TEMPERATURE = 0.8
 class Recorder:
     """In place of an optimizer: keeps each step's gradient instead of stepping."""
 
+    steps_taken = 0
+
     def __init__(self, policy):
         self.policy, self.gradients = policy, []
         self.parameters = [parameter for _, parameter in policy.trainable()]
@@ -172,6 +174,22 @@ def test_the_cut_into_microbatches_changes_nothing(case):
         assert metrics.keys() == whole.keys()
         for name, value in whole.items():
             assert metrics[name] == pytest.approx(value, rel=2e-5, abs=2e-6), name
+
+
+@pytest.mark.parametrize("name", ["kl_cov", "clip_cov"])
+def test_tokens_are_selected_over_the_whole_minibatch(name):
+    """Whatever the cut and the order of rows, the same tokens are selected, a share of all."""
+    policy = tiny_policy(0)
+    options = {"share": "0.3"} | ({"low": "-9", "high": "9"} if name == "clip_cov" else {})
+    config = LossConfig(policy=name, policy_options=options, eta=0.0, clip_high=0.2)
+    rows = mixed_rows(policy, config)
+    whole, reference = update(policy, [rows], settings(config))
+    for budget in (1, 30):
+        metrics, recorder = update(policy, [rows[::-1]], settings(config, budget))
+        same(recorder.gradients[0], reference.gradients[0], 2e-6)
+        assert metrics["loss"] == pytest.approx(whole["loss"], rel=2e-5)
+    _, none = update(policy, [rows], settings(replace(config, policy_options=options | {"share": "1e-9"})))
+    assert not torch.allclose(none.gradients[0], reference.gradients[0], rtol=1e-2)
 
 
 def test_rehearsal_rows_never_change_the_gradient_of_exploration():

@@ -8,8 +8,11 @@ from dph.errors import UserError
 
 BUILT_IN = {
     "divergence": ("alpha", "forward_kl", "forward_kl_raw", "js", "reverse_kl"),
-    "advantage": ("group",),
-    "policy loss": ("ppo_clip",),
+    "advantage": (
+        *("diff_smoothing", "f_grpo", "group", "mara", "maxrl", "passk", "rs_grpo", "uniqueness", "unlikeliness"),
+        "w_reinforce",
+    ),
+    "policy loss": ("cispo", "clip_cov", "gspo", "kl_cov", "ppo_clip"),
 }
 """Names in the registries before a plug-in adds others."""
 

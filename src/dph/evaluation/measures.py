@@ -54,6 +54,14 @@ def diversity_of(group: Group, params: SamplingParams, plans: PlanReader) -> dic
     return found
 
 
+def answer_of(problem: Problem, response: str) -> str | None:
+    """What a response answers, without differences of writing: its query, or its final answer. None without one."""
+    if problem.verifier == "sql":
+        query = extract_sql(response)
+        return None if query is None else canonical_sql(query)
+    return _ANSWERS[problem.verifier](response) if problem.verifier in _ANSWERS else None
+
+
 def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> dict[str, list[str | None]]:
     """What each sample is, by every notion of sameness that its problem has; None for a sample without an answer."""
     if problem.verifier == "sql":

@@ -3,6 +3,7 @@
 `Objective` is all of eq. 7, for any training loop: it takes log-probabilities, a batch and the mini-batch's counts.
 """
 
+from dph.objective import methods
 from dph.objective.advantages import ADVANTAGES, Advantage, GroupView, group_advantages, register_advantage
 from dph.objective.batch import LossBatch, LossCounts, TokenBatch
 from dph.objective.correction import sampler_correction
@@ -38,6 +39,7 @@ __all__ = [
     "kl_loss",
     "masked_log_ratio",
     "mean_metrics",
+    "methods",
     "per_token",
     "ppo_clip",
     "register_advantage",

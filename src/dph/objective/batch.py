@@ -35,6 +35,12 @@ class LossBatch(Protocol):
         """bool [B]: True for D_pef rows."""
         ...
 
+    @property
+    def selected(self) -> Tensor | None:
+        """bool [B, T]: what `Objective.select` chose among the D_exp tokens of the mini-batch; None where there is no
+        such choice."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
@@ -45,6 +51,7 @@ class TokenBatch:
     response_mask: Tensor
     advantages: Tensor
     is_rehearsal: Tensor
+    selected: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

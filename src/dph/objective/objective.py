@@ -28,7 +28,7 @@ from dph.config.checks import check_loss
 from dph.objective.batch import LossBatch, LossCounts
 from dph.objective.diagnostics import FORGOTTEN_BELOW
 from dph.objective.divergences import Divergence, get_divergence, js_reference_half
-from dph.objective.policy_losses import POLICY_LOSSES
+from dph.objective.policy_losses import bound_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
     js_definition_policy_term,
@@ -57,7 +57,8 @@ class Objective:
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
-        self._policy_loss = POLICY_LOSSES.bind(config.policy, config.policy_options, **clips)
+        self._policy_loss, self.select = bound_policy_loss(config.policy, config.policy_options, **clips)
+        """`select` chooses tokens of the whole mini-batch for the policy loss; None where it treats all alike."""
 
     @property
     def needs_reference(self) -> bool:
@@ -67,7 +68,7 @@ class Objective:
     @property
     def learns_everywhere(self) -> bool:
         """Whether a rollout without advantage still has a gradient: through KL, JS by its definition, or entropy."""
-        return self.needs_reference or bool(self.config.entropy_coef)
+        return self.needs_reference or bool(self.config.entropy_coef) or self.select is not None
 
     def weights(self, counts: LossCounts) -> TermWeights:
         """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
@@ -117,7 +118,8 @@ class Objective:
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
         weigh = 1.0 if importance is None else importance
-        loss_exp = weigh * self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp)
+        chosen = {} if self.select is None else {"selected": _selected(batch)}
+        loss_exp = weigh * self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
         sums["exp/policy_loss"] = loss_exp.sum()
         sums |= _policy_sums(logprobs, batch, exp, config)
         if config.kl != "none":
@@ -175,6 +177,12 @@ def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
     if config.aggregation == "dr_grpo":
         return mask / config.dr_grpo_length
     return mask
+
+
+def _selected(batch: LossBatch) -> Tensor:
+    if batch.selected is None:
+        raise ValueError("this policy loss selects tokens of the whole mini-batch, but the batch has no selection")
+    return batch.selected
 
 
 def _ref(batch: LossBatch) -> Tensor:

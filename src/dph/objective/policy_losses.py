@@ -8,22 +8,63 @@ from `loss.policy_options`:
     @register_policy_loss("reinforce")
     def reinforce(logprobs, old_logprobs, advantages, mask, *, scale: float = 1.0):
         return -scale * per_token(advantages) * logprobs * mask
+
+A loss that treats some tokens of the mini-batch differently is registered with a function that selects them. It sees
+all rollout tokens of the mini-batch, over micro-batches and processes, before the first micro-batch is computed:
+`select(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]`, with `uniform` a random number in [0, 1)
+for each token. The loss takes what was selected as `selected`, bool [B, T].
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from dph.objective.token_losses import importance_ratio, per_token
-from dph.registry import Registry
+from dph.registry import Added, Registry, bind, settings_of
 
 PolicyLoss = Callable[..., Tensor]
 """(logprobs [B, T], old_logprobs [B, T], advantages [B] or [B, T], mask [B, T], **settings) → [B, T], 0 outside the
 mask."""
 
+Selection = Callable[..., Tensor]
+"""(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]"""
+
 POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
-register_policy_loss = POLICY_LOSSES.register
+_SELECTIONS: dict[str, Selection] = {}
+
+
+def register_policy_loss(name: str, *, select: Selection | None = None) -> Callable[[Added], Added]:
+    """Decorator: make a policy loss available under a name.
+
+    select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
+    """
+
+    def add(function: Added) -> Added:
+        if select is not None:
+            _SELECTIONS[name] = select
+        return POLICY_LOSSES.register(name)(function)
+
+    return add
+
+
+def selects_tokens(name: str) -> bool:
+    """Whether a policy loss treats some tokens of the mini-batch differently."""
+    return name in _SELECTIONS
+
+
+def bound_policy_loss(name: str, options: Mapping[str, str], **clips: float) -> tuple[PolicyLoss, Selection | None]:
+    """A policy loss and its selection, if it has one, with their settings filled in.
+
+    Raises UserError for a name that nobody registered, and for options that neither takes.
+    """
+    select = _SELECTIONS.get(name)
+    if select is None:
+        return POLICY_LOSSES.bind(name, options, **clips), None
+    theirs = {key: text for key, text in options.items() if key in settings_of(select)}
+    rest = {key: text for key, text in options.items() if key not in theirs}
+    loss = POLICY_LOSSES.bind(name, rest, **clips, selected=None)
+    return loss, bind(select, f"policy loss {name!r}", theirs)
 
 
 @register_policy_loss("ppo_clip")

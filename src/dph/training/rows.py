@@ -27,6 +27,8 @@ class Row(Tokens):
     """0 excludes the row from the loss: its judging failed, or it was truncated and is masked."""
     sampled_logprobs: Sequence[float] | None = None
     """Log-probabilities that the sampler reported, where `old_logprobs` are the trainer's own."""
+    selected: Sequence[bool] | None = None
+    """Tokens that the policy loss treats differently, where it selects any."""
 
     @property
     def advances(self) -> bool:
@@ -50,6 +52,8 @@ class Batch(Inputs):
     """bool [B]"""
     sampled_logprobs: Tensor | None = None
     """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
+    selected: Tensor | None = None
+    """bool [B, T]: tokens that the policy loss treats differently, where it selects any."""
 
 
 def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False) -> Batch:
@@ -61,6 +65,7 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
     steps = inputs.present.shape[1]
     has_ref = any(row.ref_logprobs is not None for row in rows)
     has_sampled = any(row.sampled_logprobs is not None for row in rows)
+    has_selected = any(row.selected is not None for row in rows)
     sampled = [row.old_logprobs if row.sampled_logprobs is None else row.sampled_logprobs for row in rows]
     batch = Batch(
         **{item.name: getattr(inputs, item.name) for item in fields(Inputs)},
@@ -70,6 +75,7 @@ def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: 
         advantages=_advantages(rows, steps),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
         sampled_logprobs=padded(sampled, steps, torch.float32) if has_sampled else None,
+        selected=padded([row.selected or () for row in rows], steps, torch.bool) if has_selected else None,
     )
     return moved(batch, device)
 
@@ -78,11 +84,13 @@ def _advantages(rows: Sequence[Row], steps: int) -> Tensor:
     values = [row.advantage for row in rows]
     if all(isinstance(value, int | float) for value in values):
         return torch.tensor(values)
-    by_token = [
-        [value] * len(row.response_ids) if isinstance(value, int | float) else value
-        for row, value in zip(rows, values, strict=True)
-    ]
-    return padded(by_token, steps, torch.float32)
+    return padded([advantage_by_token(row) for row in rows], steps, torch.float32)
+
+
+def advantage_by_token(row: Row) -> Sequence[float]:
+    """The advantage of each token of a response."""
+    value = row.advantage
+    return [value] * len(row.response_ids) if isinstance(value, int | float) else value
 
 
 def batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:

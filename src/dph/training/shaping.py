@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dph.config import OverlongConfig
+from dph.evaluation.measures import answer_of
 from dph.objective.advantages import Advantage, GroupView
 from dph.training.reference import Reference
 from dph.training.rows import Row
@@ -52,6 +53,7 @@ class Shaping:
             old_logprobs=[torch.tensor(rollout.completion.logprobs) for rollout in group.rollouts],
             texts=[rollout.text for rollout in group.rollouts],
             style_of=lambda text: self.style(group.problem, text),
+            answer_of=lambda text: answer_of(group.problem, text),
             ref_logprobs=None if reference is None else [torch.tensor(values) for values in reference],
         )
         rows = []

@@ -16,9 +16,10 @@ from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
+from dph.sampling.seeding import derive_key, uniforms
 from dph.training.optim import Optimizer
 from dph.training.reference import Reference
-from dph.training.rows import Batch, Row, batches
+from dph.training.rows import Batch, Row, advantage_by_token, batches
 
 
 def count_rows(rows: Sequence[Row]) -> LossCounts:
@@ -104,6 +105,7 @@ class Updater:
         log_ratios: list[Tensor] = []
         loss = 0.0
         for index, rows in enumerate(prepared):
+            rows = self._with_selection(rows)
             sums, norm = self._step(rows, recompute_old and index == 0, log_ratios)
             loss += sums.pop("loss", 0.0)
             for name, value in sums.items():
@@ -190,6 +192,31 @@ class Updater:
         lacking = [row for row in rows if row.ref_logprobs is None]
         values = iter(self.reference.logprobs(lacking))
         return [row if row.ref_logprobs is not None else replace(row, ref_logprobs=next(values)) for row in rows]
+
+    def _with_selection(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows with the tokens marked that the policy loss selects among the rollouts of all processes.
+
+        The random numbers depend only on the response and the number of optimizer steps taken: resumed runs and other
+        numbers of processes draw the same.
+        """
+        if self._objective.select is None:
+            return list(rows)
+        rollouts = [row for row in rows if not row.is_rehearsal and row.weight > 0]
+        sizes = [len(row.response_ids) for row in rollouts]
+        logprobs, advantages, uniform = (
+            self._world.joined(torch.tensor([value for row in rollouts for value in values(row)], dtype=torch.float32))
+            for values in (lambda row: row.old_logprobs, advantage_by_token, self._random)
+        )
+        before = sum(self._world.gather(sum(sizes))[: self._world.rank])
+        chosen = self._objective.select(logprobs, advantages, uniform)[before : before + sum(sizes)]
+        marked = zip(rollouts, chosen.split(sizes), strict=True)
+        stored = [row for row in rows if row.is_rehearsal]
+        return stored + [replace(row, selected=mark.tolist()) for row, mark in marked]
+
+    def _random(self, row: Row) -> list[float]:
+        """A number in [0, 1) for each token of a response."""
+        key = derive_key(self._optimizer.steps_taken, "select", *row.prompt_ids, "response", *row.response_ids)
+        return uniforms(torch.tensor([key]), torch.arange(len(row.response_ids))).tolist()
 
     @property
     def _budget(self) -> int:

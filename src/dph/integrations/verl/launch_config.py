@@ -12,6 +12,7 @@ from dph.config import AdvantageConfig, RewardConfig, VerlConfig, flatten, to_di
 from dph.errors import UserError
 from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, term_of
 from dph.integrations.verl.sizes import ClusterLayout
+from dph.objective.policy_losses import selects_tokens
 
 _NO_GRAD_CLIP = 1e9
 
@@ -75,6 +76,11 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         raise UserError(
             "training through verl has the advantage 'group' without options only; leave --advantage.name and "
             "--advantage.options out (train.sh algorithm.norm_adv_by_std_in_grpo=false is Dr. GRPO's advantage)"
+        )
+    if selects_tokens(config.loss.policy):
+        raise UserError(
+            f"loss.policy {config.loss.policy!r} selects tokens of the whole mini-batch, which verl's loss does not "
+            "see; train it with `dph train`"
         )
     if config.rollout.old_logprobs == "sampler":
         raise UserError(
