@@ -1,4 +1,4 @@
-"""What an update costs by method: time, memory, and up to which prompt length doing without a reference model pays.
+"""Cost of an update by method: time, memory, and the prompt length up to which DPH is cheaper than RKL.
 
     python benchmarks/methods.py                 # about five minutes on two CPU cores
     python benchmarks/methods.py --only table    # or sweep

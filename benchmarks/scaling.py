@@ -1,4 +1,4 @@
-"""What an update costs by the number of rollouts, the lengths of prompts and responses, and the size of the model.
+"""Cost of an update by the number of rollouts, the lengths of prompts and responses, and the size of the model.
 
     python benchmarks/scaling.py --out FOLDER    # about five minutes on two CPU cores; writes scaling.json and .png
 

@@ -1,6 +1,6 @@
-"""Draw the rooms of the package `dph` and the imports between them, and print them as a table.
+"""Draw the packages and modules directly under `dph` and the imports between them, and print them as a table.
 
-A room is a module or package directly under `dph`. It stands above every room that it imports.
+Both are called packages here. A package stands above every package that it imports.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from matplotlib.path import Path as Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE = ("config", "types", "registry", "errors")
-"""Rooms that any other may use: drawn as one band, without arrows."""
+"""Packages that any other may use: drawn as one band, without arrows."""
 WIDTH, HEIGHT = 3.05, 1.3
 """Size of a box."""
 GAP, STEP, LANE = 0.3, 1.95, 0.5
@@ -27,7 +27,7 @@ INK = "#54627a"
 
 
 @dataclass
-class Room:
+class Package:
     """A module or package directly under `dph`."""
 
     name: str
@@ -38,8 +38,8 @@ class Room:
     imports: set[str] = field(default_factory=set)
 
 
-def rooms() -> dict[str, Room]:
-    """All rooms, by the layers of the import contract from the top down."""
+def packages() -> dict[str, Package]:
+    """All packages, by the layers of the import contract from the top down."""
     graph = grimp.build_graph("dph", cache_dir=None)
     found = {}
     for name in layers():
@@ -47,11 +47,11 @@ def rooms() -> dict[str, Room]:
         modules = {top} | graph.find_descendants(top)
         text = {module: source(module) for module in modules}
         says = " ".join((ast.get_docstring(ast.parse(text[top])) or "").split("\n\n")[0].split())
-        room = Room(name, len(modules), sum(len(part.splitlines()) for part in text.values()), says)
+        package = Package(name, len(modules), sum(len(part.splitlines()) for part in text.values()), says)
         for module in modules:
             targets = (target.split(".") for target in graph.find_modules_directly_imported_by(module))
-            room.imports |= {parts[1] for parts in targets if len(parts) > 1 and parts[1] != name}
-        found[name] = room
+            package.imports |= {parts[1] for parts in targets if len(parts) > 1 and parts[1] != name}
+        found[name] = package
     return found
 
 
@@ -62,29 +62,29 @@ def source(module: str) -> str:
 
 
 def layers() -> list[str]:
-    """Names of the rooms in the order of the contract `layers` in pyproject.toml."""
+    """Names of the packages in the order of the contract `layers` in pyproject.toml."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     rows = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
     return [name.strip() for row in rows for name in row.split("|")]
 
 
-def table(found: dict[str, Room]) -> str:
-    """Every room with its size and what it imports, and the totals."""
+def table(found: dict[str, Package]) -> str:
+    """Every package with its size and what it imports, and the totals."""
     order = list(found)
-    arrows = [(room.name, target) for room in found.values() for target in room.imports]
+    arrows = [(package.name, target) for package in found.values() for target in package.imports]
     upward = [f"{a} → {b}" for a, b in arrows if order.index(b) < order.index(a)]
-    lines = ["| room | modules | lines | imports |", "|---|---:|---:|---|"]
-    for room in found.values():
-        targets = ", ".join(sorted(room.imports, key=order.index))
-        lines.append(f"| {room.name} | {room.modules} | {room.lines} | {targets} |")
-    total = [sum(getattr(room, part) for room in found.values()) for part in ("modules", "lines")]
-    lines.append(f"\n{len(found)} rooms, {total[0]} modules, {total[1]} lines, {len(arrows)} arrows")
+    lines = ["| package | modules | lines | imports |", "|---|---:|---:|---|"]
+    for package in found.values():
+        targets = ", ".join(sorted(package.imports, key=order.index))
+        lines.append(f"| {package.name} | {package.modules} | {package.lines} | {targets} |")
+    total = [sum(getattr(package, part) for package in found.values()) for part in ("modules", "lines")]
+    lines.append(f"\n{len(found)} packages, {total[0]} modules, {total[1]} lines, {len(arrows)} arrows")
     lines.append(f"arrows that point upward: {', '.join(upward) or 'none'}")
     return "\n".join(lines)
 
 
-def direct(found: dict[str, Room]) -> dict[str, set[str]]:
-    """The arrows to draw: those that do not follow from a longer way over other rooms."""
+def direct(found: dict[str, Package]) -> dict[str, set[str]]:
+    """The arrows to draw: those that do not follow from a longer way over other packages."""
     drawn = [name for name in found if name not in (*BASE, "__main__")]
     above = {name: found[name].imports.intersection(drawn) for name in drawn}
 
@@ -95,7 +95,7 @@ def direct(found: dict[str, Room]) -> dict[str, set[str]]:
 
 
 def rows_of(arrows: dict[str, set[str]]) -> list[list[tuple[str, str]]]:
-    """Rows from the bottom up. An entry (a, a) is a room; (a, b) is the arrow from a to b passing this row."""
+    """Rows from the bottom up. An entry (a, a) is a package; (a, b) is the arrow from a to b passing this row."""
     depth: dict[str, int] = {}
 
     def height(name: str) -> int:
@@ -161,7 +161,7 @@ def width(key: tuple[str, str, int]) -> float:
     return WIDTH if key[0] == key[1] else LANE
 
 
-def draw(found: dict[str, Room], out: Path) -> None:
+def draw(found: dict[str, Package], out: Path) -> None:
     """The picture, as a file of the kind that its name says."""
     arrows = direct(found)
     rows = rows_of(arrows)
@@ -202,19 +202,19 @@ def draw(found: dict[str, Room], out: Path) -> None:
         box(ax, found[name], left + wide / 2 + i * (wide + GAP), y, wide, "#efefef")
     note = "An arrow: imports.\nArrows that follow from\nothers are not drawn."
     ax.text(left, top - 0.1, note, fontsize=9, style="italic", color=INK, va="top")
-    ax.text(left, y + HEIGHT / 2 + 0.12, "Any room above may use these:", fontsize=9, style="italic", color=INK)
+    ax.text(left, y + HEIGHT / 2 + 0.12, "Any package above may use these:", fontsize=9, style="italic", color=INK)
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, dpi=150, bbox_inches="tight", pad_inches=0.05)
 
 
-def box(ax, room: Room, x: float, y: float, wide: float, color: str = "#e3ecf8") -> None:
-    """A room: name, size, and the beginning of its docstring."""
+def box(ax, package: Package, x: float, y: float, wide: float, color: str = "#e3ecf8") -> None:
+    """A package: name, size, and the beginning of its docstring."""
     corner = (x - wide / 2, y - HEIGHT / 2)
     ax.add_patch(FancyBboxPatch(corner, wide, HEIGHT, boxstyle="round,pad=0,rounding_size=0.1", fc=color, ec=INK))
-    count = f"{room.lines} lines" if room.modules == 1 else f"{room.modules} modules, {room.lines} lines"
-    says = textwrap.wrap(room.says.replace("`", ""), int(wide * 9.6), max_lines=3, placeholder=" …")
+    count = f"{package.lines} lines" if package.modules == 1 else f"{package.modules} modules, {package.lines} lines"
+    says = textwrap.wrap(package.says.replace("`", ""), int(wide * 9.6), max_lines=3, placeholder=" …")
     left = corner[0] + 0.1
-    ax.text(left, y + 0.43, room.name, fontsize=12, weight="bold", va="center")
+    ax.text(left, y + 0.43, package.name, fontsize=12, weight="bold", va="center")
     ax.text(left, y + 0.19, count, fontsize=8, va="center", color=INK)
     ax.text(left, y + 0.05, "\n".join(says), fontsize=8, va="top", linespacing=1.15)
 
@@ -223,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "figures" / "map.png", help="the picture")
     out = parser.parse_args().out
-    found = rooms()
+    found = packages()
     print(table(found))
     draw(found, out)
 

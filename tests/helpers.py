@@ -1,4 +1,4 @@
-"""Small builders that the tests of the core share: tiny policies, a toy task, and a base model that half masters it."""
+"""Builders that the tests of the core share: tiny policies, a toy task, and a base model that solves half of it."""
 
 import atexit
 import functools

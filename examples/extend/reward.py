@@ -1,4 +1,4 @@
-"""A reward function: the share of digits that stand where they stand in the sorted row (see sorting.py)."""
+"""A reward function: the share of the digits that are at their sorted position (see sorting.py)."""
 
 
 def in_place(prompt, completion, answer, **columns):

@@ -1,4 +1,4 @@
-"""Short flags: what each stands for, what goes before what, and evaluations of benchmarks by name."""
+"""Short flags: the setting of each, which flag overrides which, and evaluations of benchmarks by name."""
 
 import json
 import sqlite3

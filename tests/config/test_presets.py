@@ -1,4 +1,4 @@
-"""The presets against the paper's Tables 5 to 7 (METHOD §3.5, §3.6), and against each other for equal budgets."""
+"""The presets against the paper's Tables 5 to 7 and against each other for equal budgets."""
 
 import pytest
 
@@ -80,7 +80,7 @@ def test_setups_are_those_of_tables_6_and_7(setup, method):
 
 @pytest.mark.parametrize("world", [name for name in preset_names() if name not in METHODS + OTHER_METHODS])
 def test_every_method_has_the_same_budget_in_a_world(world):
-    """Equal prompts, rollouts, optimizer steps and rates; what differs is the objective (METHOD §3.6, trap 7)."""
+    """Equal prompts, rollouts, optimizer steps and rates; only the objective differs."""
     budgets = set()
     for method in METHODS + OTHER_METHODS:
         config = settings("train", world, method)

@@ -1,4 +1,4 @@
-"""`dph doctor`: what is broken is found, named with what to do, and told by the exit status."""
+"""`dph doctor`: it finds what is broken, says what to do, and returns an exit status."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""No setting of `dph train` is lost on the way to verl: each is changed, and verl's configuration compared."""
+"""Every setting of `dph train` reaches verl: each is changed, and verl's configuration is compared."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -21,7 +21,7 @@ YOURS = {"FILE.py", "mine.py"}
 """Files that a page asks its reader to write."""
 
 
-ELSEWHERE = re.compile(r"^## (?:Side by side with others|What the rebuild made worse)\n.*?(?=^## |\Z)", re.M | re.S)
+ELSEWHERE = re.compile(r"^## (?:Comparison with other projects|What this structure costs)\n.*?(?=^## |\Z)", re.M | re.S)
 """Sections of docs/architecture.md that name files of other projects, and names of the past."""
 
 

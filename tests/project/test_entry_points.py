@@ -1,4 +1,4 @@
-"""`dph.train(config)` and its like: the stages as functions, loaded when they are first used."""
+"""`dph.train(config)` and the other stages as functions, loaded when they are first used."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""docs/guides/extend.md: --plugin registers the three examples, and they go through the stages that the page shows."""
+"""docs/guides/extend.md: --plugin registers the examples, and the commands of the page run with them."""
 
 import json
 import math

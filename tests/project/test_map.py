@@ -1,4 +1,4 @@
-"""scripts/map: every room is counted, and no arrow points upward."""
+"""scripts/map: every package is counted, and no arrow points upward."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_map_holds_every_room(tmp_path):
+def test_the_map_holds_every_package(tmp_path):
     picture = tmp_path / "map.png"
     command = [sys.executable, str(ROOT / "scripts" / "_map.py"), "--out", str(picture)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

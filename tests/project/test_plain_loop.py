@@ -1,4 +1,4 @@
-"""examples/plain_loop.py: the objective in a training loop of one's own."""
+"""examples/plain_loop.py: the objective in a user's own training loop."""
 
 import runpy
 from pathlib import Path

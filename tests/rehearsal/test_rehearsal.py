@@ -1,4 +1,4 @@
-"""The rehearsal set: its file, the facts that must fit the training, and `dph presample --check`."""
+"""The rehearsal set: its file, the properties that must match those of the training, and `dph presample --check`."""
 
 import itertools
 import shutil

@@ -1,6 +1,6 @@
-"""Faults on the way: a full disk, damaged checkpoints, a judge that fails, numbers that are not finite, scarce memory.
+"""Faults during a run: a full disk, damaged checkpoints, a verifier that fails, numbers that are not finite, no memory.
 
-Each ends in a sentence and a saved state; what the run ends with after --resume is as if nothing had been."""
+Each ends with one sentence and a saved state. After --resume the run ends with the files of an undisturbed run."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""Data that changes under a run: databases, problems. It stops, names them, and goes on once the old ones are back."""
+"""Databases and problems that change during a run. The run stops, names them, and continues once they are restored."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""Signals: the state is saved, and the resumed run ends as if nothing had been."""
+"""Signals: the state is saved, and the resumed run ends with the files of an undisturbed run."""
 
 import signal
 from dataclasses import replace

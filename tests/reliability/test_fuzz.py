@@ -1,4 +1,4 @@
-"""Every parser of users' files and words: whatever it is given, the result is a value or a UserError, nothing else."""
+"""Every parser of users' files and arguments: for any input the result is a value or a UserError."""
 
 import gzip
 import json

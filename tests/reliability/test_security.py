@@ -1,6 +1,6 @@
-"""What docs/concepts/security.md promises: no network, no unpickling, no code from elsewhere, nothing shown that acts.
+"""What docs/concepts/security.md promises: no network, no unpickling, no foreign code, nothing displayed is executed.
 
-How the sandbox withstands single attacks is tested beside the verifiers, pickled models in test_loading.
+Attacks on the sandbox are tested with the verifiers, pickled models in test_loading.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Run directories of the previous format: their settings are read in today's names, and half-done runs continue.
+"""Run directories of the previous format: their settings are read under today's names, and interrupted runs continue.
 
 `format1/` holds config.toml of four stages as version 1 of the format wrote them (presets minisql and dph_js).
 """

@@ -1,4 +1,4 @@
-"""Locks of directories: one process at a time, given free however it ends; and no worker outlives its parent."""
+"""Locks of directories: one process at a time, released however that process ends; no worker outlives its parent."""
 
 import os
 import subprocess

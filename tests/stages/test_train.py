@@ -1,4 +1,4 @@
-"""Training runs on the toy task: every method, the same run from the same seed, and resumption without a trace."""
+"""Training runs on the toy task: every method, the same run from the same seed, and resuming that changes nothing."""
 
 import json
 import math

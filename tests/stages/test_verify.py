@@ -1,4 +1,4 @@
-"""`dph verify`: files in the official formats, known verdicts, and what is said of files that do not fit."""
+"""`dph verify`: files in the official formats, known verdicts, and messages about files that do not fit."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The problems of minisql: what the readings mean, where they differ, and that prompts do not tell."""
+"""The problems of minisql: what the readings mean, where they differ, and that prompts do not reveal them."""
 
 import itertools
 import operator

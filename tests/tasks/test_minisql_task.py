@@ -59,7 +59,7 @@ def test_demonstrations_show_styles_and_readings_as_often_as_declared(rows):
     for style in STYLES:
         assert styles[style] / len(sql) == pytest.approx(STYLE_WEIGHTS[style], abs=0.0136)
         shown = [row for row in sql if style_of(row["response"]) == style]
-        # These words stand in the four kinds whose second reading is DISTINCT, and in no other.
+        # Only the four kinds whose second reading is DISTINCT use these words.
         listed = [row for row in shown if re.search(r"above|below", row["prompt"])]
         second = sum("distinct" in row["response"] for row in listed) / len(listed)
         assert second == pytest.approx(SECOND_READING[style], abs=0.079)

@@ -89,8 +89,8 @@ def test_examples_are_mentioned_values_then_the_first_two_at_most_six(tmp_path: 
 
 
 def test_the_details_of_published_schemas(tmp_path: Path):
-    """A key listed twice shows once, keys follow the columns, reserved words and odd names stand in backticks, a title
-    shows where it says more than the name, and a last line without comment ends without a comma."""
+    """A key that is listed twice is printed once, after the columns. Reserved words and unusual names have backticks. A
+    title is printed only if it differs from the name. The last line has no comma if it has no comment."""
     db = make_db(tmp_path / "t.sqlite", "CREATE TABLE other (x)")
     columns = (Column("year", "text", "year"), Column("ISBN-13", "text", "ISBN"), Column("a_b", "number", "a b"))
     key = ForeignKey("My t", "a_b", "other", "x")

@@ -1,4 +1,4 @@
-"""Mistakes that are found before a stage loads torch: what is not named, and paths that do not exist."""
+"""Checks before a stage loads torch: required settings that are missing, and paths that do not exist."""
 
 from pathlib import Path
 from typing import Any

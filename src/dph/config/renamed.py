@@ -1,4 +1,4 @@
-"""Settings that older versions wrote: which were renamed since, and which a stage lost because it never read them."""
+"""Settings of older run directories: which were renamed, and which were removed because the stage never read them."""
 
 from collections.abc import Mapping
 from typing import Any

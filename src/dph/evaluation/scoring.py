@@ -1,4 +1,4 @@
-"""Scores of problems and of splits: greedy accuracy, unbiased pass@k, mean@k, styles (METHOD §5)."""
+"""Scores of problems and of splits: greedy accuracy, unbiased pass@k, mean@k, styles (paper §6)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""When another engine than the trainer samples a response, their probabilities differ by rounding.
+"""Truncated importance sampling, for rollouts of an engine whose probabilities differ from the trainer's by rounding.
 
-Truncated importance sampling weighs each token of a rollout by min(π_old / π_sampler, cap). Up to the cap, the mean of
+It weights each token of a rollout by min(π_old / π_sampler, cap). Up to the cap, the mean of
 a term over tokens of the sampler is then its expectation under π_old at the same prefix: that of the policy loss, the
 KL penalty and the policy half of JS. (How often a prefix occurs is not corrected.)
 """

@@ -1,4 +1,4 @@
-"""Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (METHOD §5)."""
+"""Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (paper §6)."""
 
 import json
 from collections.abc import Sequence

@@ -130,7 +130,7 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:
-        say(f"… and {len(excluded) - _NAMED} further problems are left out")
+        say(f"… and {len(excluded) - _NAMED} more problems are left out")
     return _Findings(judged, excluded)
 
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""TRL's GRPO trainer with rehearsal. It overrides TRL's `_compute_loss` alone, and adds to its result:
+"""TRL's GRPO trainer with rehearsal. It overrides only TRL's `_compute_loss`, and adds to its result:
 
     pooled:   L = N_exp/(N_exp + N_pef) · L_TRL  +  η/(N_exp + N_pef) · Σ_{D_pef} f(u)
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)

@@ -17,7 +17,7 @@ def check_registered() -> None:
         import dph.integrations.verl.plugin  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"verl cannot be imported ({error}); in an environment of its own run: pip install 'dph-rl[verl]'"
+            f"verl cannot be imported ({error}); make a separate environment and run there: pip install 'dph-rl[verl]'"
         ) from error
     from dph.integrations.verl.settings import TRAINER_MODE
 

@@ -1,7 +1,7 @@
 """From our settings to verl's configuration.
 
 Every setting of `dph train` reaches verl's configuration or the data that `data.sh` writes, is refused because verl has
-no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each of them and looks at what happens.
+no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each setting and checks the effect.
 """
 
 from dataclasses import asdict

@@ -1,7 +1,7 @@
 """The plug-in's settings: the block `dph` of verl's configuration, and the objective that it makes with verl's own.
 
-What verl has a setting for keeps verl's name (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); the block
-`dph` holds the rest. No setting has two places.
+Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`). The block `dph`
+holds the others. No setting is in both.
 """
 
 from collections.abc import Mapping

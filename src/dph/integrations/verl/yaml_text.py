@@ -1,4 +1,4 @@
-"""YAML that Hydra and OmegaConf read back as what was written."""
+"""Writes YAML that Hydra and OmegaConf read back with the same values."""
 
 from collections.abc import Mapping
 from typing import Any
