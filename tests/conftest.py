@@ -1,6 +1,8 @@
 """Settings and fixtures for all tests."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,12 @@ def shared_data() -> Path:
     if not _SHARED.is_dir():
         pytest.skip("there is no folder shared/data with public data sets beside the repository")
     return _SHARED
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Restores the handlers of SIGINT and SIGTERM after a test that replaces them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

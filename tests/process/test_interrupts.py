@@ -49,16 +49,7 @@ def test_a_second_signal_counts_as_one_with_the_first_or_ends_the_process(number
     assert (process.returncode, rest) == ((0, "saved\n") if pause < 1 else (-number, ""))
 
 
-@pytest.fixture
-def handlers():
-    """Puts the handlers back that a test's signals leave."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def test_a_signal_whose_exception_was_swallowed_is_not_lost(handlers, capfd):
+def test_a_signal_whose_exception_was_swallowed_is_not_lost(signals, capfd):
     with pytest.raises(SystemExit) as end, CommandInterrupts():
         with contextlib.suppress(Interrupted):  # as a destructor does
             signal.raise_signal(signal.SIGTERM)
@@ -67,7 +58,7 @@ def test_a_signal_whose_exception_was_swallowed_is_not_lost(handlers, capfd):
     assert (end.value.code, capfd.readouterr().err) == (143, SENTENCE)
 
 
-def test_a_signal_that_a_library_turned_into_an_error_stays_an_interruption(handlers, capfd):
+def test_a_signal_that_a_library_turned_into_an_error_stays_an_interruption(signals, capfd):
     with pytest.raises(SystemExit) as end, CommandInterrupts():
         try:
             signal.raise_signal(signal.SIGINT)

@@ -18,15 +18,6 @@ def undisturbed(tmp_path_factory):
     return train(config_of(tmp_path_factory.mktemp("whole")))
 
 
-@pytest.fixture
-def signals():
-    """Puts the handlers back that a test's signals have taken away."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 PLACES = {  # what is called at the third time when the signal comes; the step whose state is then saved
     "sampling": (module.Explorer, "_sample", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
     "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written

@@ -186,7 +186,7 @@ def test_tokens_are_selected_over_the_whole_minibatch(name):
     whole, reference = update(policy, [rows], settings(config))
     for budget in (1, 30):
         metrics, recorder = update(policy, [rows[::-1]], settings(config, budget))
-        same(recorder.gradients[0], reference.gradients[0], 2e-6)
+        assert relative_difference(recorder.gradients[0], reference.gradients[0]) <= 2e-6
         assert metrics["loss"] == pytest.approx(whole["loss"], rel=2e-5)
     _, none = update(policy, [rows], settings(replace(config, policy_options=options | {"share": "1e-9"})))
     assert not torch.allclose(none.gradients[0], reference.gradients[0], rtol=1e-2)

@@ -4,7 +4,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 Hardness = Literal["easy", "medium", "hard", "extra"]
-LEVELS: tuple[Hardness, ...] = ("easy", "medium", "hard", "extra")
 
 
 @lru_cache(maxsize=16384)
