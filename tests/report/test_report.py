@@ -136,19 +136,19 @@ def solved_share(base: int, trained: int, n: int, k: int) -> float:
 
 
 def test_keep_and_exploration_rates_by_enumeration(tmp_path: Path) -> None:
-    base, trained, k = [4, 2, 1, 0], [4, 0, 3, 1], 2
+    base, trained, k = [4, 2, 1, 0] * 5, [4, 0, 3, 1] * 5, 2
     paths = [write_eval(tmp_path / "a", "base", base), write_eval(tmp_path / "b", "T", trained)]
     (reference, run), _ = read_runs(paths)
     both = sum(solved_share(b, t, SAMPLES, k) for b, t in zip(base, trained, strict=True))
     alone = [sum(solved_share(c, SAMPLES, SAMPLES, k) for c in counts) for counts in (base, trained)]
     found = retention([run], reference, "test", k)
-    assert found["keep@2"].mean == pytest.approx(both / alone[0], abs=1e-12)  # fp64 sums of four terms
+    assert found["keep@2"].mean == pytest.approx(both / alone[0], abs=1e-12)  # fp64 sums of twenty terms
     assert found["explore@2"].mean == pytest.approx((alone[1] - both) / (len(base) - alone[0]), abs=1e-12)
     assert 0 <= found["keep@2"].low <= found["keep@2"].mean <= found["keep@2"].high <= 1
 
 
 def test_the_base_against_itself_is_the_noise_floor_of_disjoint_samples(tmp_path: Path) -> None:
-    counts, k = [4, 2, 1, 0], 2
+    counts, k = [4, 2, 1, 0] * 5, 2
     (reference,), _ = read_runs([write_eval(tmp_path / "a", "base", counts)])
     both = alone = 0.0
     for c in counts:  # two disjoint sets of k = 2 of the n = 4 samples: every way of splitting them
@@ -156,15 +156,15 @@ def test_the_base_against_itself_is_the_noise_floor_of_disjoint_samples(tmp_path
         both += sum(min(a) < c and min(b) < c for a, b in splits) / len(splits)
         alone += sum(min(a) < c for a, _ in splits) / len(splits)
     found = retention([reference], reference, "test", k)
-    assert found["keep@2"].mean == pytest.approx(both / alone, abs=1e-12)  # fp64 sums of four terms
+    assert found["keep@2"].mean == pytest.approx(both / alone, abs=1e-12)  # fp64 sums of twenty terms
     assert found["explore@2"].mean == pytest.approx((alone - both) / (len(counts) - alone), abs=1e-12)
     assert retention([reference], reference, "test", 4) == {}  # 2k = 8 samples are not there
 
 
 def test_rates_enter_the_table_with_enough_samples(tmp_path: Path) -> None:
     paths = [
-        write_eval(tmp_path / "a", "base", [16, 8, 0], samples=16),
-        write_eval(tmp_path / "b", "T", [16, 0, 16], samples=16),
+        write_eval(tmp_path / "a", "base", [16, 8, 0] * 5, samples=16),
+        write_eval(tmp_path / "b", "T", [16, 0, 16] * 5, samples=16),
     ]
     report(paths, tmp_path / "out", base="base", title="T")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
@@ -175,6 +175,33 @@ def test_rates_enter_the_table_with_enough_samples(tmp_path: Path) -> None:
     assert row[header.index("keep@8")].startswith(f"{100 * kept:.1f} ")
     found = 1 / (1 + 1 / 12870)  # 99.99 %
     assert row[header.index("explore@8")].startswith(f"{100 * found:.1f} ")
+
+
+@pytest.mark.parametrize(
+    ("base", "known"),
+    [
+        # pass@8 of 16 samples is 1 − 4e-5 with 8 correct and 0 or 1 with none or all: Σ (1 − pass@8) is 5 or 4.001.
+        ([16] * 20 + [0] * 5, {"keep@8", "explore@8"}),
+        ([16] * 20 + [8] * 20 + [0] * 4, {"keep@8"}),
+        ([16] * 4 + [0] * 20, {"explore@8"}),
+        ([16] * 4 + [0] * 4, set()),
+    ],
+)
+def test_a_rate_needs_five_problems_behind_it(tmp_path: Path, base: list[int], known: set[str]) -> None:
+    paths = [
+        write_eval(tmp_path / "a", "base", base, samples=16),
+        write_eval(tmp_path / "b", "T", [8] * len(base), samples=16),
+    ]
+    (reference, run), _ = read_runs(paths)
+    for runs in ([run], [reference], [reference, run, run]):  # a method, the noise floor, seeds
+        assert retention(runs, reference, "test").keys() == known
+    report(paths, tmp_path / "out", base="base", title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    header = next(line for line in text.splitlines() if line.startswith("|  |")).split(" | ")
+    row = next(line for line in text.splitlines() if line.startswith("| T")).split(" | ")
+    assert {"keep@8", "explore@8"} & set(header) == ({"keep@8", "explore@8"} if known else set())
+    blank = {name for name in ("keep@8", "explore@8") if name in header and row[header.index(name)] == "–"}
+    assert blank == ({"keep@8", "explore@8"} - known if known else set())
 
 
 def test_runs_with_one_label_are_averaged(tmp_path: Path) -> None:

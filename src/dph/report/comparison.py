@@ -14,6 +14,11 @@ from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check
 
 KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
+RATES = (f"keep@{KEEP_K}", f"explore@{KEEP_K}")
+"""The names of these rates."""
+FEWEST_PROBLEMS = 5
+"""A rate is left out where fewer problems stand behind it: the expected number that the base policy solves (keep rate)
+or does not solve (exploration rate)."""
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
@@ -127,8 +132,8 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
 
     Where the only run *is* the base, the result is the noise floor: the base against further samples of itself. Two
     disjoint sets of k samples both solve a problem with probability 2·pass@k − pass@2k, which is estimated from the
-    same counts. Problems with fewer than k judged samples (2k for the floor) are left out; without any problem the
-    result is empty. Raises UserError when the runs were evaluated on different problems.
+    same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate behind
+    which fewer than FEWEST_PROBLEMS stand. Raises UserError when the runs were evaluated on different problems.
     """
     floor = len(runs) == 1 and runs[0].path == base.path
     others = [run for run in runs if run.path != base.path]
@@ -140,15 +145,18 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
         return {}
     solved = pass_at_k(samples[:, enough], correct[:, enough], k)
     ref = solved[0]
+    behind = {f"keep@{k}": ref.sum(), f"explore@{k}": (1 - ref).sum()}
+    supported = [name for name, problems in behind.items() if problems >= FEWEST_PROBLEMS]
     if floor:
         both = 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
         pairs = np.stack([ref, both], 1)
         kept = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 1], v[..., 0]))
         found = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
-        return {f"keep@{k}": _value(kept), f"explore@{k}": _value(found)}
-    rates = {f"keep@{k}": keep_rate, f"explore@{k}": exploration_rate}
+        values = {f"keep@{k}": _value(kept), f"explore@{k}": _value(found)}
+        return {name: value for name, value in values.items() if name in supported}
     values: dict[str, Value] = {}
-    for name, rate in rates.items():
+    for name in supported:
+        rate = keep_rate if name.startswith("keep") else exploration_rate
         rng = np.random.default_rng(0)
 
         def statistic(v: np.ndarray, rate: Any = rate, rng: np.random.Generator = rng) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dph.report.comparison import KEEP_K, Comparison, retention
+from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, retention
 from dph.report.data import Split, Value
 from dph.report.table import Cell, Table, cell
 
@@ -19,13 +19,13 @@ def tables(comparison: Comparison) -> list[Table]:
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}
         if not any(kept.values()):
-            notes.append(f"Keep and exploration rates need at least {KEEP_K} samples of every problem.")
-        else:
             notes.append(
-                f"keep@{KEEP_K}: of the problems that {base} solves within {KEEP_K} samples, the share solved within "
-                f"as many; explore@{KEEP_K}: the same of those that {base} does not solve. The row of {base} is the "
-                f"noise floor: {base} against further samples of itself."
+                f"Keep and exploration rates need at least {KEEP_K} samples of every problem and {FEWEST_PROBLEMS} "
+                "problems behind each rate."
             )
+        else:
+            notes.append(retention_note(base))
+            notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
@@ -34,6 +34,15 @@ def tables(comparison: Comparison) -> list[Table]:
     found += [main_table(split, others, {}, {}) for split, others in elsewhere.items() if others]
     further = diversity_table(main, summaries), kind_table(main, summaries)
     return found + [table for table in further if table is not None]
+
+
+def retention_note(base: str) -> str:
+    """What the keep and exploration rate against the label `base` are, for below a table."""
+    keep, explore = RATES
+    return (
+        f"{keep}: of the problems that {base} solves within {KEEP_K} samples, the share solved within as many; "
+        f"{explore}: the same of those that {base} does not solve; –: fewer than {FEWEST_PROBLEMS} such problems are expected."
+    )
 
 
 def main_table(
@@ -52,7 +61,7 @@ def main_table(
     # The curve has every power of two; a table of all of them hides the point.
     shown = [k for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
     names = [name for name in ("greedy", *(f"pass@{k}" for k in shown), "styles", "styles_correct") if name in known]
-    rates = list(dict.fromkeys(name for values in kept.values() for name in values))
+    rates = RATES if any(kept.values()) else ()
     rows = []
     for label, summary in summaries.items():
         row = [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]

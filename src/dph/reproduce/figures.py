@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from dph.report.comparison import KEEP_K, retention
+from dph.report.comparison import KEEP_K, RATES, retention
 from dph.report.data import EvalRun, Value
 from dph.report.figures import training_series
 from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy
@@ -34,9 +34,11 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     found = {
         "fig1_gap": (gap_figure(results, base), "Fig. 1 left: gap to the base model against distribution shift"),
         "fig1_greedy": (greedy_figure(results, base), "Fig. 1 right: greedy accuracy against pass@k"),
-        "fig4_keep": (keep_figure(results, base), f"Fig. 4: keep and exploration rate at {KEEP_K} samples"),
         "figG_seeds": (seeds_figure(results, base), "App. G.1: every training seed"),
     }
+    kept = keep_figure(results, base)
+    if kept is not None:
+        found["fig4_keep"] = (kept, f"Fig. 4: keep and exploration rate at {KEEP_K} samples")
     if not np.isnan(values([results.bases[base.name]], results.split(IN_DOMAIN), "styles")).all():
         found["fig2_styles"] = (styles_figure(results, base), "Fig. 2 left: solution styles in 32 samples of a problem")
     sweeps = [sweep for sweep in results.choice.grid.sweeps.values() if _points(results, sweep)]
@@ -207,16 +209,21 @@ def _points(results: Results, sweep: Sweep) -> list[tuple[float, Sequence[EvalRu
     return [(value, results.arms[name]) for value, name in found] if len(found) > 1 else []
 
 
-def keep_figure(results: Results, base: Base) -> Figure:
-    """Keep and exploration rate of every method, and of the base model against itself."""
+def keep_figure(results: Results, base: Base) -> Figure | None:
+    """Keep and exploration rate of every method, and of the base model against itself; None where neither has enough
+    problems behind it."""
     split, run = results.split(IN_DOMAIN), results.bases[base.name]
     labels = _labels(results, base)
     look = looks(list(labels), base.label)
     rates = {label: retention(runs, run, split) for label, runs in labels.items()}
-    figure = canvas(9.6, 0.9 + 0.34 * len(labels))
-    for index, (key, title) in enumerate(((f"keep@{KEEP_K}", "keep rate"), (f"explore@{KEEP_K}", "exploration rate"))):
-        axes = figure.add_subplot(1, 2, index + 1)
-        tidy(axes, title)
+    titles = dict(zip(RATES, ("keep rate", "exploration rate"), strict=True))
+    drawn = [key for key in RATES if any(key in found for found in rates.values())]
+    if not drawn:
+        return None
+    figure = canvas(4.8 * len(drawn), 0.9 + 0.34 * len(labels))
+    for index, key in enumerate(drawn):
+        axes = figure.add_subplot(1, len(drawn), index + 1)
+        tidy(axes, titles[key])
         for place, label in enumerate(labels):
             if key in rates[label]:
                 _points_with_bars(axes, np.array([place]), [rates[label][key]], look[label], label, horizontal=True)

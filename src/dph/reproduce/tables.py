@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dph.config import flatten
-from dph.report.comparison import KEEP_K, retention
+from dph.report.comparison import RATES, retention
 from dph.report.data import EvalRun, Value
 from dph.report.table import Cell, Table, cell
-from dph.report.tables import DIVERSITY, DIVERSITY_NOTE
+from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, retention_note
 from dph.reproduce.grid import Base, train_settings
 from dph.reproduce.plan import AGAIN, Choice
 from dph.reproduce.results import (
@@ -182,13 +182,9 @@ def diversity_table(results: Results, base: Base) -> Table | None:
     for label, runs in [*floor.items(), *_trained(results, base)]:
         rates = retention(runs, run, split)
         styles = (cell(m, mean_value(runs, split, m)) for m in ("styles", "styles_correct"))
-        rows.append([Cell(label), *styles, *(cell(m, rates.get(m)) for m in (f"keep@{KEEP_K}", f"explore@{KEEP_K}"))])
-    columns = ["", "styles in 32 samples", "styles among correct", f"keep@{KEEP_K}", f"explore@{KEEP_K}"]
-    note = (
-        f"keep@{KEEP_K}: of the problems that the base model solves within {KEEP_K} samples, the share solved within "
-        f"as many; explore@{KEEP_K}: the same of those that it does not solve. The base model against other samples of "
-        "its own is the noise floor."
-    )
+        rows.append([Cell(label), *styles, *(cell(m, rates.get(m)) for m in RATES)])
+    columns = ["", "styles in 32 samples", "styles among correct", *RATES]
+    note = f"{retention_note(base.label)} The base model against other samples of its own is the noise floor."
     return Table("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
 
 
