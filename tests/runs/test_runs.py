@@ -8,6 +8,7 @@ import pytest
 
 from dph.config import EvalConfig, RewardConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
+from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
 from dph.runs.files import directory_written_atomically, write_atomically
 from dph.runs.locks import unlock
@@ -199,6 +200,29 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.undo()
     write_atomically(path, "new")
     assert path.read_text() == "new"
+
+
+@pytest.fixture
+def little_room(request):
+    """No file may grow beyond 100 kB, as on a disk that is almost full."""
+    resource = pytest.importorskip("resource", reason="this system has no limits on the size of files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("little_room")
+def test_a_write_that_finds_no_room_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "a.html"
+    write_atomically(path, "old")
+    for content in ("x" * 200_000, b"x" * 200_000):
+        with pytest.raises(OSError):
+            write_atomically(path, content)
+    noise = [Rehearsal([1], list(range(40_000 * i, 40_000 * (i + 1))), "a", [0.5] * 40_000, "") for i in range(2)]
+    with pytest.raises(OSError):
+        write_rehearsal(tmp_path / "rows.parquet", noise)
+    assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == ["a.html"]
 
 
 def test_a_directory_appears_whole_or_not_at_all(tmp_path):

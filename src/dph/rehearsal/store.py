@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dph.errors import UserError
 from dph.models.batch import Tokens
+from dph.runs.files import written_atomically
 from dph.sampling.seeding import EpochOrder
 
 _SCHEMA = pa.schema(
@@ -67,7 +68,8 @@ class RehearsalSet:
 def write_rehearsal(path: Path, rows: Sequence[Rehearsal]) -> None:
     """Write stored responses as Parquet."""
     columns = {name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}
-    pq.write_table(pa.table(columns, schema=_SCHEMA), path)
+    with written_atomically(path) as file:
+        pq.write_table(pa.table(columns, schema=_SCHEMA), file)
 
 
 def read_rehearsal(path: Path) -> list[Rehearsal]:

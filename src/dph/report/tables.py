@@ -41,7 +41,8 @@ def retention_note(base: str) -> str:
     keep, explore = RATES
     return (
         f"{keep}: of the problems that {base} solves within {KEEP_K} samples, the share solved within as many; "
-        f"{explore}: the same of those that {base} does not solve; –: fewer than {FEWEST_PROBLEMS} such problems are expected."
+        f"{explore}: the same of those that {base} does not solve; –: fewer than {FEWEST_PROBLEMS} such problems "
+        "are expected."
     )
 
 

@@ -81,7 +81,7 @@ def write_report(
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, image in images.items():
-            (out / "figures" / f"{name}.png").write_bytes(image.png)
+            write_atomically(out / "figures" / f"{name}.png", image.png)
         write_atomically(out / _MARKDOWN, text.rstrip() + "\n")
         write_atomically(out / _PAGE, page)
     except OSError as error:

@@ -27,7 +27,7 @@ from dph.reproduce.tables import (
     variants_table,
     variety_table,
 )
-from dph.runs.files import write_atomically
+from dph.runs.files import write_atomically, written_atomically
 
 
 def reproduce(config: ReproduceConfig) -> Path:
@@ -93,8 +93,9 @@ def write_results(choice: Choice, paths: RunPaths) -> Path:
     for name, (figure, description) in figures(results).items():
         image = plots.to_png(figure)
         images.append(Image(image, description))
-        (out / "figures" / f"{name}.png").write_bytes(image)
-        figure.savefig(out / "figures" / f"{name}.svg", metadata={"Date": None})
+        write_atomically(out / "figures" / f"{name}.png", image)
+        with written_atomically(out / "figures" / f"{name}.svg") as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
     base = results.first_base

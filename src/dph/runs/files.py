@@ -7,15 +7,26 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 text file; a reader sees either the old content or the new content."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, text as UTF-8; a reader sees either the old content or the new content."""
+    with written_atomically(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file, which replaces `path` if the block succeeds and is deleted if it fails.
+
+    The block writes the file. It and its new name are on the disk when this returns.
+    """
     temporary = _temporary(path)
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync(path.parent)
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
-from dph.runs.files import write_atomically
+from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import usable_problems
@@ -60,8 +60,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             problem_rows += [_problem_row(split, item) | {"content": contents[item.problem.id]} for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
     close(sampler)
-    pq.write_table(pa.Table.from_pylist(problem_rows), run.path / "problems.parquet")
-    pq.write_table(pa.Table.from_pylist(completion_rows), run.path / "completions.parquet")
+    for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
+        with written_atomically(run.path / f"{name}.parquet") as file:
+            pq.write_table(pa.Table.from_pylist(rows), file)
     label = label_of(config)
     scores = {"label": label, "model": config.model.path, "splits": splits}
     write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")

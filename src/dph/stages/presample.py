@@ -21,6 +21,7 @@ from dph.rehearsal.check import file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
+from dph.runs.files import written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
@@ -155,7 +156,8 @@ def _write(
     rows: Sequence[Rehearsal],
 ) -> dict[str, int]:
     partition = [asdict(place) | {"content": contents[place.problem_id]} for place in placed]
-    pq.write_table(pa.Table.from_pylist(partition), run.path / "partition.parquet")
+    with written_atomically(run.path / "partition.parquet") as file:
+        pq.write_table(pa.Table.from_pylist(partition), file)
     write_rehearsal(run.path / "rehearsal.parquet", rows)
     sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
     run.finish(

@@ -18,6 +18,7 @@ from dph.errors import UserError
 from dph.integrations.problems import problem_json
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
+from dph.runs.files import written_atomically
 from dph.sampling.rollouts import usable_problems
 from dph.types import Problem, as_messages
 
@@ -46,7 +47,8 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
 def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str) -> None:
     """Write problems for verl."""
     rows = [verl_row(problem, index, source, split) for index, problem in enumerate(problems)]
-    pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), path)
+    with written_atomically(path) as file:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), file)
 
 
 def check_tokenizer(path: str) -> None:

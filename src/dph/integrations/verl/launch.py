@@ -39,6 +39,7 @@ from dph.integrations.verl.yaml_text import yaml_text
 from dph.models.packaged import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
+from dph.runs.files import write_atomically
 
 STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
 """Scripts of a launch in the order in which they run; a method without a partition has no presample.sh."""
@@ -81,7 +82,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         raise UserError(f"{folder} holds a launch with other settings; name another directory with --out")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_atomically(folder / name, text)
         if name.endswith(".sh"):
             (folder / name).chmod(0o755)
     steps = tuple(folder / name for name in STEPS if name in files)
