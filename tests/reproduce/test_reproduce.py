@@ -13,6 +13,7 @@ import pytest
 
 from dph.cli.main import parse
 from dph.config import STAGES, ReproduceConfig, flatten, from_dict
+from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import grid_from, grid_names, read_grid, train_settings
@@ -161,6 +162,41 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
     paths.settings("train", "grpo").write_text(older)
     write_settings(Choice(small_grid(), {"grpo": (1,)}), paths)
     assert paths.settings("train", "grpo").read_text() == older
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("name", grid_names())
+def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, smoke: bool, tmp_path: Path) -> None:
+    grid, paths = read_grid(name), RunPaths(tmp_path)
+    choice = Choice(grid, dict.fromkeys(grid.arms, (1,)), data="spider" if grid.needs_data else "", smoke=smoke)
+    write_settings(choice, paths)
+    for job in plan(choice, paths, slots=2):
+        stage, *words = job.arguments
+        settings = parse(stage, words)[0]  # checks bounds
+        if stage == "train":
+            check_train(settings)
+        if stage == "presample":
+            check_presample(settings)
+
+
+def test_settings_that_a_stage_would_refuse_are_found_before_anything_runs(tmp_path: Path) -> None:
+    for smoke, message in (
+        ({"presample": {"threshold": 0}}, "the settings of 'one': threshold is 0; it must be at least 1"),
+        ({"presample": {"threshold": 9}}, "the settings of 'one': threshold 9 must lie between 1 and rollout.n = 8"),
+        ({"train": {"rollout": {"prompts": 1}}}, "the settings of 'grpo': rollout.prompts 1 cannot be split into 2"),
+    ):
+        choice = Choice(small_grid(smoke=smoke), {"grpo": (1,)}, smoke=True)
+        with pytest.raises(UserError, match=re.escape(message)):
+            write_settings(choice, RunPaths(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_smoke_run_of_the_small_grid_finishes(tmp_path: Path, shared_data: Path) -> None:
+    config = ReproduceConfig("small", ("dph_f",), (1,), out=str(tmp_path / "o"), data=str(shared_data / "spider"))
+    page = reproduce(replace(config, smoke=True))
+    assert "| DPH-F (1 seed) |" in page.with_name("tables.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,23 @@
 """From a grid of experiments to `dph` commands: settings files, run directories and dependencies."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dph.config import STAGES, differences, from_dict, merge_settings, read_toml, to_dict, to_toml
+from dph.config import (
+    STAGES,
+    PresampleConfig,
+    TrainConfig,
+    check_bounds,
+    differences,
+    from_dict,
+    merge_settings,
+    read_toml,
+    to_dict,
+    to_toml,
+)
+from dph.config.checks import check_presample, check_train
 from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.jobs import Job
@@ -100,6 +112,7 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
         tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
         data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
         config = from_dict(STAGES[stage], joined(settings, tiny, data), f"the settings of {name!r}")
+        _check(name, config)
         configs[paths.settings(stage, name)] = config
 
     for base in choice.bases():
@@ -110,6 +123,18 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
         add("train", name, train_settings(grid.world, grid.arms[name], grid.train))
     add("eval", grid.name, joined(merge_settings("eval", [grid.world], []), grid.evaluate))
     return configs
+
+
+def _check(name: str, config: Any) -> None:
+    """Raises UserError, before anything runs, for settings that their stage would refuse."""
+    try:
+        check_bounds(config)
+        if isinstance(config, PresampleConfig):
+            check_presample(config)
+        if isinstance(config, TrainConfig):  # each job gets its rehearsal set from the plan
+            check_train(replace(config, rehearsal=replace(config.rehearsal, path="given")))
+    except UserError as error:
+        raise UserError(f"the settings of {name!r}: {error}") from error
 
 
 def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
