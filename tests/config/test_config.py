@@ -295,7 +295,7 @@ def test_help_lists_what_a_stage_reads():
     """Settings of training alone are not those of the other stages."""
     keys = {stage: set(flatten(to_dict(cls()))) for stage, cls in STAGES.items()}
     assert not any(key.startswith(("model.lora_", "model.gradient")) for key in keys["presample"] | keys["eval"])
-    assert {"optim.minibatches", "optim.max_skipped", "task.split", "model.shared_prefix"}.isdisjoint(keys["sft"])
+    assert {"optim.minibatches", "task.split", "model.shared_prefix"}.isdisjoint(keys["sft"])
     of_steps = {f"rollout.{name}" for name in ("prompts", "old_logprobs", "importance_cap", "mask_truncated")}
     assert of_steps <= keys["train"] and of_steps.isdisjoint(keys["presample"] | keys["eval"])
     assert "tokens_per_microbatch" in keys["presample"] and "model.shared_prefix" in keys["presample"] - keys["eval"]

@@ -217,6 +217,10 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
     assert [line["skipped_updates"] for line in read_metrics(tmp_path / "run")] == [2, 2, 2]
     state = checkpoints.read_state(checkpoints.path_of(tmp_path / "run", 3))
     assert (state.step, state.skipped_in_a_row) == (3, 6)
+    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to step 3"):
+        train(train_config(tmp_path / "run", "grpo", settings), resume=True)
+    with pytest.raises(UserError, match="not finite in 4 updates in a row, up to step 2"):  # all there are
+        train(train_config(tmp_path / "short", "grpo", {"steps": 2}))
 
 
 def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):

@@ -57,8 +57,12 @@ def test_an_existing_run_needs_resume(tmp_path):
     assert start(tmp_path, resume=True).manifest["stage"] == "eval"
 
 
-def test_resume_starts_what_is_not_there(tmp_path):
+def test_resume_starts_what_is_not_there_and_says_so(tmp_path, capsys):
     assert start(tmp_path / "new", resume=True).manifest["status"] == "running"
+    assert f"nothing to resume in {tmp_path / 'new'}: starting a new run\n" in capsys.readouterr().err
+    begun(tmp_path / "old")
+    start(tmp_path / "old", resume=True)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("resume", [False, True])

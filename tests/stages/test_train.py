@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 from dataclasses import replace
 
@@ -329,6 +330,58 @@ def test_no_round_of_drawing_finds_a_useful_group(tmp_path):
     assert same_weights(tmp_path, base_run()) and all(math.isfinite(value) for line in lines for value in line.values())
 
 
+# More steps than at first ---------------------------------------------------------------------------------------------
+
+LONGER = {"monitor": {"every": 2, "limit": 2, "n": 2}, "optim": {"warmup_steps": 3}, "rollout": {"prompts": 3}}
+
+
+@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js"])
+def test_a_finished_run_that_is_extended_is_one_long_run(tmp_path, monkeypatch, method):
+    whole = train(train_config(tmp_path / "whole", method, LONGER, steps=5))
+    train(train_config(tmp_path / "parts", method, LONGER, steps=2))
+    longer = train_config(tmp_path / "parts", method, LONGER, steps=5)
+    with pytest.raises(UserError, match="already holds a run; add --resume"):
+        train(longer)
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+    with pytest.raises(KeyboardInterrupt):  # in its fourth step
+        train(longer, resume=True)
+    monkeypatch.undo()
+    assert not RunDir.open(tmp_path / "parts", "train").complete
+    parts = train(longer, resume=True)
+    assert RunDir.open(parts, "train").complete and RunDir.open(parts, "train").manifest["steps"] == 5
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts) and not same_weights(whole, base_run())
+    with pytest.raises(UserError, match=r"was started with other settings \(steps: 5 → 4\)"):
+        train(replace(longer, steps=4), resume=True)
+    with pytest.raises(UserError, match=r"other settings \(seed: 0 → 1; steps: 5 → 6\)"):
+        train(replace(longer, steps=6, seed=1), resume=True)
+
+
+def test_an_interrupted_run_may_be_extended_too(tmp_path, monkeypatch):
+    whole = train(train_config(tmp_path / "whole", "dph_js", LONGER, steps=5))
+    monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 4))
+    with pytest.raises(KeyboardInterrupt):
+        train(train_config(tmp_path / "parts", "dph_js", LONGER, steps=4))
+    monkeypatch.undo()
+    parts = train(train_config(tmp_path / "parts", "dph_js", LONGER, steps=5), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+
+
+def test_what_cannot_be_extended_says_why(tmp_path):
+    config = train_config(tmp_path / "run", "grpo", {"optim": {"schedule": "cosine"}})
+    before = (train(config) / "config.toml").read_bytes()
+    with pytest.raises(
+        UserError, match=r"started with 2 steps, and its learning rate depends .*schedule cosine\), so it"
+    ):
+        train(replace(config, steps=3), resume=True)
+    assert (tmp_path / "run" / "config.toml").read_bytes() == before and RunDir.open(tmp_path / "run", "train").complete
+    config = train_config(tmp_path / "bare", "grpo")
+    shutil.rmtree(train(config) / "checkpoints")
+    with pytest.raises(UserError, match="has no checkpoint after its last step 2, so it cannot be extended"):
+        train(replace(config, steps=3), resume=True)
+
+
 # Supervised training ------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +418,56 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
     parts = stage.sft(replace(config, out=str(tmp_path / "parts")), resume=True)
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert same_weights(whole, parts)
+
+
+def supervised(folder, **changes):
+    """Settings of a short supervised run with a constant rate."""
+    from dph.config import OptimConfig, SftConfig
+
+    data = folder / "data.jsonl"
+    data.write_text("".join(f'{{"prompt": "easy {i}", "response": " yes {i}"}}\n' for i in range(10)), encoding="utf-8")
+    optim = OptimConfig(lr=1e-2, warmup_steps=2, max_skipped=4)
+    config = SftConfig(data=str(data), batch=7, checkpoint_every=4, new=TINY, optim=optim)
+    return replace(config, model=TunedModelConfig(device="cpu"), **changes)
+
+
+def test_a_supervised_run_that_is_extended_is_one_long_run(tmp_path):
+    from dph.stages.sft import sft
+
+    whole = sft(supervised(tmp_path, out=str(tmp_path / "whole"), steps=7))
+    sft(supervised(tmp_path, out=str(tmp_path / "parts"), steps=3))
+    parts = sft(supervised(tmp_path, out=str(tmp_path / "parts"), steps=7), resume=True)
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+    assert same_weights(whole, parts)
+    longer = supervised(tmp_path, out=str(tmp_path / "parts"), steps=8)
+    with (tmp_path / "data.jsonl").open("a") as file:
+        file.write('{"prompt": "easy 1", "response": " no"}\n')
+    with pytest.raises(UserError, match=r"the rows are not those that .*parts was started with; restore the old data"):
+        sft(longer, resume=True)
+    config = supervised(tmp_path, out=str(tmp_path / "cosine"), steps=2)
+    config = replace(config, optim=replace(config.optim, schedule="cosine"))
+    sft(config)
+    with pytest.raises(UserError, match="its learning rate depends on their number"):
+        sft(replace(config, steps=3), resume=True)
+
+
+@pytest.mark.parametrize(("steps", "after"), [(9, 4), (3, 3)])
+def test_a_supervised_run_without_a_finite_update_stops(tmp_path, monkeypatch, steps, after):
+    from dph.stages import sft as stage
+
+    logprobs = stage.Policy.logprobs
+    monkeypatch.setattr(stage.Policy, "logprobs", lambda *given: (logprobs(*given)[0] * math.nan, None))
+    config = supervised(tmp_path, out=str(tmp_path / "run"), steps=steps)
+    message = f"not finite in {after} updates in a row, up to step {after}; restart .* raise --optim.max-skipped"
+    with pytest.raises(UserError, match=message):
+        stage.sft(config)
+    run = RunDir.open(tmp_path / "run", "sft")
+    assert not run.complete and not (run.path / "model").exists() and len(read_metrics(run.path)) == after
+    with pytest.raises(UserError, match=message):  # the state is saved, and going on does not count as finished
+        stage.sft(config, resume=True)
+    assert not RunDir.open(tmp_path / "run", "sft").complete
+    unlimited = replace(config, out=str(tmp_path / "unlimited"), optim=replace(config.optim, max_skipped=0))
+    assert RunDir.open(stage.sft(unlimited), "sft").complete
 
 
 def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):

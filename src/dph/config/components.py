@@ -282,6 +282,9 @@ class OptimConfig:
     """Largest gradient norm; 0 switches clipping off."""
     tokens_per_microbatch: PositiveInt = 16384
     """Tokens, padding included, that pass through the model at once; lower it if memory runs out."""
+    max_skipped: NonNegativeInt = 10
+    """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
+    0 never stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +293,6 @@ class TrainOptimConfig(OptimConfig):
 
     minibatches: PositiveInt = 2
     """Optimizer steps on the rollouts of each training step."""
-    max_skipped: NonNegativeInt = 10
-    """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
-    0 never stops."""
 
 
 @dataclass(frozen=True, slots=True)

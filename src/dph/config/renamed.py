@@ -9,13 +9,13 @@ _TRAINED = ("model.gradient_checkpointing", "model.lora_alpha", "model.lora_rank
 RENAMED: dict[str, dict[str, str]] = {"train": {"prompts": "prompt_set"}, "verl": {"prompts": "prompt_set"}}
 """By stage: old dotted name → new one."""
 REMOVED: dict[str, tuple[str, ...]] = {
-    "sft": ("model.shared_prefix", "optim.max_skipped", "optim.minibatches", "task.limit", "task.split"),
+    "sft": ("model.shared_prefix", "optim.minibatches", "task.limit", "task.split"),
     "presample": (*_TRAINED, *_SAMPLING),
     "train": ("sampler.tensor_parallel",),
     "verl": ("sampler.tensor_parallel", *(name.replace("rollout", "validation") for name in _SAMPLING)),
     "eval": ("model.shared_prefix", *_TRAINED, *_SAMPLING),
 }
-"""By stage: dotted names of settings that had no effect there."""
+"""By stage: dotted names of settings that had no effect there and are gone."""
 
 
 def migrated(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class TrainConfig:
     seed: int = 0
     """Seed of everything."""
     steps: NonNegativeInt = 100
-    """Training steps; each takes `optim.minibatches` optimizer steps."""
+    """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore"] = "all"
     """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
     model: TrainedModelConfig = field(default_factory=TrainedModelConfig)
@@ -165,11 +165,11 @@ class SftConfig:
     seed: int = 0
     """Seed of weights and order."""
     steps: NonNegativeInt = 450
-    """Optimizer steps."""
+    """Optimizer steps. With --resume a larger number extends a run."""
     batch: PositiveInt = 48
     """Rows per step, over all processes."""
     checkpoint_every: PositiveInt = 200
-    """Steps between checkpoints."""
+    """Steps between checkpoints; the last step is always saved."""
     demonstrations: PositiveInt = 20000
     """Rows drawn when the task makes its own demonstrations."""
     model: TunedModelConfig = field(default_factory=TunedModelConfig)

@@ -12,7 +12,7 @@ import json
 import math
 import platform
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,14 @@ class RunDir:
 
     @classmethod
     def start(
-        cls, out: str, stage: str, config: Any, *, resume: bool = False, versions: Mapping[str, str] | None = None
+        cls,
+        out: str,
+        stage: str,
+        config: Any,
+        *,
+        resume: bool = False,
+        versions: Mapping[str, str] | None = None,
+        extend: Callable[["RunDir", Any], None] | None = None,
     ) -> "RunDir":
         """Create the directory, or reopen it if `resume` is set, and lock it until the run is finished or the process
         ends.
@@ -59,6 +66,8 @@ class RunDir:
 
         Args:
             versions: versions of other things that the stage depends on, such as the rules of its verifiers.
+            extend: raises UserError if the run, given with its old settings, cannot go on for more steps; without it
+                no run can.
         Raises:
             UserError: no directory is named; it cannot be written; another process uses it; it already holds a run and
                 `resume` is not set; or the settings, or a Python file that they name, have changed since the start.
@@ -75,11 +84,20 @@ class RunDir:
                 before = dataclasses.replace(before, plugins=config.plugins)
             changed = differences(_compared(before), _compared(config))
             if changed:
-                raise UserError(f"{path} was started with other settings ({'; '.join(changed)}); use a different --out")
-            if not run.complete:
+                if extend is None or len(changed) > 1 or not _has_more_steps(before, config):
+                    raise UserError(
+                        f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
+                    )
+                extend(run, before)
+            if changed or not run.complete:
                 check_code(path, run.manifest.get("code"), config)
                 run._take_over(versions)
+            if changed:
+                run.update(status="running")  # first: with the old settings, such a run can still be resumed
+                write_atomically(path / "config.toml", to_toml(config))
             return run
+        if resume:
+            say(f"nothing to resume in {path}: starting a new run")
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock(path)
@@ -170,6 +188,10 @@ class RunDir:
             if path.is_file():
                 kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
+
+
+def _has_more_steps(before: Any, config: Any) -> bool:
+    return getattr(config, "steps", 0) > getattr(before, "steps", 0)
 
 
 def _got_nowhere(path: Path) -> bool:

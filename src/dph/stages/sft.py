@@ -1,7 +1,9 @@
 """Supervised training on prompt/response rows: makes the base policy of small worlds, or warms up a given model."""
 
+import hashlib
 import signal
 import time
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,17 +28,18 @@ from dph.tasks.records import read_prompt
 from dph.tasks.tables import read_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
+from dph.training.guards import check_extension, check_updates
 from dph.training.optim import Optimizer
 
 
 def sft(config: SftConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
-    Raises UserError when the data cannot be read or no row fits into the model's context; Interrupted on SIGINT and
-    SIGTERM, with the state saved.
+    Raises UserError when the data cannot be read, no row fits into the model's context, or loss or gradient is not
+    finite for too long; Interrupted on SIGINT and SIGTERM. The last two save the state first.
     """
     world = World.join()
-    run = world.decided(lambda: RunDir.start(config.out, "sft", config, resume=resume))
+    run = world.decided(lambda: RunDir.start(config.out, "sft", config, resume=resume, extend=check_extension))
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
@@ -49,6 +52,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
         return policy, _rows(policy, texts)
 
     policy, rows = world.together(load)
+    world.decided(lambda: _pin(run, rows, fresh=saved is None))
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
     if world.leads:
@@ -59,6 +63,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             run.sync()
             checkpoints.save(run.path, policy, optimizer, state, keep=2)
 
+    check_updates(state, config.optim.max_skipped, config.steps)  # a run that stopped here does not go on
     order = EpochOrder(len(rows), config.seed, "sft")
     quiet = not world.leads
     with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:
@@ -66,13 +71,19 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             started = time.perf_counter()
             chosen = [rows[i] for i in order.take(state.explore_cursor, config.batch)]
             loss, norm = _step(policy, optimizer, chosen, config.optim.tokens_per_microbatch, world)
-            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, optimizer.steps_taken)
+            taken, skipped = optimizer.steps_taken, optimizer.skipped_in_a_row
+            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped)
             if world.leads:
                 metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
                 run.log(state.step, metrics, {"seconds": time.perf_counter() - started})
             stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
-            if stop or (state.step < config.steps and state.step % config.checkpoint_every == 0):
+            if stop or state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 world.together(save)
+            try:
+                check_updates(state, config.optim.max_skipped, config.steps)
+            except UserError:
+                world.together(save)
+                raise
             shown.advance(1, f"loss {loss:.3f}")
             if stop:
                 where = f"stopped after step {state.step} of {config.steps}, which is saved"
@@ -129,6 +140,21 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     if not fitting:
         raise UserError(f"no row fits into the model's context of {policy.context_length} tokens")
     return fitting
+
+
+def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
+    """Record a hash of the rows of a new run. Raises UserError if those of a resumed run are others."""
+    digest = hashlib.sha256()
+    for row in rows:
+        for part in (row.prompt_ids, row.response_ids):
+            digest.update(array("q", [len(part), *part]).tobytes())
+    if fresh:
+        run.update(rows_hash=digest.hexdigest())
+    elif run.manifest.get("rows_hash", digest.hexdigest()) != digest.hexdigest():
+        raise UserError(
+            f"the rows are not those that {run.path} was started with; restore the old data, then continue with "
+            "--resume, or start a new run with a different --out"
+        )
 
 
 def _step(

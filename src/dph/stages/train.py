@@ -28,7 +28,7 @@ from dph.training import checkpoints
 from dph.training.alarms import StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer
-from dph.training.guards import check_databases, check_judging, check_updates, step_verdicts
+from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
 from dph.training.inputs import check_rehearsal, load_policy, make_objective, open_rehearsal
 from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
 from dph.training.optim import Optimizer
@@ -52,7 +52,10 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     objective = make_objective(config.loss, config.rehearsal.rows)
     advantage = Advantage(config.advantage.name, config.advantage.options)
     world = World.join()
-    run = world.decided(lambda: RunDir.start(config.out, "train", config, resume=resume, versions=judging_versions()))
+    versions = judging_versions()
+    run = world.decided(
+        lambda: RunDir.start(config.out, "train", config, resume=resume, versions=versions, extend=check_extension)
+    )
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
@@ -214,6 +217,8 @@ class Training:
                 values = self.monitor.measure()
             self.best.check(values)
             metrics.log(0, values, {})
+        updates = config.steps * config.optim.minibatches
+        check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
         label = f"training {config.method}"
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
@@ -228,7 +233,7 @@ class Training:
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
                 shown.advance(1, f"reward {values['reward']:.3f}")
-                check_updates(self.state, config.optim.max_skipped)
+                check_updates(self.state, config.optim.max_skipped, updates)
                 stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]
                 if stop and not alone:  # all processes stop after the same step
                     raise Interrupted(interrupts.signal or signal.SIGTERM)

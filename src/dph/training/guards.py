@@ -1,15 +1,18 @@
-"""When a training run must stop: its verifier fails, its numbers are not finite, or its data have changed.
+"""When a training run must stop: its verifier fails, its numbers are not finite, or its data have changed; and when it
+may be extended.
 
-Each check raises UserError in every process, at a point where the state can still be saved.
+The checks of a step raise UserError in every process, at a point where the state can still be saved.
 """
 
 from collections import Counter
 
+from dph.config import SftConfig, TrainConfig
 from dph.errors import UserError
 from dph.process.distributed import World
+from dph.runs.directory import RunDir
 from dph.runs.pinned import Pinned
 from dph.training.alarms import StepVerdicts
-from dph.training.checkpoints import TrainState
+from dph.training.checkpoints import TrainState, steps_saved
 from dph.training.explore import Drawn
 from dph.types import Outcome, Verdict
 
@@ -46,10 +49,25 @@ def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
     world.together(lambda: pinned.check(group.problem for group in drawn.sampled))
 
 
-def check_updates(state: TrainState, limit: int) -> None:
-    """Raises UserError when loss or gradient has not been finite for `limit` updates in a row; 0 never does."""
-    if 0 < limit <= state.skipped_in_a_row:
+def check_updates(state: TrainState, limit: int, total: int) -> None:
+    """Raises UserError when loss or gradient has not been finite for `limit` updates in a row, or for all `total`
+    updates of a shorter run; a limit of 0 never does."""
+    if 0 < min(limit, total) <= state.skipped_in_a_row:
         raise UserError(
             f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step {state.step}; "
             "restart from an earlier checkpoint with a lower --optim.lr, or raise --optim.max-skipped"
+        )
+
+
+def check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
+    """Raises UserError unless a run can go on for more steps exactly as if it had been started with them."""
+    if before.optim.schedule != "constant":
+        raise UserError(
+            f"{run.path} was started with {before.steps} steps, and its learning rate depends on their number "
+            f"(optim.schedule {before.optim.schedule}), so it cannot be extended; use a different --out"
+        )
+    if run.complete and before.steps and before.steps not in steps_saved(run.path):
+        raise UserError(
+            f"{run.path} has no checkpoint after its last step {before.steps}, so it cannot be extended; use a "
+            "different --out"
         )
