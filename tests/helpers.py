@@ -37,7 +37,19 @@ TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2
 METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
 """The paper's methods."""
 OTHER_METHODS = (
-    *("cispo", "clip_cov", "diff_smoothing", "f_grpo", "gspo", "kl_cov", "mara", "maxrl", "passk", "rs_grpo"),
+    *(
+        "cispo",
+        "clip_cov",
+        "diff_smoothing",
+        "dr_grpo",
+        "f_grpo",
+        "gspo",
+        "kl_cov",
+        "mara",
+        "maxrl",
+        "passk",
+        "rs_grpo",
+    ),
     *("uniqueness", "unlikeliness", "w_reinforce"),
 )
 """Published alternatives."""

@@ -85,7 +85,9 @@ def test_every_method_has_the_same_budget_in_a_world(world):
     for method in METHODS + OTHER_METHODS:
         config = settings("train", world, method)
         budgets.add((config.steps, config.rollout, config.optim, config.loss.reduction))
-        assert config.loss.aggregation == ("sequence" if method == "gspo" else "token")
+        own = {"dr_grpo": "dr_grpo", "gspo": "sequence"}
+        assert config.loss.aggregation == own.get(method, "token")
+        assert config.loss.dr_grpo_length == config.rollout.max_tokens or method != "dr_grpo"
         assert config.rehearsal.rows > 0 or config.loss.eta == 0
     assert len(budgets) == 1
     config = settings("train", world, "dph_js")

@@ -88,6 +88,17 @@ def test_every_setting_is_mapped_or_refused_or_listed(name: str) -> None:
         assert found - {"refused"} == listed
 
 
+def test_the_division_by_the_std_can_be_left_out_in_verl() -> None:
+    def divides(**options: str) -> bool:
+        return result(config_of(advantage={"options": options}))["algorithm"]["norm_adv_by_std_in_grpo"]
+
+    assert divides() and divides(normalize_std="true") and not divides(normalize_std="false")
+    with pytest.raises(UserError, match=r"option normalize_std only"):
+        divides(normalize_std="false", eps="1e-3")
+    with pytest.raises(UserError, match="must be true or false, not 'no'"):
+        divides(normalize_std="no")
+
+
 def test_every_listed_setting_exists() -> None:
     assert {*WITHOUT_EFFECT, *READ_BY_DATA, *REFUSED} <= LEAVES.keys()
     assert not (WITHOUT_EFFECT.keys() & READ_BY_DATA or WITHOUT_EFFECT.keys() & REFUSED)

@@ -1,14 +1,16 @@
 """The published alternatives to PPO-clip: values and gradients by hand, and the selection over a mini-batch."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from dph.config import LossConfig
+from dph.config import LossConfig, TrainConfig, from_dict, merge_settings
 from dph.errors import UserError
-from dph.objective import LossCounts, Objective, TokenBatch
+from dph.objective import Advantage, GroupView, LossCounts, Objective, TokenBatch
 from dph.objective.methods.covariance import largest, random_within
+from dph.types import Outcome, Verdict
 
 
 def loss_of(config: LossConfig, logprobs, old, advantages, selected=None):
@@ -95,3 +97,28 @@ def test_selections_take_a_share_of_all_tokens():
     assert drawn.sum() == 10
     assert ((parts[drawn] > 0.05) & (parts[drawn] < 0.1)).all()
     assert random_within(logprobs, advantages, uniform, low=5.0, high=9.0).sum() == 0
+
+
+def test_dr_grpo_is_the_published_objective():
+    """arXiv 2503.20783: A = r − mean, and the mean over responses of Σ_t over a constant length, here 8.
+
+    Rewards 1, 0, 0, 0 give advantages ¾, −¼, −¼, −¼; with the policy unchanged a token's gradient is −A/(4·8).
+    """
+    settings = from_dict(TrainConfig, merge_settings("train", ["dr_grpo"], []))
+    verdicts = [Verdict(Outcome.CORRECT if reward else Outcome.WRONG, reward) for reward in (1.0, 0.0, 0.0, 0.0)]
+    lengths = [3, 1, 2, 4]
+    view = GroupView(
+        torch.tensor([1.0, 0, 0, 0]), verdicts, [torch.zeros(n) for n in lengths], [""] * 4, lambda _: None
+    )
+    advantages = Advantage(settings.advantage.name, settings.advantage.options)(view)
+    assert advantages.tolist() == [0.75, -0.25, -0.25, -0.25]
+    mask = torch.tensor([[float(t < n) for t in range(4)] for n in lengths])
+    logprobs = torch.full((4, 4), -0.5, requires_grad=True)
+    batch = TokenBatch(logprobs.detach(), None, mask, advantages, torch.zeros(4, dtype=torch.bool))
+    value, _ = Objective(replace(settings.loss, dr_grpo_length=8))(logprobs, batch, LossCounts.of(batch))
+    value.backward()
+    assert value.item() == pytest.approx(-(0.75 * 3 - 0.25 * (1 + 2 + 4)) / 32)
+    assert logprobs.grad is not None
+    torch.testing.assert_close(logprobs.grad, -advantages[:, None] * mask / 32)
+    published = settings.loss
+    assert (published.clip_low, published.clip_high, published.kl, published.eta) == (0.2, 0.2, "none", 0)

@@ -241,9 +241,10 @@ class LossConfig(RehearsalTerm):
     dual_clip: NonNegative = 0.0
     """Lower bound c > 1 on the objective for negative advantages (dual clip); 0 switches it off."""
     aggregation: Literal["token", "sequence", "dr_grpo"] = "token"
-    """How tokens are averaged: over all; per sequence, then over sequences; or over a constant length."""
+    """How tokens are averaged: over all; per sequence, then over sequences; or summed per sequence and divided by a
+    constant length. (The preset dr_grpo also leaves the division by the group's std out: `advantage.options`.)"""
     dr_grpo_length: PositiveInt = 1024
-    """The constant length of dr_grpo aggregation, in tokens."""
+    """The constant length of dr_grpo aggregation, in tokens: usually the longest response."""
     kl: Literal["none", "k1", "k2", "k3", "k3_is"] = "none"
     """KL penalty on rollouts (baselines); needs a reference model."""
     kl_coef: NonNegative = 0.0

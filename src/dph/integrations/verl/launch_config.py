@@ -13,6 +13,7 @@ from dph.errors import UserError
 from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, term_of
 from dph.integrations.verl.sizes import ClusterLayout
 from dph.objective.policy_losses import selects_tokens
+from dph.registry import read_option
 
 _NO_GRAD_CLIP = 1e9
 
@@ -72,10 +73,11 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
-    if config.advantage != AdvantageConfig():
+    advantage = config.advantage
+    if advantage.name != "group" or advantage.options.keys() - {"normalize_std"}:
         raise UserError(
-            "training through verl has the advantage 'group' without options only; leave --advantage.name and "
-            "--advantage.options out (train.sh algorithm.norm_adv_by_std_in_grpo=false is Dr. GRPO's advantage)"
+            "training through verl has the advantage 'group' with the option normalize_std only; leave "
+            "--advantage.name and other --advantage.options out"
         )
     if selects_tokens(config.loss.policy):
         raise UserError(
@@ -122,6 +124,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
         },
         "algorithm": {
             "filter_groups": {"enable": config.dynamic_sampling.enabled},
+            "norm_adv_by_std_in_grpo": _divides_by_std(config.advantage),
             "rollout_correction": _correction(rollout.importance_cap),
         },
         "actor_rollout_ref": {
@@ -142,6 +145,10 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
 def _correction(cap: float) -> dict[str, Any]:
     """Truncated importance sampling by tokens, as in `dph.objective.correction`."""
     return {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None}
+
+
+def _divides_by_std(advantage: AdvantageConfig) -> bool:
+    return bool(read_option(advantage.options.get("normalize_std", "true"), bool, "advantage.options normalize_std"))
 
 
 def _waits(layout: ClusterLayout) -> bool:
