@@ -124,7 +124,7 @@ def processor_time(verifiers: Sequence[SqlVerifier]) -> float:
     """Processor seconds of this process and the workers; NaN where the system does not report them."""
     total = time.process_time()
     for verifier in verifiers:
-        for pid in verifier._pool.pids():
+        for pid in verifier.workers():
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except OSError:

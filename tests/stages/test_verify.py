@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from dph.errors import UserError
 from dph.metrics.passk import pass_at_k
 from dph.tasks.predictions import pair, read_predictions
 from dph.types import Problem
+from kills import killing
 
 GOLDS = [
     ("SELECT count(*) FROM club", "easy"),
@@ -418,6 +420,70 @@ def test_all_of_birds_mini_dev_with_stub_databases(shared_data: Path, tmp_path: 
     assert scores(out)["excluded"] == {} and scores(out)["outcomes"] == {"correct": 500}
     changed = [row["id"] for row in verdicts(out) if not row["id"][-4:].isdecimal()]
     assert changed == ["bird/mini_dev/0137-2", "bird/mini_dev/0138-2"]
+
+
+# Lost workers -------------------------------------------------------------------------------------------------------
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
+SLOW = (
+    "SELECT max(n) FROM (WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < {}) SELECT n FROM x)"
+)
+
+
+def slow_suite(root: Path, count: int = 4) -> tuple[list[object], list[bool]]:
+    """Questions of which each takes some hundredths of a second on each of eight databases: the words of the command
+    and the expected verdicts."""
+    for number in range(8):
+        make_db(root / f"made/{number}/clubs.sqlite", number)
+        (root / "suite/clubs").mkdir(parents=True, exist_ok=True)
+        shutil.move(root / f"made/{number}/clubs.sqlite", root / f"suite/clubs/clubs_{number}.sqlite")
+    golds = [f"SELECT count(*) + {n} FROM club, ({SLOW.format(120_000)})" for n in range(count)]
+    gold = lines(root / "gold.sql", [f"{sql}\tclubs" for sql in golds])
+    answers = [sql.replace("*", "club.id" if n % 2 else "DISTINCT 1") for n, sql in enumerate(golds)]
+    words = ["--gold", gold, "--databases", root / "spider/database", "--task.options", "test_suite", root / "suite"]
+    words += ["--rule", "bird", "--predictions", lines(root / "p.sql", answers), "--out", root / "out"]
+    return words, [bool(n % 2) for n in range(count)]
+
+
+@on_linux
+def test_workers_that_are_killed_all_the_time_cost_no_row(spider: Path, tmp_path: Path, capsys):
+    """None lives long enough for all databases of one prediction."""
+    words, expected = slow_suite(tmp_path)
+    with killing(after=0.2) as killed:
+        verify(*words)
+    assert [row["correct"] for row in verdicts(tmp_path / "out")] == expected
+    found = scores(tmp_path / "out")
+    assert (found["excluded"], found["outcomes"]) == ({}, {"wrong": 2, "correct": 2})
+    assert len(killed) >= 4 and "left out" not in capsys.readouterr().err
+
+
+@on_linux
+@pytest.mark.parametrize("task", ["sql", "math"])
+def test_workers_that_never_get_ready_end_the_command(spider: Path, tmp_path: Path, capsys, task: str):
+    words, _ = slow_suite(tmp_path)
+    if task == "math":
+        (tmp_path / "math500").mkdir()
+        lines(tmp_path / "math500/test.jsonl", [{"problem": "?", "answer": r"\frac{x}{2}", "level": 1}])
+        words = ["--task", "math500", "--data", tmp_path, "--subset", "--out", tmp_path / "out"]
+        words += ["--predictions", lines(tmp_path / "bare.txt", ["0.5x"])]
+    with killing(after=0.0):
+        said = failed(capsys, *words)
+    assert "something ended it 20 times before it was ready" in said and "--resume" in said
+    verify(*words, "--resume")
+    assert len(verdicts(tmp_path / "out")) == (1 if task == "math" else 4)
+
+
+@on_linux
+@pytest.mark.parametrize("part", ["gold", "prediction"])
+def test_a_query_whose_workers_are_always_lost_ends_the_command(spider: Path, tmp_path: Path, capsys, part: str):
+    slow, fast = f"SELECT 1 FROM ({SLOW.format(10**12)})", "SELECT 1"
+    gold = lines(tmp_path / "gold.sql", [f"{slow if part == 'gold' else fast}\tclubs", f"{fast}\tclubs"])
+    path = lines(tmp_path / "p.sql", [slow if part == "prediction" else fast, fast])
+    words = ["--gold", gold, "--databases", spider / "database", "--predictions", path, "--timeout", 60]
+    with killing(after=0.15):
+        said = failed(capsys, *words)
+    assert "something ended" in said and "use fewer --workers" in said
+    assert ("problem gold/00000 could not be judged" in said) == (part == "prediction")
 
 
 # Published predictions ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from dph.types import Outcome, Problem
 from dph.verifiers.sql.verifier import SqlVerifier
+from kills import killing
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
 
@@ -71,38 +72,18 @@ def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Pat
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS"])
-def test_a_query_that_crashes_two_workers_is_an_error(verifier: SqlVerifier, db: Path, name: str, monkeypatch):
-    from dph.verifiers.sandbox.process import Worker
-
-    send = Worker._write
-
-    def fatal(self, data: bytes) -> None:
-        if b"SELECT 666" in data:
-            os.kill(self.pid, getattr(signal, name))
-        send(self, data)
-
-    monkeypatch.setattr(Worker, "_write", fatal)
-    with SqlVerifier(timeout=5, cache_size=0) as slow:
-        verdicts = slow.verify([(problem(db), f"```sql SELECT {n} ```") for n in (1, 666, 1)])
+def test_a_query_that_crashes_two_workers_is_an_error(db: Path, name: str):
+    with SqlVerifier(timeout=60, cache_size=0) as slow, killing(after=0.2, name=name) as killed:
+        verdicts = slow.verify([(problem(db), f"```sql {sql} ```") for sql in ("SELECT 1", FOREVER, "SELECT 1 AS a")])
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.ERROR, Outcome.CORRECT]
-    assert "crashed twice" in verdicts[1].detail
+    assert "crashed twice" in verdicts[1].detail and len(killed) == 2
 
 
-def test_workers_that_are_killed_from_outside_are_an_infrastructure_error(db: Path, monkeypatch):
+def test_workers_that_are_killed_from_outside_are_an_infrastructure_error(db: Path):
     """Never a wrong answer."""
-    from dph.verifiers.sandbox.process import Worker
-
-    send = Worker._write
-
-    def fatal(self, data: bytes) -> None:
-        send(self, data)
-        if b"SELECT 666" in data:
-            os.kill(self.pid, signal.SIGKILL)
-
-    monkeypatch.setattr(Worker, "_write", fatal)
-    with SqlVerifier(timeout=5, cache_size=0) as verifier:
-        sql = f"SELECT 666 FROM ({FOREVER})"
-        assert outcomes(verifier, db, sql, "SELECT 1") == [Outcome.INFRA_ERROR, Outcome.CORRECT]
+    with SqlVerifier(timeout=60, cache_size=0) as verifier, killing(after=0.15) as killed:
+        assert outcomes(verifier, db, FOREVER, "SELECT 1") == [Outcome.INFRA_ERROR, Outcome.CORRECT]
+    assert 2 <= len(killed) <= 20
 
 
 def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: Path):
@@ -119,24 +100,20 @@ def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: 
 
 def test_an_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch):
     """Without waiting for all that was sent ahead."""
-    from dph.verifiers.sandbox.process import Worker
 
-    send = Worker._write
-
-    def failing(self, data: bytes) -> None:
-        if b"SELECT 666" in data:
-            time.sleep(0.2)
-            raise KeyboardInterrupt
-        send(self, data)
+    def interrupted(*args: object, **more: object) -> None:
+        time.sleep(0.2)
+        raise KeyboardInterrupt
 
     one, two = database(tmp_path / "one.sqlite"), database(tmp_path / "two.sqlite")
     with SqlVerifier(timeout=2, workers=2) as verifier:
-        outcomes(verifier, one, "SELECT 1")
-        monkeypatch.setattr(Worker, "_write", failing)
+        outcomes(verifier, one, "SELECT 1")  # this worker runs already, the other one is started below
         slow = [(problem(one), f"```sql\n{FOREVER} WHERE n > {n}\n```") for n in range(8)]
-        started = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            verifier.verify([*slow, (problem(two), "```sql\nSELECT 666\n```")])
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", interrupted)
+            started = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                verifier.verify([*slow, (problem(two), "```sql\nSELECT 666\n```")])
         assert time.monotonic() - started < 10  # all eight would take 16 s
         assert outcomes(verifier, two, "SELECT 1") == [Outcome.CORRECT]
 
@@ -326,19 +303,32 @@ def _state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_what_the_system_does_not_limit_is_said_once(db: Path, monkeypatch):
-    from dph.verifiers.sandbox import process as worker_process
+_WITHOUT_LIMITS = """
+import sys
+from dph.verifiers.sandbox.loop import send
 
-    ensure = worker_process.Worker._exchange
+def main():
+    send({"unlimited": ["memory"]})  # as on macOS
+    for _ in sys.stdin:
+        send({})
+"""
+_TWO_POOLS = """
+import sys, warnings
+from dph.verifiers.sandbox.pool import Request, WorkerPool
 
-    def exchange(self, payload, limit):
-        answer = ensure(self, payload, limit)
-        return {"unlimited": ["memory"]} if payload == [] else answer  # as on macOS
+for _ in range(2):
+    pool = WorkerPool("without_limits", {}, path=[sys.argv[1]])
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        pool.run([[Request({}, 60.0)]])
+    print(len(found), *[f"{one.category.__name__}: {one.message}" for one in found])
+    pool.close()
+"""
 
-    monkeypatch.setattr(worker_process.Worker, "_exchange", exchange)
-    worker_process._warned.cache_clear()
-    with SqlVerifier() as verifier, pytest.warns(RuntimeWarning, match="may take more memory than memory_mb"):
-        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
-    with SqlVerifier() as verifier:  # a second warning would be an error here
-        assert outcomes(verifier, db, "SELECT 1") == [Outcome.CORRECT]
-    worker_process._warned.cache_clear()
+
+def test_what_the_system_does_not_limit_is_said_once(tmp_path: Path):
+    (tmp_path / "without_limits.py").write_text(_WITHOUT_LIMITS)
+    command = [sys.executable, "-c", _TWO_POOLS, str(tmp_path)]
+    first, second = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert first.startswith("1 RuntimeWarning: ") and "may take more memory than memory_mb" in first
+    assert second == "0"

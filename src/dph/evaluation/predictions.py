@@ -10,7 +10,7 @@ import numpy as np
 from dph.config import VerifyConfig
 from dph.metrics.bootstrap import Interval, bootstrap_interval, wilson_interval
 from dph.metrics.passk import mean_at_k, pass_at_k
-from dph.types import Outcome, Problem, Verdict
+from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
 _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")
@@ -137,7 +137,7 @@ def table_of(summary: Mapping[str, Any]) -> str:
         lines.append(f"doubtful gold queries: {flagged}")
     if summary["excluded"]:
         lines.append(f"{len(summary['excluded'])} problems are left out because their gold answer fails")
-    unjudged = summary["outcomes"].get(str(Outcome.INFRA_ERROR), 0)
+    unjudged = sum(summary["outcomes"].get(str(outcome), 0) for outcome in UNSCORED)
     if unjudged:
         lines.append(f"{unjudged} predictions could not be judged and are not counted")
     return "\n".join(lines)

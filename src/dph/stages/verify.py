@@ -124,6 +124,7 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
             verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
             for problem, predictions in usable:
                 own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
+                _require_verdicts(problem, own)
                 texts = [prediction.text for prediction in predictions] or [""]
                 judged.append(JudgedProblem(problem, texts, own, flags.get(problem.id, [])))
             shown.advance(len(part))
@@ -132,6 +133,13 @@ def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
     if len(excluded) > _NAMED:
         say(f"… and {len(excluded) - _NAMED} more problems are left out")
     return _Findings(judged, excluded)
+
+
+def _require_verdicts(problem: Problem, verdicts: Sequence[Verdict]) -> None:
+    """Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's."""
+    lost = [verdict.detail for verdict in verdicts if verdict.outcome is Outcome.INFRA_ERROR]
+    if lost:
+        raise UserError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:

@@ -11,7 +11,7 @@ from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.function.call import RewardFunction, call, load_function, split_reference
 from dph.verifiers.protocol import register_verifier
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, read_reply
+from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, WorkersFailed, read_reply
 
 _GRACE = 0.3  # seconds beyond the limit, for the pipe
 _NOT_COLUMNS = ("prompt", "completion")
@@ -82,8 +82,8 @@ class FunctionVerifier:
         """Accepts every problem. Raises UserError if a worker cannot load the function."""
         if self._pool is not None:
             try:
-                [[reply]] = self._pool.run([[Request({"timeout": self._timeout}, self._timeout + _GRACE)]])
-            except RuntimeError as error:
+                [[reply]] = self._pool.run_all([[Request({"timeout": self._timeout}, self._timeout + _GRACE)]])
+            except WorkersFailed as error:
                 raise UserError(f"the reward function of {self._path} cannot be loaded: {error}") from error
             if reply.status != "ok" or reply.value.get("problem"):
                 raise UserError(reply.value.get("problem") or f"cannot load the reward function of {self._path}")

@@ -55,7 +55,7 @@ class MathVerifier:
         """Judge (problem, response) pairs; repeated comparisons run once.
 
         Outcomes besides correct and wrong: no_answer if none is found; error if the algebra fails; timeout; infra_error
-        if two workers were lost.
+        if something outside ended every worker that had it.
         """
         verdicts: list[Verdict | None] = []
         waiting: dict[_Question, list[int]] = {}

@@ -24,7 +24,8 @@ class Forked:
     """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds).
 
     Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
-    crashed. If the child disappears for another reason, this process ends too, and the pool retries the request.
+    crashed or ended itself. If something outside ends the child, this process ends too, and the pool sends the request
+    again.
     """
 
     def __init__(self, handle: Callable[[Message], Message]) -> None:
@@ -47,6 +48,8 @@ class Forked:
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
         if -status in _CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}
+        if status >= 0:
+            return {"outcome": "error", "detail": f"ended its process with status {status}"}
         raise SystemExit(1)
 
     def _start(self) -> None:

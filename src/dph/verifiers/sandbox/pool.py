@@ -1,7 +1,8 @@
 """A pool of killable worker processes: model output is executed there, never in the training process.
 
 The parent enforces a wall-clock limit on every request by killing the process, which also stops a long call inside a C
-library. A worker that dies for another reason is replaced, and its request is retried once.
+library. A worker that dies for another reason is replaced, and its request is sent again: once if the process crashed,
+many times if something outside ended it.
 """
 
 import contextlib
@@ -10,21 +11,23 @@ import queue
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dph.types import Outcome
-from dph.verifiers.sandbox.process import Reply, Request, Worker
+from dph.verifiers.sandbox.process import REMEDY, Reply, Request, Worker, WorkersFailed
 
-__all__ = ["Reply", "Request", "WorkerPool", "read_reply"]
+__all__ = ["Reply", "Request", "WorkerPool", "WorkersFailed", "read_reply"]
 
 _TICK = 0.05  # seconds between checks of the deadlines
+_ATTEMPTS = {"crash": 2, "lost": 20}  # how often a request may end its worker so, without any progress
+_PATIENCE = 30.0  # seconds from the first such end after which a request is not sent a third time
 _LOST = {
     "timeout": (Outcome.TIMEOUT, "the worker was stopped at the time limit"),
     "crash": (Outcome.ERROR, "the worker process crashed twice on this"),
-    "lost": (Outcome.INFRA_ERROR, "the worker process was lost twice"),
+    "lost": (Outcome.INFRA_ERROR, f"something ended its worker process every time; {REMEDY}"),
 }
 
 
@@ -68,7 +71,7 @@ class WorkerPool:
     def run(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
         """Run all requests; the requests of a chain go to one worker, in order, so that it can reuse its caches.
 
-        Returns the replies in the shape of `chains`. Raises RuntimeError if workers cannot start.
+        Returns the replies in the shape of `chains`. Raises WorkersFailed if workers cannot start.
         """
         todo = deque(enumerate(chains))
         replies: list[list[Reply]] = [[] for _ in chains]
@@ -98,6 +101,19 @@ class WorkerPool:
                     except BaseException:
                         stopped.set()
                         raise
+        return replies
+
+    def run_all(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
+        """As `run`, for requests that must not go unanswered, such as the check of gold answers.
+
+        Raises WorkersFailed if something outside ended a request's workers every time.
+        """
+        replies = self.run(chains)
+        if lost := sum(reply.status == "lost" for chain in replies for reply in chain):
+            raise WorkersFailed(
+                f"{lost} of {sum(map(len, chains))} requests got no answer: something ended their worker process every "
+                f"time; {REMEDY}"
+            )
         return replies
 
     @contextlib.contextmanager
@@ -171,10 +187,25 @@ class _Watch:
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:
-    """Replies to all requests of a chain; a request whose worker disappeared is retried once."""
+    """Replies to all requests of a chain; a request whose worker disappeared is sent again."""
+    waiting = deque(chain)
     replies: list[Reply] = []
-    while len(replies) < len(chain) and not stopped.is_set():
-        replies += worker.call(chain[len(replies) :], stopped)
-        if replies and replies[-1].status in ("crash", "lost"):
-            replies[-1:] = worker.call([chain[len(replies) - 1]], stopped)
+    ends: Counter[str] = Counter()  # of the workers that had the first waiting request, since it last made progress
+    first_end = 0.0
+    while waiting and not stopped.is_set():
+        for reply in worker.call(list(waiting), stopped):
+            if reply.status in _ATTEMPTS:
+                payload = {**waiting[0].payload, **reply.value}
+                if payload != waiting[0].payload:
+                    waiting[0] = Request(payload, waiting[0].limit)
+                    ends.clear()
+                if not ends:
+                    first_end = time.monotonic()
+                ends[reply.status] += 1
+                soon = time.monotonic() - first_end < _PATIENCE or ends.total() < 2
+                if ends[reply.status] < _ATTEMPTS[reply.status] and soon:
+                    continue  # this was the last reply, and the request still waits
+            replies.append(reply)
+            waiting.popleft()
+            ends.clear()
     return replies

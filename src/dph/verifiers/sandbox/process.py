@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from dph.errors import UserError
+
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
 _BOOTSTRAP = """
@@ -30,13 +32,19 @@ importlib.import_module(settings["module"]).main(**settings["options"])
 """
 _START_LIMIT = 60.0  # seconds within which a new worker must be ready
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
-_START_ATTEMPTS = 5  # attempts to start a worker that something outside kills before it is ready
+_START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
 _UNLIMITED = {
     "memory": "a query or an expression may take more memory than memory_mb",
     "files": "only SQLite's own guards prevent writing files",
     "processor time": "a worker may keep running if this process is killed",
 }
+REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
+"""What a user can do when something outside ends worker processes."""
 _CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+
+
+class WorkersFailed(UserError, RuntimeError):
+    """Worker processes cannot be started, or something outside ends them again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +59,9 @@ class Request:
 class Reply:
     """How a request ended.
 
-    "ok": the worker answered with `value`; "timeout": it was killed at its limit; "crash": the request killed two
-    workers in a row by a fault in the process; "lost": something outside ended two workers in a row.
+    "ok": the worker answered with `value`; "timeout": it was killed at its limit; "crash": it ended by a fault in the
+    process; "lost": something outside ended it. After "crash" and "lost", `value` is what the worker asked to be added
+    to the payload if the request is sent again.
     """
 
     status: Literal["ok", "timeout", "crash", "lost"]
@@ -75,6 +84,7 @@ class Worker:
         self._lock = threading.Lock()
         self._deadline: float | None = None
         self._expired = False
+        self._resume: Mapping[str, Any] = {}
 
     def call(self, requests: Sequence[Request], stopped: threading.Event) -> list[Reply]:
         """Send requests and return the replies in order. If the process ends, its end is the last reply.
@@ -104,7 +114,7 @@ class Worker:
         code = self.stop()
         if expired or -code == getattr(signal, "SIGXCPU", None):
             return Reply("timeout")
-        return Reply("crash" if code < 0 and -code in _CRASHES else "lost")
+        return Reply("crash" if code < 0 and -code in _CRASHES else "lost", self._resume)
 
     @property
     def pid(self) -> int | None:
@@ -134,11 +144,17 @@ class Worker:
             expired, status = self._expired, self.stop()
             if expired or status >= 0 or -status in _CRASHES:
                 break
-        raise RuntimeError(f"a worker process could not start (exit status {status}); see its output above")
+        if status >= 0 or -status in _CRASHES:
+            raise WorkersFailed(f"a worker process could not start (exit status {status}); see its output above")
+        raise WorkersFailed(
+            f"a worker process could not start (exit status {status}): something ended it {_START_ATTEMPTS} times "
+            f"before it was ready; {REMEDY}"
+        )
 
     def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
         """Write payloads and read the next answer; None if the process ended before it answered."""
         self._set_deadline(limit)
+        self._resume = {}
         try:
             if payloads:
                 self._write(b"".join(json.dumps(payload).encode() + b"\n" for payload in payloads))
@@ -147,6 +163,7 @@ class Worker:
                 if "extend" not in message:
                     return message
                 self._set_deadline(message["extend"])
+                self._resume = message.get("resume", self._resume)
             return None
         except OSError:
             return None

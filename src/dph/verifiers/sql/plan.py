@@ -27,14 +27,14 @@ class PlanReader:
 
     def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
         """The plan of each query on one SQLite file; None if a text is not a valid query there or the time limit was
-        hit."""
+        hit. Raises WorkersFailed if something outside ended every worker that had a query."""
         uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
         distinct = list(dict.fromkeys(queries))
         limit = self._timeout + _GRACE
         chains = [[Request({"uri": uri, "sql": sql, "timeout": self._timeout}, limit)] for sql in distinct]
         found = {
             sql: canonical_plan(sql, reply.value["steps"]) if reply.status == "ok" and reply.value["steps"] else None
-            for sql, [reply] in zip(distinct, self._pool.run(chains), strict=True)
+            for sql, [reply] in zip(distinct, self._pool.run_all(chains), strict=True)
         }
         return [found[sql] for sql in queries]
 

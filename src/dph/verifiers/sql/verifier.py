@@ -109,8 +109,8 @@ class SqlVerifier:
         """Judge (problem, response) pairs; queries of a problem that differ only in blanks and case run once.
 
         Outcomes besides correct and wrong: no_answer without a SQL block; error for SQL that fails, does anything but
-        read, or returns too much; timeout; gold_error if the gold query itself fails; infra_error if two workers were
-        lost.
+        read, or returns too much; timeout; gold_error if the gold query itself fails; infra_error if something outside
+        ended every worker that had it.
         """
         files = self._files.batch()
         verdicts: list[Verdict | None] = []
@@ -142,7 +142,8 @@ class SqlVerifier:
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Run every gold query once; returns the problems whose gold query fails: id → reason.
 
-        Raises UserError if a problem names no database, or one that is missing or not a SQLite database.
+        Raises UserError if a problem names no database, or one that is missing or not a SQLite database, and
+        WorkersFailed, a UserError, if something outside ended every worker that had a query.
         """
         failures = {}
         for problem, reply in self._run_golds(problems):
@@ -174,7 +175,7 @@ class SqlVerifier:
                 doubtful.append((problem, probes))
         files = self._files.batch()
         requests = [[self._request(files.databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
-        for (problem, _), [reply] in zip(doubtful, self._pool.run(requests), strict=True):
+        for (problem, _), [reply] in zip(doubtful, self._pool.run_all(requests), strict=True):
             same = reply.value.get("same")
             if same == "no":
                 flags[problem.id] = [GoldFlag.LIMIT_TIES]
@@ -211,7 +212,7 @@ class SqlVerifier:
                 requests.append([self._request(databases if suite else databases[:1], str(problem.answer))])
             except MissingDatabase as error:
                 raise UserError(f"problem {problem.id!r}: {error}") from error
-        return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run(requests), strict=True)]
+        return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run_all(requests), strict=True)]
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}

@@ -76,9 +76,11 @@ class SqlWorker:
 
     def _judge_all(self, request: Message) -> Message:
         answer: Message = {"outcome": "correct", "detail": ""}
-        for number, (uri, stamp) in enumerate(request["databases"]):
-            if number:
-                send({"extend": request["timeout"] + request["grace"]})
+        for done, (uri, stamp) in enumerate(request["databases"]):
+            if done < request.get("done", 0):
+                continue
+            if done:
+                send({"extend": request["timeout"] + request["grace"], "resume": {"done": done}})
             answer = self._judge(request, uri, stamp)
             if answer["outcome"] != "correct":
                 break

@@ -1,0 +1,208 @@
+"""Workers that something outside ends: their requests are sent again, and what stays unanswered is an error of its own,
+never a verdict about a response or a gold answer."""
+
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from dph.errors import UserError
+from dph.types import Problem
+from dph.verifiers.function import FunctionVerifier
+from dph.verifiers.math.verifier import MathVerifier
+from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool
+from dph.verifiers.sql.plan import PlanReader
+from dph.verifiers.sql.verifier import SqlVerifier
+from kills import killing
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
+
+WORKER = """
+import os, signal
+from pathlib import Path
+from dph.verifiers.sandbox.loop import send, serve
+
+def main(log, ends):
+    def handle(request):
+        if "steps" not in request:
+            return {"value": request["value"]}
+        for step in range(request.get("done", 0), request["steps"]):
+            send({"extend": 30, "resume": {"done": step}})
+            with open(log, "a") as file:
+                file.write(f"{step} ")
+            tried = Path(log).read_text().split().count(str(step))
+            if tried <= ends:
+                os.kill(os.getpid(), getattr(signal, request["signal"]))
+        return {"value": "whole"}
+    serve(handle, 512, may_write=True)
+"""
+
+
+def judged(tmp_path: Path, steps: int, ends: int, name: str = "SIGKILL") -> tuple[list[str], list[int]]:
+    """Run a request of several steps, each of which ends its worker `ends` times, between two others; returns the
+    status or value of each and the steps as they were tried."""
+    (tmp_path / "ending_worker.py").write_text(WORKER)
+    log = tmp_path / "log"
+    pool = WorkerPool("ending_worker", {"log": str(log), "ends": ends}, path=[str(tmp_path)])
+    chain = [{"value": "first"}, {"steps": steps, "signal": name}, {"value": "last"}]
+    try:
+        [replies] = pool.run([[Request(payload, 30.0) for payload in chain]])
+    finally:
+        pool.close()
+    found = [reply.value["value"] if reply.status == "ok" else reply.status for reply in replies]
+    return found, list(map(int, log.read_text().split()))
+
+
+def test_a_request_goes_on_where_its_worker_was_lost(tmp_path: Path):
+    found, tried = judged(tmp_path, steps=30, ends=1)
+    assert found == ["first", "whole", "last"]
+    assert tried == [step for step in range(30) for _ in (1, 2)]
+
+
+@pytest.mark.parametrize(("name", "ends"), [("SIGKILL", 19), ("SIGTERM", 3), ("SIGSEGV", 1)])
+def test_a_request_survives_as_many_ends_as_it_may(tmp_path: Path, name: str, ends: int):
+    assert judged(tmp_path, 1, ends, name)[0] == ["first", "whole", "last"]
+
+
+@pytest.mark.parametrize(("name", "status", "attempts"), [("SIGKILL", "lost", 20), ("SIGSEGV", "crash", 2)])
+def test_a_request_that_always_loses_its_worker(tmp_path: Path, name: str, status: str, attempts: int):
+    found, tried = judged(tmp_path, steps=2, ends=100, name=name)
+    assert found == ["first", status, "last"]
+    assert tried == [0] * attempts
+
+
+# Verifiers ----------------------------------------------------------------------------------------------------------
+
+SLOW = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < {}) SELECT max(n) FROM x"
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    path = tmp_path / "data.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE t AS SELECT 1 AS a")
+    connection.commit()
+    connection.close()
+    return path
+
+
+def problem(db: Path, gold: str) -> Problem:
+    return Problem("p", "?", gold, "sql", {"db": str(db)})
+
+
+def slow_query() -> str:
+    """A query of about a second of processor time."""
+    connection = sqlite3.connect(":memory:")
+    started = time.process_time()
+    connection.execute(SLOW.format(200_000)).fetchall()
+    count = int(200_000 / max(0.01, time.process_time() - started))
+    connection.close()
+    return SLOW.format(count)
+
+
+def test_a_gold_answer_whose_workers_are_lost_is_not_called_broken(db: Path):
+    gold = slow_query()
+    with SqlVerifier(timeout=60, gold_timeout=60) as verifier, killing(after=0.4, most=3) as killed:
+        assert verifier.check([problem(db, gold)]) == {}
+    assert len(killed) == 3
+
+
+def endless() -> str:
+    return SLOW.format(10**12)
+
+
+def test_a_gold_answer_whose_workers_are_always_lost_ends_the_check(db: Path):
+    said = r"1 of 1 requests got no answer: something ended .* use fewer --workers"
+    with (
+        SqlVerifier(timeout=60, gold_timeout=60) as verifier,
+        killing(after=0.15),
+        pytest.raises(UserError, match=said),
+    ):
+        verifier.check([problem(db, endless())])
+
+
+def check_gold(verifier: SqlVerifier, db: Path) -> object:
+    return verifier.check([problem(db, "SELECT a FROM t")])
+
+
+def run_gold_for_flags(verifier: SqlVerifier, db: Path) -> object:
+    return verifier.flags([problem(db, "SELECT a FROM t")])
+
+
+def probe_gold(verifier: SqlVerifier, db: Path) -> object:
+    return verifier.flags([problem(db, "SELECT a FROM t LIMIT 1")])
+
+
+def read_plan(verifier: SqlVerifier, db: Path) -> object:
+    with PlanReader() as reader:
+        return reader.plans(db, ["SELECT 1"])
+
+
+@pytest.mark.parametrize("ask", [check_gold, run_gold_for_flags, probe_gold, read_plan])
+def test_what_must_be_answered_is_never_taken_for_answered(
+    db: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[SqlVerifier, Path], object]
+):
+    run = WorkerPool.run
+
+    def losing(self: WorkerPool, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
+        """Lose every request, but answer the one that comes before the probes."""
+        before_probes = ask is probe_gold and "probes" not in chains[0][0].payload
+        return run(self, chains) if before_probes else [[Reply("lost") for _ in chain] for chain in chains]
+
+    with SqlVerifier() as verifier:
+        ask(verifier, db)
+        monkeypatch.setattr(WorkerPool, "run", losing)
+        with pytest.raises(UserError, match="1 of 1 requests got no answer"):
+            ask(verifier, db)
+
+
+def with_sql(folder: Path, db: Path) -> None:
+    with SqlVerifier() as verifier:
+        verifier.verify([(problem(db, "SELECT 1"), "```sql\nSELECT 2\n```")])
+
+
+def with_math(folder: Path, db: Path) -> None:
+    with MathVerifier() as verifier:
+        verifier.verify([(Problem("p", "?", r"\frac{x}{2}", "math"), r"\boxed{0.5x}")])
+
+
+def with_function(folder: Path, db: Path) -> None:
+    (folder / "mine.py").write_text("def f(prompt, completion, **_): return 1.0\n")
+    verifier = FunctionVerifier(function=f"{folder / 'mine.py'}:f")
+    verifier.verify([(Problem("p", "?", "1", ""), "1")])
+
+
+def with_function_check(folder: Path, db: Path) -> None:
+    (folder / "mine.py").write_text("def f(prompt, completion, **_): return 1.0\n")
+    FunctionVerifier(function=f"{folder / 'mine.py'}:f").check([Problem("p", "?", "1", "")])
+
+
+def with_plans(folder: Path, db: Path) -> None:
+    with PlanReader() as reader:
+        reader.plans(db, ["SELECT a FROM t"])
+
+
+@pytest.mark.parametrize("judge", [with_sql, with_math, with_function, with_function_check, with_plans])
+def test_workers_that_never_get_ready_are_one_sentence(tmp_path: Path, db: Path, judge: Callable[[Path, Path], None]):
+    with (
+        killing(after=0.0) as killed,
+        pytest.raises(UserError, match="something ended it 20 times before it was ready"),
+    ):
+        judge(tmp_path, db)
+    assert len(killed) >= 20
+
+
+def test_a_function_that_ends_its_own_process_is_not_called_again(tmp_path: Path):
+    """Nothing outside ended it, and nothing else would come of calling it twice."""
+    log = tmp_path / "calls"
+    (tmp_path / "mine.py").write_text(
+        f"import os\ndef f(prompt, completion, **_):\n    open({str(log)!r}, 'a').write('x')\n    os._exit(7)\n"
+    )
+    verifier = FunctionVerifier(function=f"{tmp_path / 'mine.py'}:f", timeout=20)
+    [verdict] = verifier.verify([(Problem("p", "?", "1", ""), "1")])
+    verifier.close()
+    assert "ended its process with status 7" in verdict.detail and not verdict.scored
+    assert log.read_text() == "x"
