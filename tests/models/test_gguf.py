@@ -20,7 +20,7 @@ from dph.models.policy import Policy
 gguf = pytest.importorskip("gguf", reason="needs the extra llm")
 
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
-WORDS = ["<s>", "</s>", *LETTERS, "ab"]
+WORDS = ["<s>", "</s>", *LETTERS, "ab", "cd"]
 WIDTH, HEADS, FEED = 32, 2, 64
 
 
@@ -39,7 +39,7 @@ def write_model(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
     writer.add_vocab_size(len(WORDS))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(WORDS)
-    writer.add_token_merges(["a b"])
+    writer.add_token_merges(["a b", "c d"])
     writer.add_token_types([3, 3] + [1] * (len(WORDS) - 2))
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)

@@ -4,4 +4,12 @@ If this import fails, verl logs it at debug level only, and then reports that it
 `python -m dph.integrations.verl` imports this module itself and names what is missing.
 """
 
+import verl
+
+if verl.__version__ != "0.9.1":  # its trainer, registries and configuration change between releases
+    raise ImportError(
+        f"dph.integrations.verl works with verl 0.9.1, but verl {verl.__version__} is installed; in an environment of "
+        "its own run: pip install verl==0.9.1"
+    )
+
 import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer)
