@@ -1,7 +1,33 @@
-"""Checks that need no torch agree with what torch's modules register."""
+"""Checks of settings: built-in names, and bounds of settings that were filled in Python."""
 
+from dataclasses import replace
+
+import pytest
+
+from dph.config import (
+    DemoConfig,
+    EvalConfig,
+    LossConfig,
+    OptimConfig,
+    PresampleConfig,
+    ReproduceConfig,
+    SamplingConfig,
+    SftConfig,
+    TrainConfig,
+    VerifyConfig,
+    VerlConfig,
+)
 from dph.config.checks import BUILT_IN
-from dph.objective import ADVANTAGES, DIVERGENCES, POLICY_LOSSES
+from dph.errors import UserError
+from dph.integrations.verl.launch import write_launch
+from dph.objective import ADVANTAGES, DIVERGENCES, POLICY_LOSSES, Objective
+from dph.reproduce import reproduce
+from dph.reproduce.demo import demo
+from dph.stages.evaluate import evaluate
+from dph.stages.presample import presample
+from dph.stages.sft import sft
+from dph.stages.train import train
+from dph.stages.verify import verify
 
 
 def test_built_in_names_are_those_of_the_registries():
@@ -9,3 +35,30 @@ def test_built_in_names_are_those_of_the_registries():
     for kind, registry in registries.items():
         own = [name for name in registry if registry[name].__module__.startswith("dph.")]
         assert sorted(BUILT_IN[kind]) == sorted(own)
+
+
+TRAIN = TrainConfig(out="run", loss=LossConfig(eta=0.0))
+OUT_OF_BOUNDS = {
+    "steps is -1; it must be 0 or more, and finite": (train, replace(TRAIN, steps=-1)),
+    "steps is '9'; it must be 0 or more, and finite": (train, replace(TRAIN, steps="9")),
+    "optim.lr is -1.0; it must be 0": (train, replace(TRAIN, optim=replace(TRAIN.optim, lr=-1.0))),
+    "loss.kl_coef is -1.0; it must be 0": (train, replace(TRAIN, loss=LossConfig(kl="k3", kl_coef=-1.0))),
+    "optim.beta1 is 1.5": (sft, SftConfig("run", optim=OptimConfig(beta1=1.5))),
+    "stored is 0; it must be at least 1": (presample, PresampleConfig(out="run", stored=0)),
+    "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=SamplingConfig(top_p=2.0))),
+    "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
+    "cluster.gpus is 0": (write_launch, replace(VerlConfig(), cluster=replace(VerlConfig().cluster, gpus=0))),
+    "jobs is 0": (demo, DemoConfig(jobs=0)),
+    "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
+    "loss.clip_high is inf": (Objective, LossConfig(clip_high=float("inf"))),
+}
+"""Settings that the command line refuses, given to the functions behind it."""
+
+
+@pytest.mark.parametrize("message", OUT_OF_BOUNDS)
+def test_bounds_hold_for_settings_filled_in_python(tmp_path, monkeypatch, message):
+    monkeypatch.chdir(tmp_path)
+    stage, config = OUT_OF_BOUNDS[message]
+    with pytest.raises(UserError, match=message):
+        stage(config)
+    assert not list(tmp_path.iterdir())

@@ -367,7 +367,9 @@ def test_the_reward_is_the_verifiers_and_none_where_judging_failed():
         ({"reduction": "both"}, "'pooled', 'per_set'"),
         ({"divergence": "jsd"}, "known are"),
         ({"eta": -1.0}, "eta must not be negative"),
-        ({"rehearsal_rows": 0}, "at least 1"),
+        ({"rehearsal_rows": -1}, "rehearsal_rows is -1; it must be 0 or more"),
+        ({"eta": 0.0}, "eta is 0, so stored responses would have no effect; set eta above 0, or rehearsal_rows to 0"),
+        ({"eta": 0.0, "rehearsal_rows": None}, "eta is 0, so stored responses would have no effect"),
         ({"rehearsal_check_tokens": 0}, "at least 1"),
     ],
 )
@@ -398,7 +400,7 @@ def test_sets_that_do_not_fit(tmp_path):
     randomise(same.model, seed=5)
     with pytest.raises(UserError, match="not its own"):
         trainer(settings(tmp_path, temperature=1.0), **given)
-    plain = trainer(settings(tmp_path, eta=0.0), rehearsal_set=None)
+    plain = trainer(settings(tmp_path, rehearsal_rows=0), rehearsal_set=None)
     inputs = trl_inputs(FRESH, sum(len(row.response_ids) for row in FRESH))
     assert plain.compute_loss(plain.model, inputs).item() == pytest.approx(
         super(DPHTrainer, plain)._compute_loss(plain.model, inputs).item()

@@ -2,6 +2,7 @@
 
 import os
 
+from dph.config.bounds import check_bounds
 from dph.config.components import LossConfig
 from dph.config.stages import PresampleConfig, TrainConfig
 from dph.errors import UserError
@@ -113,3 +114,4 @@ def check_loss(config: LossConfig) -> None:
         raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
     if config.kl == "none" and config.kl_coef:
         raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")
+    check_bounds(config, "loss.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.config import DemoConfig, flatten, preset_label, preset_names, to_toml
+from dph.config import DemoConfig, check_bounds, flatten, preset_label, preset_names, to_toml
 from dph.errors import UserError
 from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
@@ -53,6 +53,7 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
+    check_bounds(config)
     known = [name for name in preset_names() if preset_label(name)]
     for method in config.methods:
         if method not in known:

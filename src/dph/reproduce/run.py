@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from dph.config import ReproduceConfig
+from dph.config import ReproduceConfig, check_bounds
 from dph.errors import UserError
 from dph.process.jobs import run_jobs
 from dph.process.progress import say
@@ -38,6 +38,7 @@ def reproduce(config: ReproduceConfig) -> Path:
     Raises UserError for unknown names, for settings that differ from those of the runs already there, and when runs
     failed.
     """
+    check_bounds(config)
     if config.scale == "full":
         from dph.reproduce.full import reproduce_full  # verl's launches; the other scales do without
 

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from dph.config import comparable, differences, from_dict, read_toml, to_dict, to_toml
+from dph.config import check_bounds, comparable, differences, from_dict, read_toml, to_dict, to_toml
 from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.progress import say
@@ -69,9 +69,11 @@ class RunDir:
             extend: raises UserError if the run, given with its old settings, cannot go on for more steps; without it
                 no run can.
         Raises:
-            UserError: no directory is named; it cannot be written; another process uses it; it already holds a run and
-                `resume` is not set; or the settings, or a Python file that they name, have changed since the start.
+            UserError: a setting is out of its bounds; no directory is named; it cannot be written; another process uses
+                it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
+                have changed since the start.
         """
+        check_bounds(config)
         if not out:
             raise UserError("no run directory was named; add --out DIRECTORY")
         path, versions = Path(out), package_versions() | dict(versions or {})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskConfig, VerifyConfig
+from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.progress import progress, say
@@ -34,6 +34,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
 
     Raises UserError if files are missing, damaged or inconsistent.
     """
+    check_bounds(config)
     if not config.predictions:
         raise UserError("no file of predictions was named; add --predictions FILE")
     run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None

@@ -43,7 +43,10 @@ class DPHConfig(_TermFields, GRPOConfig):
 
     rehearsal_rows: int | None = field(
         default=None,
-        metadata={"help": "Stored responses per optimizer step, over all processes; by default one per 8 rollouts."},
+        metadata={
+            "help": "Stored responses per optimizer step, over all processes; by default one per 8 rollouts. 0 trains "
+            "without rehearsal."
+        },
     )
     rehearsal_check_rows: int = field(
         default=8,
@@ -61,13 +64,20 @@ class DPHConfig(_TermFields, GRPOConfig):
             raise UserError(
                 f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {known}"
             )
-        if self.rehearsal_rows is not None and self.rehearsal_rows < 1:
+        if self.rehearsal_rows is not None and self.rehearsal_rows < 0:
+            raise UserError(f"rehearsal_rows is {self.rehearsal_rows}; it must be 0 or more")
+        if self.rehearses and self.eta == 0:
             raise UserError(
-                f"rehearsal_rows is {self.rehearsal_rows}; it must be at least 1 (eta=0 switches rehearsal off)"
+                "eta is 0, so stored responses would have no effect; set eta above 0, or rehearsal_rows to 0"
             )
         if self.rehearsal_check_tokens < 1:
             raise UserError(f"rehearsal_check_tokens is {self.rehearsal_check_tokens}; it must be at least 1")
         Objective(self.loss_config())
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether stored responses take part in the updates."""
+        return self.rehearsal_rows != 0
 
     def loss_config(self) -> LossConfig:
         """The rehearsal term in this package's settings; the policy loss is TRL's own.

@@ -39,7 +39,7 @@ class DPHTrainer(GRPOTrainer):
         """
         Args:
             rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
-                starts from; not used where eta is 0. All other arguments are GRPOTrainer's.
+                starts from; not used where rehearsal_rows is 0. All other arguments are GRPOTrainer's.
 
         Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
         """
@@ -47,14 +47,17 @@ class DPHTrainer(GRPOTrainer):
         if not isinstance(self.args, DPHConfig):
             raise UserError("DPHTrainer takes its settings as a DPHConfig; give it args=DPHConfig(…)")
         self._objective = Objective(self.args.loss_config())
-        if self.args.eta == 0:
+        if not self.args.rehearses:
             return
         if rehearsal_set is None:
-            raise UserError("DPHTrainer needs a rehearsal_set; give it the run directory of `dph presample`, or eta=0")
+            raise UserError(
+                "DPHTrainer needs a rehearsal_set; give it the run directory of `dph presample`, or rehearsal_rows=0"
+            )
         stored = self._open(Path(rehearsal_set)) if isinstance(rehearsal_set, str | Path) else rehearsal_set
         if not stored:
             raise UserError(
-                f"the rehearsal set {rehearsal_set} is empty; lower the threshold of `dph presample`, or eta=0"
+                f"the rehearsal set {rehearsal_set} is empty; lower the threshold of `dph presample`, or set "
+                "rehearsal_rows to 0"
             )
         self._rehearsal = RehearsalSet(stored, self.args.seed)
         self._micro_step, self._micro = -1, 0
@@ -84,7 +87,7 @@ class DPHTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
         loss = super()._compute_loss(model, inputs)
-        if self.args.eta == 0 or not self.model.training:
+        if not self.args.rehearses or not self.model.training:
             return loss
         processes, steps = self.accelerator.num_processes, self.current_gradient_accumulation_steps
         if self.state.global_step != self._micro_step:

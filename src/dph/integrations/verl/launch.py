@@ -25,6 +25,7 @@ from dph.config import (
     TrainConfig,
     VerlConfig,
     absolute,
+    check_bounds,
     from_dict,
     merge_settings,
     narrowed,
@@ -64,6 +65,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
     estimate, and for a directory that holds another launch.
     """
+    check_bounds(config)
     if not config.out:
         raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
     if not config.model.path:
