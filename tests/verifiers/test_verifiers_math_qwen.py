@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem
+from dph.verifiers.math.paper import paper_equal
 from dph.verifiers.math.policy import make_policy
 from dph.verifiers.math.python import read_python
 from dph.verifiers.math.qwen import as_number, qwen_equal
@@ -215,6 +216,38 @@ def test_any_of_several_golds_will_do(qwen: MathVerifier):
 def test_equality_of_the_papers_reward(paper: MathVerifier, gold: str, answer: str, equal: bool):
     assert judge(paper, gold, f"So \\boxed{{{answer}}}.") is equal
     assert not judge(paper, gold, f"The answer is {gold}")  # the box is required
+
+
+_MACROS = "sin cos ln log alpha beta pi infty le leq ge geq neq in cup cap pm cdot times"
+# What the authors' code accepts. Its last rule, math-verify, reads only the x before the three set signs.
+_SAME_MACROS = [{"le", "leq"}, {"ge", "geq"}, {"cdot", "times"}, {"in", "cup"}, {"in", "cap"}, {"cup", "cap"}]
+
+
+def test_the_papers_reward_tells_macros_apart():
+    pairs = [(a, b) for a in _MACROS.split() for b in _MACROS.split() if a != b]
+    equal = [{a, b} for a, b in pairs if paper_equal(rf"x \{a} 3", rf"x \{b} 3")]
+    assert len(pairs) == 342
+    assert sorted(map(sorted, equal)) == sorted(sorted(pair) for pair in _SAME_MACROS for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "equal"),
+    [
+        (r"\cos x", r"\sin x", False),
+        (r"\beta", r"\alpha", False),
+        (r"x \ge 3", r"x \le 3", False),
+        ("2", r"\ln 2", False),
+        (r"\text{A}", r"\in{A}", False),
+        (r"\frac{5\pi}{3}", r"\frac{5\theta}{3}", False),
+        (r"5\sqrt[3]{2}", r"5\sqrt[4]{2}", True),  # an oddity: their library drops the index of a root
+        (r"7\frac34", r"\frac{31}{4}", True),  # a mixed number
+        (r"(-\infty, 2]", r"\left(-\infty, 2\right]", True),
+        (r"\tfrac{\pi}{2}", r"\pi/2", True),
+        (r"\{1, 2\}", "1, 2", True),
+    ],
+)
+def test_the_papers_reward_reads_latex_as_its_authors_library_does(gold: str, answer: str, equal: bool):
+    assert paper_equal(answer, gold) is equal
 
 
 def test_an_unknown_policy_is_named():

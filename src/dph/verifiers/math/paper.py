@@ -6,9 +6,11 @@ this module.
 """
 
 import re
+from contextlib import suppress
 
 import sympy
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+from pylatexenc.latex2text import LatexNodes2Text
 
 from dph.verifiers.math.python import read_python
 from dph.verifiers.math.qwen_text import brace_fractions, drop_units
@@ -17,8 +19,8 @@ _TEXT = re.compile(r"\\text\{(?P<text>.+?)\}$")
 _UNITS = ["degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week", "month", "year",
           "foot", "feet", "inch", "yard"]  # fmt: skip
 _SCALES = {"million": "*10^6", "billion": "*10^9", "trillion": "*10^12"}
-_SYMBOLS = {"pi": "pi", "infty": "inf", "cup": "U", "cdot": "*", "times": "*", "div": "÷", "pm": "±", "degree": "°"}
-_GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"  # braces with one level of braces inside
+_LATEX = LatexNodes2Text()
+_SYMBOLS = str.maketrans({"√": "sqrt", "π": "pi", "∞": "inf", "∪": "U", "·": "*", "×": "*"})
 _THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"-?[0-9]+.?/0*[1-9][0-9]*.?")
 _HANGS = re.compile(r"\^[{(]|\^[0-9]+\^|\^[0-9][0-9]+")
@@ -114,17 +116,11 @@ def _normalize_prm(answer: str) -> str:
 
 
 def _latex_to_text(text: str) -> str:
-    text = re.sub(r"\\[dt]?frac", r" \\frac", text)
-    text = re.sub(r"\\(?:left|right)(?![a-z])", "", text)
-    text = re.sub(r"\\(?:text|mathrm|mathbf|textbf|mbox)\s*\{([^{}]*)\}", r"\1", text)
-    while (shorter := re.sub(rf"\\sqrt\s*{_GROUP}", r"sqrt(\1)", text)) != text:
-        text = shorter
-    while (shorter := re.sub(rf"\\frac\s*{_GROUP}\s*{_GROUP}", r"\1/\2", text)) != text:
-        text = shorter
-    text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\1/\2", text)
-    return re.sub(
-        r"\\([A-Za-z]+|.)", lambda macro: _SYMBOLS.get(macro[1], macro[1] if macro[1] in "{}" else ""), text
-    ).strip()
+    """LaTeX as plain text, by the library of the authors' code; text that it cannot read stays unchanged."""
+    text = re.sub(r"\\[dt]?frac", r" \\frac", text)  # the space: 7\frac34 is a mixed number
+    with suppress(Exception):  # the library can raise anything
+        return _LATEX.latex_to_text(text).translate(_SYMBOLS).strip()
+    return text
 
 
 def _elements(text: str) -> list[str]:
