@@ -52,7 +52,7 @@ def cached(name: str, write: Callable[[Path], None]) -> Path:
 def dequantise(file: Path, folder: Path) -> None:
     """Write the model of a GGUF file in fp32, with its tokenizer and chat template, into a folder."""
     try:
-        import gguf  # noqa: F401
+        from gguf import GGUFReader
     except ImportError as error:
         raise UserError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -63,6 +63,7 @@ def dequantise(file: Path, folder: Path) -> None:
     place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(**place)
+        _set_special_tokens(tokenizer, GGUFReader(file))
         model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, **_dequantised())
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -72,6 +73,14 @@ def dequantise(file: Path, folder: Path) -> None:
         raise UserError(_unreadable(file, error)) from error
     except Exception as error:  # damaged files make gguf and transformers raise many types
         raise UserError(_unreadable(file, error)) from error
+
+
+def _set_special_tokens(tokenizer: Any, reader: Any) -> None:
+    """Take the ids of special tokens from the file's metadata: some versions of transformers guess them wrong."""
+    for kind, key in {"bos": "bos", "eos": "eos", "pad": "padding", "unk": "unknown"}.items():
+        field = reader.get_field(f"tokenizer.ggml.{key}_token_id")
+        if field is not None:
+            setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.parts[field.data[0]][0])))
 
 
 def _unreadable(file: Path, error: Exception) -> str:
