@@ -28,7 +28,7 @@ def base():
 
 WORDS = {
     "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
-    "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, dapo"),
+    "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, "),
     "preset without a value": (["train", "--preset"], "--preset needs a value"),
     "preset before a flag": (["train", "--preset", "--resume"], "--preset needs a value"),
     "unknown plug-in": (
@@ -48,7 +48,7 @@ WORDS = {
     "no runs": (["report"], "dph report needs runs and a directory to write"),
     "unknown method": (
         ["demo", "--methods", "grop"],
-        "no method preset is named 'grop'; known are: alpha, dapo, dph_f",
+        "no method preset is named 'grop'; known are: alpha, ",
     ),
     "rows without eta": (
         ["train", "--out", "x", "--loss.eta", "0", "--rehearsal.rows", "4"],
@@ -103,6 +103,51 @@ def test_models_that_are_not_there(tmp_path, capsys, monkeypatch):
     assert "cannot load the model 'nobody/no-such-model': there is no such directory, and downloading it" in message
     message = complaint(capsys, *train_words(tmp_path / "c", model=tmp_path))
     assert f"cannot load a model from {tmp_path}" in message
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "meant"),
+    [
+        (["model"], "run", "model"),
+        (
+            ["checkpoints/step-00000002/model", "checkpoints/step-00000010/model"],
+            "run",
+            "checkpoints/step-00000010/model",
+        ),
+        (["checkpoints/step-00000002/model"], "run/checkpoints", "checkpoints/step-00000002/model"),
+        (["checkpoints/step-00000002/model"], "run/checkpoints/step-00000002", "checkpoints/step-00000002/model"),
+    ],
+)
+def test_a_runs_folder_in_the_place_of_its_model(tmp_path, monkeypatch, capsys, files, named, meant):
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        (tmp_path / "run" / file).mkdir(parents=True)
+        (tmp_path / "run" / file / "config.json").write_text("{}")
+    for stage in ("eval", "sft", "verl"):
+        message = complaint(capsys, stage, "--out", "out", "--model.path", named)
+        assert message == (
+            f"cannot load a model from {named}: it holds no config.json; did you mean --model.path run/{meant}?"
+        )
+
+
+@pytest.mark.parametrize("path", ["./m", "~/m", "/m", "a/b/c", "here/m", "there/", "../m"])
+def test_a_path_that_can_only_be_local_never_asks_a_hub(tmp_path, monkeypatch, capsys, path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert complaint(capsys, "eval", "--out", "out", "--model.path", path).startswith(
+        f"there is no model directory {path}; check"
+    )
+
+
+def test_a_model_beside_its_folders(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    assert "config.json is a file; give the directory of a model" in complaint(
+        capsys, "eval", "--out", "out", "--model.path", "config.json"
+    )
+    shutil.copytree(base_run() / "model", tmp_path / "home" / "model")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert run(capsys, *train_words("out", "--steps", "0", model="~/model"))[0] == 0
 
 
 def test_a_model_without_an_end_token(tmp_path, capsys):

@@ -3,11 +3,18 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import dph
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -165,3 +172,55 @@ def test_unusable_devices_are_refused(folder, name):
     with pytest.raises(UserError, match=f"the device '{name}' cannot be used here") as caught:
         Policy.load(TrainedModelConfig(path=str(folder), device=name))
     assert "\n" not in str(caught.value)
+
+
+@contextmanager
+def hub(answer):
+    """A hub that answers every request with a status; yields its address and the files that it was asked for."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):  # the name that the library calls
+            if "/resolve/" in self.path:  # not what the library asks about itself
+                asked.append(self.path)
+            self.send_response(answer)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, format, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_hub_that_fails_is_asked_once(tmp_path):
+    """A model in its cache is loaded from there; the other one is reported. In a process of its own, because the
+    library reads the hub's address when it is imported."""
+    stored = tmp_path / "models--some--model"
+    (stored / "refs").mkdir(parents=True)
+    (stored / "refs" / "main").write_text("0" * 40)
+    (stored / "snapshots").mkdir()
+    tiny_policy().save(stored / "snapshots" / ("0" * 40))
+    code = (
+        "from dph.config import ModelConfig; from dph.errors import UserError; from dph.models.policy import Policy\n"
+        "print(Policy.load(ModelConfig(path='some/model', device='cpu')).weight_hash())\n"
+        "try: Policy.load(ModelConfig(path='nobody/no-such-model', device='cpu'))\n"
+        "except UserError as error: print(error)\n"
+    )
+    with hub(503) as (address, asked):
+        environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+        environment |= {"PYTHONPATH": str(Path(dph.__file__).parents[1]), "NO_PROXY": "127.0.0.1"}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded, message = done.stdout.splitlines()
+    assert loaded == tiny_policy().weight_hash()
+    assert message.startswith("cannot load the model 'nobody/no-such-model': there is no such directory, and")
+    assert asked == [f"/{name}/resolve/main/config.json" for name in ("some/model", "nobody/no-such-model")]

@@ -3,6 +3,7 @@
 Each case ends with exit status 2 and one sentence that names the file and what is wrong in it.
 """
 
+import gzip
 import json
 import sqlite3
 
@@ -32,7 +33,12 @@ ROWS = {
     "table.csv": ("a,b\n", "is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet"),
     "empty.jsonl": ("", "holds no rows"),
     "broken.jsonl": (rows({}) + '{"prompt": \n', "line 2 is not valid JSON"),
-    "utf16.jsonl": (rows({}).encode("utf-16"), "cannot be read: 'utf-8' codec can't decode"),
+    "latin.jsonl": (rows({}).encode() + b"\xe9", "cannot be read: 'utf-8' codec can't decode"),
+    "utf16.jsonl": (rows({}).encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
+    "utf16.json": (rows({}).encode("utf-16-be"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
+    "utf16.jsonl.gz": (gzip.compress(rows({}).encode("utf-16-le")), "cannot be read: its content is UTF-16 text"),
+    "packed.jsonl": (gzip.compress(rows({}).encode()), "cannot be read: its content is compressed with gzip; unpack"),
+    "parquet.jsonl": (b"PAR1", "cannot be read: its content is a Parquet file; name it .parquet"),
     "digits.jsonl": ('{"answer": ' + "9" * 5000 + "}", "line 1 is not valid JSON: Exceeds the limit"),
     "half.jsonl": ('{"prompt": "easy \\ud800"}', "half of a surrogate pair, which is not a character"),
     "half_id.jsonl": ('{"id": "\\uD800"}', "half of a surrogate pair, which is not a character"),
@@ -78,6 +84,16 @@ def test_rows_with_a_byte_order_mark_are_rows(tmp_path, capsys):
     (tmp_path / "3.jsonl").write_bytes(b"\xef\xbb\xbf" + rows({"prompt": "easy \N{GRINNING FACE}"}).encode())
     assert "\\ud83d\\ude00" in (tmp_path / "3.jsonl").read_text(encoding="utf-8")  # a whole pair is a character
     assert run(capsys, *evaluate(tmp_path, "records", path=tmp_path / "3.jsonl"))[0] == 0
+
+
+def test_folders_in_the_place_of_files(tmp_path, capsys):
+    (tmp_path / "data" / "test.jsonl").mkdir(parents=True)
+    for path, expected in {
+        "data": "test.jsonl is a folder, not a file",
+        "data/test.jsonl": "is a folder and has no file for the split 'test'",
+    }.items():
+        message = complaint(capsys, *evaluate(tmp_path, "records", path=tmp_path / path), "--task.split", "test")
+        assert expected in message
 
 
 PARQUET = {
@@ -227,6 +243,9 @@ PREDICTIONS = {
     "empty.jsonl": ("", "holds no rows"),
     "empty.txt": ("", "holds no prediction"),
     "latin.txt": (b"\xff", "cannot be read: 'utf-8' codec can't decode"),
+    "utf16.txt": ("1\n2\n".encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
+    "utf16.json": ("{}".encode("utf-16"), "cannot be read: its content is UTF-16 text; save it as UTF-8"),
+    "packed.txt": (gzip.compress(b"1\n2\n"), "cannot be read: its content is compressed with gzip"),
     "broken.json": ("{", "is not valid JSON"),
     "half.json": ('{"0": "\\ud800", "1": ""}', "half of a surrogate pair, which is not a character"),
     "keys.json": ('{"a": "1"}', "the key 'a' is not a position, and the file does not have all 2 questions"),

@@ -88,6 +88,18 @@ MODELS = {
     "settings that are no JSON": (text("config.json", "{"), "is not a valid JSON file"),
     "a list of settings": (text("config.json", "[]"), "cannot load a model from"),
     "a kind that is not known": (entries("config.json", model_type="nope"), "has model type `nope`"),
+    "an encoder and a decoder": (
+        entries("config.json", model_type="t5", architectures=["T5ForConditionalGeneration"]),
+        "its type is t5 (T5ForConditionalGeneration), but only causal language models",
+    ),
+    "a decoder with an encoder": (
+        entries("config.json", model_type="bart", architectures=["BartModel"], is_encoder_decoder=True),
+        "its type is bart (BartModel), but only causal language models",
+    ),
+    "an encoder, which would load": (
+        entries("config.json", model_type="bert", architectures=["BertForMaskedLM"]),
+        "its type is bert (BertForMaskedLM), but only causal language models",
+    ),
     "another width": (entries("config.json", hidden_size=16), "cannot load a model from"),
     "one layer more": (entries("config.json", num_hidden_layers=3), "lack 9 of the weights that its config.json"),
     "another vocabulary": (entries("config.json", vocab_size=5), "cannot load a model from"),

@@ -3,6 +3,8 @@
 Each case ends with exit status 2 and one sentence that says what is wrong; nothing is written.
 """
 
+import gzip
+
 import pytest
 
 from complaints import complaint, run
@@ -11,6 +13,8 @@ FILES = {
     "missing": (None, "cannot read the settings file"),
     "not TOML": (b"steps = [", "is not a valid TOML file"),
     "not text": (b"method = '\xff'", "is not a valid TOML file: 'utf-8' codec can't decode"),
+    "UTF-16": ("steps = 1".encode("utf-16"), "is not a valid TOML file: its content is UTF-16 text; save it as UTF-8"),
+    "compressed": (gzip.compress(b"steps = 1"), "is not a valid TOML file: its content is compressed with gzip"),
     "binary": (b"\x00\x01", "is not a valid TOML file"),
     "nested without end": (b"steps = " + b"[" * 5000, "is not a valid TOML file"),
     "a key twice": (b"steps = 1\nsteps = 2", "is not a valid TOML file: Cannot overwrite a value"),

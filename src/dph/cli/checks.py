@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from dph.config.checks import check_names, check_presample, check_train
+from dph.config.checks import check_model, check_names, check_out, check_presample, check_train
 from dph.errors import UserError
 from dph.runs.directory import RunDir
 
@@ -16,8 +16,8 @@ def check_before_loading(stage: str, config: Any) -> None:
                 raise UserError(f"there is no run directory {run}")
     if stage == "presample" and config.check:
         return
-    if stage in ("sft", "presample", "train", "eval") and not config.out:
-        raise UserError("no run directory was named; add --out DIRECTORY")
+    if stage in ("sft", "presample", "train", "eval"):
+        check_out(config.out)
     if stage == "train":
         check_train(config)
         if not config.plugins:
@@ -26,14 +26,7 @@ def check_before_loading(stage: str, config: Any) -> None:
             RunDir.open(Path(config.rehearsal.path), "presample")
     if stage == "presample":
         check_presample(config)
-    if stage in ("presample", "train", "eval") and not config.model.path:
-        raise UserError("no model was named; add --model.path with a directory or a hub name")
-    if (model := getattr(config, "model", None)) and _is_local(model.path) and not Path(model.path).is_dir():
-        raise UserError(f"there is no model directory {model.path}; check --model.path")
+    if stage in ("presample", "train", "eval", "verl") or (stage == "sft" and config.model.path):
+        check_model(config.model.path)
     if stage == "sft" and config.data and not Path(config.data).exists():
         raise UserError(f"there is no file {config.data}")
-
-
-def _is_local(path: str) -> bool:
-    """Whether a model's path can only be a directory: names on a hub have at most one slash, not a leading one."""
-    return path.startswith((".", "/", "~")) or path.count("/") > 1

@@ -1,6 +1,7 @@
 """Settings that contradict each other: found before anything is loaded, without torch."""
 
 import os
+from pathlib import Path
 
 from dph.config.bounds import check_bounds
 from dph.config.components import LossConfig
@@ -16,6 +17,42 @@ BUILT_IN = {
     "policy loss": ("cispo", "clip_cov", "gspo", "kl_cov", "ppo_clip"),
 }
 """Names in the registries before a plug-in adds others."""
+
+
+_MODEL_FILES = ("config.json", "adapter_config.json")
+_MODELS_INSIDE = ("model", "checkpoints/step-*/model", "step-*/model")
+"""Where a run's folder, or one of its checkpoints, has its models."""
+
+
+def check_out(out: str) -> None:
+    """Raises UserError if no run directory is named."""
+    if not out:
+        raise UserError("no run directory was named; add --out DIRECTORY")
+
+
+def check_model(path: str) -> None:
+    """Raises UserError if no model is named, or if a path that can only be local leads to none."""
+    folder = Path(path).expanduser()
+    if not path:
+        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    if folder.is_file():
+        if not path.endswith(".gguf"):
+            raise UserError(f"{path} is a file; give the directory of a model, or a GGUF file, with --model.path")
+    elif not folder.is_dir():
+        if _is_local(path):
+            raise UserError(f"there is no model directory {path}; check --model.path")
+    elif not any((folder / name).exists() for name in _MODEL_FILES):
+        found = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
+        newest = [str(files[-1].parent) for files in found if files]
+        meant = f"did you mean --model.path {newest[0]}?" if newest else "check --model.path"
+        raise UserError(f"cannot load a model from {path}: it holds no config.json; {meant}")
+
+
+def _is_local(path: str) -> bool:
+    """Whether a model's path can only be a directory. Names on a hub have at most one slash, in the middle; where both
+    are possible, a first folder that exists decides."""
+    first, slash, rest = path.partition("/")
+    return path.startswith((".", "/", "~")) or "/" in rest or (bool(slash) and (not rest or Path(first).is_dir()))
 
 
 def check_train(config: TrainConfig) -> None:

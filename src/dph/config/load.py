@@ -27,6 +27,7 @@ from dph.config.stages import (
     TrainConfig,
     VerifyConfig,
 )
+from dph.config.text import decoded
 from dph.config.verl import VerlConfig
 from dph.errors import UserError
 
@@ -99,7 +100,7 @@ def preset_names() -> list[str]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as dictionaries; UserError when it is missing or not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
+        return tomllib.loads(decoded(path.read_bytes()))
     except OSError as error:
         raise UserError(f"cannot read the settings file {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

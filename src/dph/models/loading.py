@@ -11,12 +11,14 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, TunedModelConfig
+from dph.config.checks import check_model
 from dph.errors import UserError, is_out_of_memory
 from dph.models.packaged import model_folder
 from dph.process.progress import say
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of a library's message that are quoted
+_HUB_SECONDS = 5.0  # for a hub to answer
 
 
 def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
@@ -31,16 +33,17 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         UserError: there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs
             code of its own and `trust_remote_code` is off.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
-    if not config.path:
-        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    check_model(config.path)
     device = choose_device(config.device)
-    path = model_folder(config.path)
+    path = from_hub(model_folder(config.path))
     _refuse_pickles(Path(path))
     common = {"trust_remote_code": config.trust_remote_code}
     try:
+        if not (Path(path) / "adapter_config.json").exists():  # which names another model
+            refuse_other_kinds(config.path, AutoConfig.from_pretrained(path, **common))
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -51,6 +54,8 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             **common,
         )
         model, info = loaded
+    except UserError:
+        raise
     except Exception as error:  # damaged files make transformers raise many types
         if is_out_of_memory(error):
             raise
@@ -81,6 +86,42 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"the device {name!r} cannot be used here ({_said(error)}); try --model.device cpu") from error
     return device
+
+
+def from_hub(model: str) -> str:
+    """What to load for a folder, which is returned as it is, or a hub name. The hub is asked once, because transformers
+    would repeat each failed request for a minute; if it does not answer, the folder in its cache is returned.
+
+    Raises UserError for a model that neither the hub nor its cache has.
+    """
+    if Path(model).is_dir():
+        return model
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(model, "config.json"), timeout=_HUB_SECONDS)
+    except EntryNotFoundError:  # the model is there, so transformers may find what it needs
+        return model
+    except Exception as error:  # of the network, its library, or the hub
+        cached = try_to_load_from_cache(model, "config.json")
+        if not isinstance(cached, str):
+            raise UserError(_load_failure(model, error)) from error
+        return str(Path(cached).parent)
+    return model
+
+
+def refuse_other_kinds(path: str, config: Any) -> None:
+    """Raise UserError for a model that is not a causal one. Some would load and see the tokens that they predict."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    names = config.architectures or []
+    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
+    if not known or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
+        raise UserError(
+            f"cannot load a model from {path}: its type is {config.model_type} ({', '.join(names)}), but only causal "
+            "language models (decoders, which predict each token from those before it) can be sampled and trained"
+        )
 
 
 def _refuse_pickles(folder: Path) -> None:

@@ -64,14 +64,14 @@ MODELS = {
 
 def model_folder(path: str) -> str:
     """Where a model is that the setting `model.path` names: the folder in the cache for a GGUF file or the name of a
-    packaged model, which must have been fetched; anything else (a folder, a hub name) unchanged.
+    packaged model, which must have been fetched; anything else (a folder, a hub name) unchanged, but for a leading "~".
 
     Raises UserError for a packaged model that was not fetched, and as `dph.models.gguf.folder_of` does.
     """
     if path.endswith(".gguf"):
         return str(folder_of(Path(path).expanduser()))
     if path not in MODELS or Path(path).exists():
-        return path
+        return str(Path(path).expanduser()) if path.startswith("~") else path
     folder = cache_folder() / "models" / MODELS[path].folder
     if not folder.is_dir():
         raise UserError(f"the model {path!r} is not on this machine yet; run `dph model {path}` once")

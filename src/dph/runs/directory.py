@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_toml, to_dict, to_toml
+from dph.config.checks import check_out
 from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.progress import say
@@ -74,8 +75,7 @@ class RunDir:
                 have changed since the start.
         """
         check_bounds(config)
-        if not out:
-            raise UserError("no run directory was named; add --out DIRECTORY")
+        check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
         if (path / "manifest.json").exists() and not _got_nowhere(path):
             if not resume:

@@ -68,7 +68,8 @@ class Records:
             return self._path
         found = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
         if split not in found:
-            raise UserError(f"{self._path} has no file for the split {split!r}; it has: {', '.join(found) or 'none'}")
+            has = ", ".join(found) or "none"
+            raise UserError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
         return found[split]
 
     def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:

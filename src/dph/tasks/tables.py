@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dph.config.text import decoded
 from dph.errors import UserError
 
 
@@ -22,7 +23,7 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
     encoded.
     """
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
         rows = _read(path)
     except UserError:
@@ -49,8 +50,8 @@ def read_text(path: Path) -> str:
     Raises UserError for a file that is missing or not text.
     """
     try:
-        return path.read_text(encoding=_ENCODING)
-    except (OSError, UnicodeDecodeError) as error:
+        return decoded(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
@@ -70,8 +71,8 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".json"):
         return _parse_list(path, read_text(path))
     if name.endswith(".jsonl.gz"):
-        with gzip.open(path, "rt", encoding=_ENCODING) as file:
-            return _parse_lines(path, file.read())
+        with gzip.open(path) as file:
+            return _parse_lines(path, decoded(file.read()))
     if name.endswith(".jsonl"):
         return _parse_lines(path, read_text(path))
     raise UserError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
@@ -98,7 +99,6 @@ def _parse(text: str) -> Any:
 
 
 _HALF = re.compile("[\ud800-\udfff]")
-_ENCODING = "utf-8-sig"  # some editors write a byte order mark
 
 
 def _parse_list(path: Path, text: str) -> list[Any]:

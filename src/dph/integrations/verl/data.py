@@ -55,8 +55,10 @@ def check_tokenizer(path: str) -> None:
     """verl renders every prompt with the tokenizer's chat template. Raises UserError for a tokenizer without one."""
     from transformers import AutoTokenizer
 
+    from dph.models.loading import from_hub
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(from_hub(path))
     except (OSError, ValueError) as error:
         raise UserError(f"cannot load the tokenizer of {path}: {str(error).splitlines()[0]}") from error
     if not getattr(tokenizer, "chat_template", None):

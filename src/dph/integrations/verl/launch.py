@@ -32,6 +32,7 @@ from dph.config import (
     to_dict,
     to_toml,
 )
+from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, unused_settings, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
@@ -68,8 +69,8 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     check_bounds(config)
     if not config.out:
         raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
-    if not config.model.path:
-        raise UserError("no model was named; add --model.path with a directory or a hub name")
+    if shape is None or not config.model.path:
+        check_model(config.model.path)
     Objective(config.loss)
     config = _absolute(config)
     folder = Path(config.out)

@@ -86,8 +86,11 @@ def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from dph.models.loading import from_hub, refuse_other_kinds
+
     try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+        config = AutoConfig.from_pretrained(from_hub(path), trust_remote_code=trust_remote_code)
+        refuse_other_kinds(path, config)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:

@@ -1,0 +1,24 @@
+"""The text of users' files, which is UTF-8."""
+
+_UTF16 = "is UTF-16 text; save it as UTF-8"
+_OTHER = {
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+    b"\x1f\x8b": "is compressed with gzip; unpack it (only rows may stay compressed, in a file named .jsonl.gz)",
+    b"PK\x03\x04": "is a zip archive; unpack it",
+    b"PAR1": "is a Parquet file; name it .parquet",
+}
+"""What files are that begin with these bytes."""
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file, with "\\n" as the end of a line and without a byte order mark.
+
+    Raises ValueError, with the reason and what to do, for what is not UTF-8.
+    """
+    for start, reason in _OTHER.items():
+        if content.startswith(start):
+            raise ValueError(f"its content {reason}")
+    if b"\0" in content[:2]:  # a text without the mark
+        raise ValueError(f"its content {_UTF16}")
+    return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
