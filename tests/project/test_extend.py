@@ -41,13 +41,21 @@ def test_hellinger_by_enumeration():
     assert torch.allclose(gradient, divergence.pull_weight(log_ratio))
 
 
-def test_a_method_of_ones_own_trains(tmp_path):
-    settings = ["--task.name", "toy", "--verifier.workers", "1", "--rollout.prompts", "4", "--rollout.n", "4"]
+@pytest.mark.parametrize("named_in", ["flag", "file"])
+def test_a_method_of_ones_own_trains(tmp_path, named_in):
+    code = (EXAMPLES / "own_method.py").read_text()
+    method = (EXAMPLES / "own_method.toml").read_text()
+    for name in ("by_success", "sequence_ratio"):  # names that no other test has registered
+        code, method = (text.replace(f'"{name}"', f'"{name}_{named_in}"') for text in (code, method))
+    (tmp_path / "own.py").write_text(code)
+    plugin = str(tmp_path / "own.py")
+    (tmp_path / "own.toml").write_text(method if named_in == "flag" else f"plugins = ['{plugin}']\n{method}")
     main(
         [
-            *("train", "--plugin", str(EXAMPLES / "own_method.py"), "--config", str(EXAMPLES / "own_method.toml")),
+            *("train", *(["--plugin", plugin] if named_in == "flag" else []), "--config", str(tmp_path / "own.toml")),
             *("--model.path", str(base_run() / "model"), "--steps", "2", "--rollout.max-tokens", "4"),
-            *(*settings, "--rollout.max-prompt-tokens", "16", "--out", str(tmp_path / "run")),
+            *("--task.name", "toy", "--verifier.workers", "1", "--rollout.prompts", "4", "--rollout.n", "4"),
+            *("--rollout.max-prompt-tokens", "16", "--out", str(tmp_path / "run")),
         ]
     )
     rows = read_metrics(tmp_path / "run")

@@ -176,7 +176,8 @@ def test_rows_with_ids_may_be_in_another_order_and_added(tmp_path):
         tmp_path / "data.jsonl", [*NAMED[::-1], {"id": "new", "prompt": "easy 9", "answer": "yes", "verifier": "exact"}]
     )
     config = train_config(tmp_path / "run", "grpo", {"steps": 0}, task=task)
-    train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
+    run = train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
+    assert RunDir.open(run, "train").complete
 
 
 def test_a_partition_of_an_earlier_version_is_read_with_a_warning(tmp_path, capsys):

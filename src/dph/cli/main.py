@@ -98,7 +98,10 @@ def _reproduce(config: Any, resume: bool) -> object:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
-    "demo": ("the whole story in the embedded world, in minutes, without network or GPU", _demo),
+    "demo": (
+        "base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU",
+        _demo,
+    ),
     "sft": ("supervised training on prompt/response rows", _sft),
     "presample": ("split prompts by what the reference policy masters; store its correct responses", _presample),
     "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
@@ -107,14 +110,14 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
-    "doctor": ("whether this machine can do the work, and what to do where it cannot", _doctor),
+    "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }
 
 _COMMON = """Common flags, before or between the settings:
   --preset NAME   settings by name, or by the path of a .toml file; may be repeated, later ones override earlier ones
   --config FILE   settings from a TOML file; they override presets, and flags override both
-  --plugin FILE   import a Python file or module that registers tasks, verifiers, advantages, losses or divergences
-  --resume        go on with an interrupted run in the same --out directory
+  --plugin FILE   import a Python file or module that registers tasks, verifiers, losses … (`plugins` in a TOML)
+  --resume        continue an interrupted run in the same --out directory
 
 Presets: """
 
