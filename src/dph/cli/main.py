@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import tyro
 from rich.console import Console
 
 import dph
 from dph.cli.checks import check_before_loading
+from dph.cli.flags import parse_flags
 from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
@@ -174,8 +174,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     if stage in STAGES_WITH_SHORTCUTS:
         description += _SHORT
-    settings = tyro.cli(STAGES[stage], prog=f"dph {stage}", description=description, default=default, args=short.rest)
-    settings = short.finish(settings)
+    settings = short.finish(parse_flags(stage, default, short.rest, description))
     if common.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *common.plugins])))
     check_bounds(settings)

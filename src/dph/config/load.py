@@ -194,7 +194,10 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
             for name in _table(part, "for", where):
                 _table(part["for"], name, where, "for.")
         top = {key: value for key, value in layer.items() if key not in STAGES and key != "for"}
-        _merge(shared, _part_of(top, _keys(STAGES[stage]), everywhere, where))
+        part = _part_of(top, _keys(STAGES[stage]), everywhere, where)
+        for settings in (part, {key: value for key, value in table.items() if key != "for"}):
+            from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file
+        _merge(shared, part)
         _merge(shared, {"for": layer.get("for", {})})
         _merge(own, table)
     _merge(shared, own)
