@@ -40,7 +40,9 @@ def check_bounds(config: Any, prefix: str = "") -> None:
     for item in dataclasses.fields(config):
         name, value = f"{prefix}{item.name}", getattr(config, item.name)
         for bounds in getattr(hints[item.name], "__metadata__", ()):
-            if isinstance(bounds, Bounds) and not (isinstance(value, int | float) and bounds.low <= value <= bounds.high):
+            if not isinstance(bounds, Bounds):
+                continue
+            if not isinstance(value, int | float) or not bounds.low <= value <= bounds.high:
                 raise UserError(f"{name} is {value!r}; it must be {bounds.words}")
         if dataclasses.is_dataclass(value):
             check_bounds(value, f"{name}.")
