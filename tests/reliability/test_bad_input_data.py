@@ -50,7 +50,12 @@ ROWS = {
     "empty_prompt.jsonl": (rows({"prompt": ""}), "no problem has a prompt of at most"),
     "long_prompt.jsonl": (rows({"prompt": "easy 1 " * 99}), "no problem has a prompt of at most 60 tokens"),
     "no_answer.jsonl": (rows({"answer": None}), "row 1: no column 'answer' or 'reward_model.ground_truth'"),
-    "answer.jsonl": (rows({"answer": {"a": 1}}), "the answer must be text, a number, or a list of these, not {'a': 1}"),
+    "answer.jsonl": (
+        rows({"answer": {"a": 1}}),
+        "the answer must be text, a finite number, or a list of these, not {'a': 1}",
+    ),
+    "nan_answer.jsonl": (rows({}, {"answer": float("nan")}), "row 2: the answer must be text, a finite number, or a"),
+    "true_answer.jsonl": (rows({}, {"answer": True}), "row 2: the answer must be text, a finite number, or a"),
     "empty_answer.jsonl": (rows({"answer": ""}), "none of the 1 gold answers can be judged against"),
     "empty_answers.jsonl": (rows({"answer": []}), "none of the 1 gold answers can be judged against"),
     "no_verifier.jsonl": ('{"prompt": "easy 1", "answer": "yes"}', "'no_verifier-1' names no verifier; add a column"),

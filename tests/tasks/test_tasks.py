@@ -192,6 +192,32 @@ def test_bird_puts_its_evidence_before_the_question(tmp_path: Path):
         load_task("bird", root=str(tmp_path)).problems("train")
 
 
+NO_GOLDS = [float("nan"), float("inf"), -float("inf"), True, ["1", float("nan")], ["1", None], {"a": 1}]
+
+
+@pytest.mark.parametrize("answer", NO_GOLDS, ids=str)
+@pytest.mark.parametrize("column", ["answer", "reward_model"])
+@pytest.mark.parametrize("verifier", ["math", "exact"])
+def test_records_refuse_answers_that_are_neither_text_nor_finite(tmp_path: Path, answer, column: str, verifier: str):
+    field = {"answer": answer} if column == "answer" else {"reward_model": {"ground_truth": answer}}
+    path = write_lines(tmp_path / "x.jsonl", [GOOD, {"prompt": "?", "verifier": verifier, **field}])
+    with pytest.raises(UserError, match=r"x\.jsonl, row 2: .*(finite number, or a list of these, not|no 'gold_sql')"):
+        load_task("records", path=str(path)).problems("x")
+
+
+@pytest.mark.parametrize("column", ["answer", "Answer", "reward_model"])
+def test_parquet_golds_must_be_finite(tmp_path: Path, column: str):
+    values = [float(n) for n in (1, 2, "nan")]
+    golds = [{"ground_truth": value} for value in values] if column == "reward_model" else values
+    table = pa.table({"prompt": ["a", "b", "c"], "question": ["a", "b", "c"], column: golds})
+    pq.write_table(table, tmp_path / "dapo-math-17k.parquet")
+    with pytest.raises(UserError, match=r"parquet, row 3: the answer must be .* not nan"):
+        load_task("dapo_math_17k", root=str(tmp_path), subset=True).problems("train")
+    if column != "Answer":
+        with pytest.raises(UserError, match=r"parquet, row 3: the answer must be .* not nan"):
+            load_task("records", path=str(tmp_path / "dapo-math-17k.parquet"), verifier="math").problems("train")
+
+
 # --- mathematics -----------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +245,29 @@ def test_answers_of_mathematical_sets(tmp_path: Path):
     write_lines(tmp_path / "aime24" / "test.jsonl", [{"question": "q"}])
     with pytest.raises(UserError, match="row 1: no answer; it has: question"):
         load_task("aime24", root=str(tmp_path)).problems("test")
+
+
+@pytest.mark.parametrize("answer", NO_GOLDS, ids=str)
+@pytest.mark.parametrize("field", ["answer", "final_answer", "Answer", "ground_truth"])
+def test_mathematical_sets_refuse_answers_that_are_neither_text_nor_finite(tmp_path: Path, answer, field: str):
+    row = {"question": "q", **({"reward_model": {field: answer}} if field == "ground_truth" else {field: answer})}
+    (tmp_path / "aime24").mkdir()
+    write_lines(tmp_path / "aime24" / "test.jsonl", [{"question": "q", "answer": "1"}, row])
+    with pytest.raises(UserError, match=r"test\.jsonl, row 2: the answer must be text, a finite number, or a list"):
+        load_task("aime24", root=str(tmp_path)).problems("test")
+
+
+def test_golds_of_mathematical_sets_keep_their_value(tmp_path: Path):
+    rows = [
+        {"answer": 1e-5},
+        {"answer": 1e22},
+        {"final_answer": [r"$36\$$", 0.5]},
+        {"reward_model": {"ground_truth": [1, "2"]}},
+    ]
+    (tmp_path / "aime24").mkdir()
+    write_lines(tmp_path / "aime24" / "test.jsonl", [{"question": "q", **row} for row in rows])
+    problems = load_task("aime24", root=str(tmp_path), subset=True).problems("test")
+    assert [p.answer for p in problems] == ["0.00001", "1" + "0" * 22, [r"36\$", "0.5"], ["1", "2"]]
 
 
 @needs_data

@@ -189,6 +189,42 @@ def test_options_and_checks(verifier: MathVerifier):
     assert verifier.check(problems) == {"b": "the answer is empty", "c": "the answer is empty"}
 
 
+@pytest.mark.parametrize("answer", [float("nan"), float("-inf"), True, None, ["1", float("inf")], [["1"]]], ids=str)
+def test_an_answer_that_is_neither_text_nor_finite_is_a_gold_error(verifier: MathVerifier, answer: Any):
+    problem = Problem("p", "?", answer, "math")
+    for judge in (verifier, ExactVerifier()):
+        assert judge.check([problem]) == {
+            "p": f"the answer must be text, a finite number, or a list of these, not {answer!r}"
+        }
+        outcomes = [
+            verdict.outcome for verdict in judge.verify([(problem, rf"\boxed{{{answer}}}"), (problem, f"{answer}")])
+        ]
+        assert outcomes == [Outcome.GOLD_ERROR] * 2
+
+
+@pytest.mark.parametrize(
+    ("gold", "answers"),
+    [(1e22, ["1" + "0" * 22, "10^{22}"]), (1e-5, ["0.00001", "10^{-5}"]), (10**400, ["10^{400}"]), (-2.5, ["-5/2"])],
+    ids=["1e22", "1e-5", "1e400", "-2.5"],
+)
+def test_a_number_can_be_solved_whatever_its_size(verifier: MathVerifier, gold: float, answers: list[str]):
+    verdicts = verifier.verify([(Problem("p", "?", gold, "math"), f"\\boxed{{{answer}}}") for answer in answers])
+    assert all(verdict.correct for verdict in verdicts)
+    [verdict] = verifier.verify([(Problem("p", "?", gold, "math"), r"\boxed{1}")])
+    assert not verdict.correct
+
+
+@pytest.mark.parametrize("gold", [r"\$36", r"$\$36$", r"36\$", r"$36\$$", r"\$36.00", "$36$", "36"])
+@pytest.mark.parametrize("settings", [{}, {"fallback": "library"}, {"policy": "qwen"}, {"policy": "paper"}], ids=str)
+def test_golds_in_dollars_can_be_solved(gold: str, settings: dict[str, Any]):
+    problem = Problem("p", "?", gold, "math")
+    with MathVerifier(timeout=20.0, **settings) as verifier:
+        verdicts = verifier.verify(
+            [(problem, rf"It costs $\boxed{{{text}}}$") for text in (r"\$36", "36", r"\$37", "3.6")]
+        )
+    assert [verdict.correct for verdict in verdicts] == [True, True, False, False]
+
+
 def test_exact_answers():
     last, whole = ExactVerifier(), ExactVerifier(part="whole")
     problem = Problem("p", "?", ["yes ", "ja"], "exact")

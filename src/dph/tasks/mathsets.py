@@ -12,7 +12,8 @@ from dph.tasks.protocol import register_task
 from dph.tasks.sql.data import first_file
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
-from dph.verifiers.math.answer import extract_answer
+from dph.verifiers.golds import gold_fault, gold_list, gold_text
+from dph.verifiers.math.answer import extract_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction with which Qwen2.5-Math was trained."""
@@ -93,7 +94,10 @@ class MathSet:
         path = first_file(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
         problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
-            question, answer = _question(row), _answer(row)
+            try:
+                question, answer = _question(row), _answer(row)
+            except ValueError as error:
+                raise UserError(f"{path}, row {number + 1}: {error}") from error
             if question is None or answer is None:
                 what = "question" if question is None else "answer"
                 raise UserError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
@@ -168,24 +172,29 @@ def _question(row: Mapping[str, Any]) -> str | None:
 def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
     """The published answer: its own field, GSM8K's "#### 18", or the final box of the solution.
 
-    "" if the field exists but is empty, which the verifier's check reports; None if there is no such field.
+    "" if the field exists but is empty, which the verifier's check reports; None if there is no such field. Raises
+    ValueError for a value that is neither text nor a finite number nor a list of these.
     """
     fields = ("final_answer", "answer", "Answer")
-    for field in fields:
-        value = row.get(field)
+    model = row.get("reward_model")
+    truth = model.get("ground_truth") if isinstance(model, Mapping) else None  # DAPO
+    for value in (*map(row.get, fields), truth):
         if isinstance(value, list) and value:
-            return [str(answer).strip().strip("$") for answer in value]
+            return [strip_dollars(text) for text in _texts(value)]
         if value is not None and not isinstance(value, list):
-            text = str(value).strip()
+            [text] = _texts(value)
             marked = _GSM8K.search(text)
             return marked[1].replace(",", "") if marked else text
-    truth = row.get("reward_model")
-    if isinstance(truth, Mapping) and truth.get("ground_truth") is not None:  # DAPO
-        return str(truth["ground_truth"]).strip()
     solution = row.get("solution")
     if isinstance(solution, str):
         return extract_answer(solution) or ""
     return "" if any(field in row for field in fields) else None
+
+
+def _texts(value: Any) -> list[str]:
+    if fault := gold_fault(value):
+        raise ValueError(fault)
+    return [gold_text(gold).strip() for gold in gold_list(value)]
 
 
 def _meta(name: str, index: int, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dph.tasks.protocol import register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
+from dph.verifiers.golds import gold_fault
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
@@ -79,8 +80,8 @@ class Records:
         verifier = verifier or ("sql" if "gold_sql" in extra else "")
         if not isinstance(verifier, str):
             raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
-        if verifier in _BUILT_IN and not _is_answer(answer):
-            raise UserError(f"{where}: the answer must be text, a number, or a list of these, not {answer!r:.200}")
+        if verifier in _BUILT_IN and (fault := gold_fault(answer)):
+            raise UserError(f"{where}: {fault}")
         meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
         if verifier == "sql":
             meta["db"] = self._database(row.get("db") or meta.get("db_id"), where, folder)
@@ -103,10 +104,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # not a possible file name on any system
         return False
-
-
-def _is_answer(value: Any) -> bool:
-    return all(isinstance(item, str | int | float) for item in (value if isinstance(value, list) else [value]))
 
 
 def _stem(path: Path) -> str:

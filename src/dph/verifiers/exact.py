@@ -5,6 +5,7 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.golds import gold_fault, gold_faults, gold_list
 from dph.verifiers.protocol import register_verifier
 
 
@@ -21,8 +22,8 @@ class ExactVerifier:
         return [self._judge(problem, response.strip()) for problem, response in items]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Problems that no response could solve because their answer is empty: id → reason."""
-        return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in _answers(p))}
+        """Problems whose answer is empty, or neither text nor a number: id → reason."""
+        return gold_faults(problems, _answers)
 
     def close(self) -> None:
         """Does nothing: this verifier holds no resources."""
@@ -30,15 +31,16 @@ class ExactVerifier:
     def _judge(self, problem: Problem, text: str) -> Verdict:
         if not text:
             return Verdict(Outcome.NO_ANSWER, 0.0, "empty response")
+        if fault := gold_fault(problem.answer):
+            return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
         given = text if self._part == "whole" else text.splitlines()[-1].strip()
-        if given in {answer.strip() for answer in _answers(problem)}:
+        if given in _answers(problem):
             return Verdict(Outcome.CORRECT, 1.0)
         return Verdict(Outcome.WRONG, 0.0)
 
 
 def _answers(problem: Problem) -> list[str]:
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
-    return [str(answer) for answer in answers]
+    return [str(gold).strip() for gold in gold_list(problem.answer)]
 
 
 register_verifier("exact")(ExactVerifier)

@@ -52,6 +52,11 @@ def _answer_without_box(response: str, fallback: Fallback) -> str | None:
     return numbers[-1] if numbers else None
 
 
+def strip_dollars(text: str) -> str:
+    r"""A text without spaces and dollar signs around it; \$, the currency, stays."""
+    return re.sub(r"^\$+|(?<!\\)\$+$", "", text.strip()).strip()
+
+
 def normalize(answer: str) -> str:
     r"""Strip what never changes the meaning: spaces, $ and \$, \left, \right, \text{…}, a closing full stop, \dfrac."""
     text = _NOISE.sub("", answer.strip().removesuffix("."))

@@ -12,7 +12,8 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.types import Problem
-from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize
+from dph.verifiers.golds import gold_list, gold_text
+from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
 from dph.verifiers.math.qwen import qwen_equal
 from dph.verifiers.math.qwen_text import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen
 
@@ -65,8 +66,7 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
     """The accepted answers as written, without surrounding dollar signs."""
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
-    return tuple("" if answer is None else str(answer).strip().strip("$") for answer in answers)
+    return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
 def _extract_box(_: Problem, response: str, *, fallback: Fallback) -> str | None:
@@ -77,10 +77,13 @@ def _whole(_: Problem, response: str) -> str | None:
     return response.strip() or None
 
 
+_HOLDS_FORMULA = re.compile(r"(?<!\\)\$|boxed|\\\(|\\\[")  # \$ is the currency
+
+
 def _formulas(problem: Problem) -> tuple[str, ...]:
     """Gold answers in the form that the library parses: between dollar signs, unless they are text with formulas."""
-    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
-    return tuple(gold if re.search(r"\$|boxed|\\\(|\\\[", gold) else f"${gold}$" for gold in map(str, answers))
+    golds = map(gold_text, gold_list(problem.answer))
+    return tuple(gold if _HOLDS_FORMULA.search(gold) else f"${gold}$" for gold in golds)
 
 
 def _equal_at_sight(given: str, gold: str) -> bool | None:

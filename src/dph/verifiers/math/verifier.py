@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.golds import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
@@ -60,8 +61,11 @@ class MathVerifier:
         verdicts: list[Verdict | None] = []
         waiting: dict[_Question, list[int]] = {}
         for index, (problem, response) in enumerate(items):
-            answer = self._policy.extract(problem, response)
-            if answer is None:
+            fault = gold_fault(problem.answer)
+            answer = None if fault else self._policy.extract(problem, response)
+            if fault:
+                verdicts.append(Verdict(Outcome.GOLD_ERROR, 0.0, fault))
+            elif answer is None:
                 verdicts.append(Verdict(Outcome.NO_ANSWER, 0.0, "no answer found"))
             elif len(answer) > self._policy.longest:
                 verdicts.append(Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters"))
@@ -78,8 +82,8 @@ class MathVerifier:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Problems that no response could solve because their answer is empty: id → reason."""
-        return {p.id: "the answer is empty" for p in problems if not any(text.strip() for text in gold_texts(p))}
+        """Problems whose answer is empty, or neither text nor a number: id → reason."""
+        return gold_faults(problems, gold_texts)
 
     def close(self) -> None:
         self._pool.close()
