@@ -160,6 +160,17 @@ def test_a_model_beside_its_folders(tmp_path, monkeypatch, capsys):
     assert run(capsys, *train_words("out", "--steps", "0", model="~/model"))[0] == 0
 
 
+def test_a_tracker_without_a_login_is_reported_before_anything_is_loaded_or_written(tmp_path):
+    (tmp_path / "wandb.py").write_text("def login(): raise RuntimeError('No API key configured.')")
+    (tmp_path / "torch.py").write_text("raise ImportError('torch is loaded')")
+    words = ["-m", "dph", "train", "--preset", "grpo", "--tracker", "wandb", "--out", str(tmp_path / "run")]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
+    assert (done.returncode, (tmp_path / "run").exists()) == (2, False)
+    assert done.stderr.startswith("dph: tracker 'wandb' does not work: No API key") and done.stderr.count("\n") == 1
+
+
 def test_a_model_without_an_end_token(tmp_path, capsys):
     policy = tiny_policy()
     policy.tokenizer.eos_token = None

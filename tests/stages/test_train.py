@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import sys
+import types
 from dataclasses import replace
 
 import pytest
@@ -319,6 +320,42 @@ def test_an_unknown_tracker_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
     with pytest.raises(UserError, match="tracker 'trackio' is not installed; run `pip install trackio`"):
         train(train_config(tmp_path, "grpo", tracker="trackio"))
+
+
+class FakeTracker(types.ModuleType):
+    """A tracker one of whose functions fails, as for want of a login or of the network."""
+
+    def __init__(self, failing):
+        super().__init__("wandb")
+        self.failing, self.called = failing, []
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*_, **__):
+            self.called.append(name)
+            if name == self.failing:
+                raise RuntimeError("No API key configured.\nLog in.")
+
+        return call
+
+
+@pytest.mark.parametrize("failing", ["login", "init", "log"])
+def test_a_tracker_that_fails_stops_the_run_with_one_sentence(tmp_path, monkeypatch, failing):
+    monkeypatch.setitem(sys.modules, "wandb", FakeTracker(failing))
+    with pytest.raises(UserError) as caught:
+        train(train_config(tmp_path, "grpo", tracker="wandb"))
+    assert str(caught.value) == (
+        "tracker 'wandb' does not work: No API key configured. Log in; fix this, or set WANDB_MODE=offline, or remove "
+        "the setting"
+    )
+
+
+def test_a_tracker_that_fails_at_the_end_costs_nothing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", tracker := FakeTracker("finish"))
+    train(train_config(tmp_path, "grpo", tracker="wandb"))
+    assert tracker.called == ["login", "init", "log", "log", "finish"] and (tmp_path / "model").is_dir()
 
 
 def test_no_round_of_drawing_finds_a_useful_group(tmp_path):

@@ -1,11 +1,13 @@
 """Checks before a stage loads torch: required settings that are missing, and paths that do not exist."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 from dph.config.checks import check_model, check_names, check_out, check_presample, check_train
 from dph.errors import UserError
 from dph.runs.directory import RunDir
+from dph.runs.tracking import load_tracker
 
 
 def check_before_loading(stage: str, config: Any) -> None:
@@ -22,6 +24,8 @@ def check_before_loading(stage: str, config: Any) -> None:
         check_train(config)
         if not config.plugins:
             check_names(config)
+        if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
+            load_tracker(config.tracker)
         if config.rehearsal.path:
             RunDir.open(Path(config.rehearsal.path), "presample")
     if stage == "presample":

@@ -1,30 +1,55 @@
 """Logging of metrics to metrics.jsonl and timings.jsonl of the run directory, TensorBoard and an optional tracker."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from dph.errors import UserError
+from dph.process.progress import say
 from dph.runs.directory import RunDir
+
+
+def load_tracker(name: str) -> Any:
+    """The module of a tracker, logged in. Raises UserError if it is not installed or nobody can be logged in."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise UserError(
+            f"tracker {name!r} is not installed; run `pip install {name}`, or remove the setting"
+        ) from error
+    if name == "wandb":
+        with _its_errors(name):
+            module.login()  # does nothing offline
+    return module
+
+
+@contextmanager
+def _its_errors(name: str) -> Iterator[None]:
+    """Turn any error of a tracker into a UserError: it is due to its login, its server or the network."""
+    try:
+        yield
+    except Exception as error:
+        offline = ", or set WANDB_MODE=offline" if name == "wandb" else ""
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise UserError(
+            f"tracker {name!r} does not work: {reason}; fix this{offline}, or remove the setting"
+        ) from error
 
 
 class Metrics:
     """Logs each step to all destinations; does nothing except in the leading process."""
 
     def __init__(self, run: RunDir, tracker: str, leads: bool) -> None:
-        self._run, self._leads = run, leads
+        self._run, self._name, self._leads = run, tracker, leads
         self._board: Any = None
         self._tracker: Any = None
         if not leads:
             return
         if tracker != "none":
-            try:
-                self._tracker = importlib.import_module(tracker)
-            except ImportError as error:
-                raise UserError(
-                    f"tracker {tracker!r} is not installed; run `pip install {tracker}`, or remove the setting"
-                ) from error
-            self._tracker.init(project="dph-rl", name=run.path.name)
+            self._tracker = load_tracker(tracker)
+            with _its_errors(tracker):
+                self._tracker.init(project="dph-rl", name=run.path.name)
 
     def begin(self, step: int) -> None:
         """Start logging after `step`. TensorBoard drops later steps, which an interrupted run logged."""
@@ -43,13 +68,18 @@ class Metrics:
             assert self._board is not None, "call begin first"
             self._board.add_scalar(name, value, step)
         if self._tracker is not None:
-            self._tracker.log(dict(values), step=step)
+            with _its_errors(self._name):
+                self._tracker.log(dict(values), step=step)
 
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
         if self._tracker is not None:
-            self._tracker.finish()
+            try:
+                with _its_errors(self._name):
+                    self._tracker.finish()
+            except UserError as error:  # the run itself goes on
+                say(str(error))
 
     def __enter__(self) -> "Metrics":
         return self
