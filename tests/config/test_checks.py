@@ -14,6 +14,7 @@ from dph.config import (
     SamplingConfig,
     SftConfig,
     TrainConfig,
+    TrainedModelConfig,
     VerifyConfig,
     VerlConfig,
 )
@@ -38,6 +39,8 @@ def test_built_in_names_are_those_of_the_registries():
 
 
 TRAIN = TrainConfig(out="run", loss=LossConfig(eta=0.0))
+VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="model"))
+VERL = replace(VERL, cluster=replace(VERL.cluster, gpus=0))
 OUT_OF_BOUNDS = {
     "steps is -1; it must be 0 or more, and finite": (train, replace(TRAIN, steps=-1)),
     "steps is '9'; it must be 0 or more, and finite": (train, replace(TRAIN, steps="9")),
@@ -47,7 +50,7 @@ OUT_OF_BOUNDS = {
     "stored is 0; it must be at least 1": (presample, PresampleConfig(out="run", stored=0)),
     "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=SamplingConfig(top_p=2.0))),
     "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
-    "cluster.gpus is 0": (write_launch, replace(VerlConfig(), cluster=replace(VerlConfig().cluster, gpus=0))),
+    "cluster.gpus is 0": (write_launch, VERL),
     "jobs is 0": (demo, DemoConfig(jobs=0)),
     "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
     "loss.clip_high is inf": (Objective, LossConfig(clip_high=float("inf"))),

@@ -7,13 +7,12 @@ import pytest
 from dph.cli.main import parse
 from dph.config import DemoConfig, preset_label, preset_names
 from dph.reproduce.demo import jobs
+from helpers import METHODS, OTHER_METHODS
 
 
 def test_method_presets_and_no_others_have_labels_of_their_own() -> None:
     labels = {name: preset_label(name) for name in preset_names() if preset_label(name)}
-    assert labels.keys() == {
-        *("grpo", "dapo", "grpo_kl", "rkl", "rkl_true", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only"),
-    }
+    assert labels.keys() == {*METHODS, *OTHER_METHODS}
     assert len(set(labels.values())) == len(labels) and labels["dph_js"] == "DPH-JS"
 
 

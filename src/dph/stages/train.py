@@ -61,7 +61,8 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         return run.path
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
-        training = Training.prepare(config, objective, advantage, run, verifiers, world)
+        step = world.decided(lambda: checkpoints.newest_intact(run.path))
+        training = world.together(lambda: Training.load(config, objective, advantage, run, verifiers, world, step))
         metrics.begin(training.state.step)
         try:
             with Interrupts() as interrupts:
@@ -104,21 +105,7 @@ class Training:
     """Verdicts of the last steps, as far back as the alarms look."""
 
     @classmethod
-    def prepare(
-        cls,
-        config: TrainConfig,
-        objective: Objective,
-        advantage: Advantage,
-        run: RunDir,
-        verifiers: Verifiers,
-        world: World,
-    ) -> "Training":
-        """Load everything: from the settings at the start, or from the run's newest intact checkpoint."""
-        step = world.decided(lambda: checkpoints.newest_intact(run.path))
-        return world.together(lambda: cls._load(config, objective, advantage, run, verifiers, world, step))
-
-    @classmethod
-    def _load(
+    def load(
         cls,
         config: TrainConfig,
         objective: Objective,
@@ -128,6 +115,7 @@ class Training:
         world: World,
         step: int | None,
     ) -> "Training":
+        """Load everything: from the settings at the start, or from the checkpoint after `step`."""
         saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
         rollout, budget = config.rollout, config.optim.tokens_per_microbatch
         rehearsal = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)

@@ -66,12 +66,12 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
     estimate, and for a directory that holds another launch.
     """
-    check_bounds(config)
     if not config.out:
         raise UserError("dph verl needs a directory to write: add --out DIRECTORY")
     if shape is None or not config.model.path:
         check_model(config.model.path)
     Objective(config.loss)
+    check_bounds(config)
     config = _absolute(config)
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)
