@@ -1,6 +1,8 @@
 """Launches for verl: what is written, what is refused, and the layout that the estimates of memory lead to."""
 
+import re
 import subprocess
+import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +23,12 @@ from dph.config import (
     from_dict,
     narrowed,
 )
+from dph.doctor import machine
 from dph.errors import UserError
-from dph.integrations.verl import preset_launch, run_launch, write_launch
+from dph.integrations.verl import launch as module
+from dph.integrations.verl import preset_launch, registration, run_launch, write_launch
 from dph.integrations.verl.launch import launch_yaml, verl
+from dph.integrations.verl.registration import check_registered
 from dph.integrations.verl.sizes import ModelShape, Work, plan, read_shape, training_bytes
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
@@ -285,3 +290,51 @@ def test_adapters_need_less() -> None:
     full, adapters = SQL, replace(SQL, adapters=True)
     saved = training_bytes(LLAMA_8B, full, 4, 1, "none") - training_bytes(LLAMA_8B, adapters, 4, 1, "none")
     assert saved == 12 * LLAMA_8B.parameters / 4
+
+
+# The plug-in, whose errors verl does not report --------------------------------------------------------------------
+
+
+@pytest.fixture
+def broken_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An installed verl of the right version, without the modules that the plug-in imports."""
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl" / "__init__.py").write_text("__version__ = '0.9.1'")
+    ours = ("dph.integrations.verl.plugin", "dph.integrations.verl.trainer")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "verl" or name in ours]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("PYTHON", raising=False)
+    yield
+    sys.modules.pop("verl", None)
+
+
+PLUGIN_ERROR = "the plug-in for verl cannot be imported (ModuleNotFoundError: No module named "
+
+
+def test_an_error_in_the_plugin_is_reported(broken_verl: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError) as caught:
+        check_registered()
+    assert str(caught.value).startswith(PLUGIN_ERROR) and "pip install 'dph-rl[verl]'" in str(caught.value)
+    monkeypatch.setattr(machine, "_version", lambda name: "0.9.1")
+    found = {finding.name: finding for finding in machine.check_installation()}["plug-in for verl"]
+    assert (found.status, found.detail[: len(PLUGIN_ERROR)]) == ("note", PLUGIN_ERROR)
+    assert found.advice.startswith("to train through verl, make a separate environment")
+
+
+def test_a_launch_says_that_the_plugin_does_not_work(
+    broken_verl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=re.escape(PLUGIN_ERROR)):  # before hours of pre-sampling
+        verl(VerlConfig(out=str(tmp_path / "a"), start=True, cluster=ClusterConfig(gpus=1)))
+    said: list[str] = []
+    monkeypatch.setattr(module, "say", said.append)
+    with pytest.raises(UserError, match="no model was named"):
+        verl(VerlConfig(out=str(tmp_path / "b")))
+    assert said[0].startswith(PLUGIN_ERROR) and said[0].endswith("(this launch may run in another environment)")
+
+
+def test_a_missing_verl_is_reported_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="verl is not installed; make a separate environment"):
+        check_registered()

@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from dph.doctor.finding import Finding, broken, note, ok
+from dph.errors import UserError
 from dph.runs.cache import cache_folder
 
 _GIB = 1 << 30
@@ -34,7 +35,20 @@ def check_installation() -> list[Finding]:
     found.append(ok("dph-rl", version))
     found += [_package(Requirement(text)) for text in requires if "extra ==" not in text]
     engines = [f"{name} {version}" for name in _ENGINES if (version := _version(name))]
-    return [*found, ok("optional packages", ", ".join(engines) or "none of " + ", ".join(_ENGINES))]
+    found.append(ok("optional packages", ", ".join(engines) or "none of " + ", ".join(_ENGINES)))
+    return [*found, *([_verl_plugin()] if _version("verl") else [])]
+
+
+def _verl_plugin() -> Finding:
+    """Whether verl finds our plug-in; it would not say so itself."""
+    from dph.integrations.verl.registration import check_registered
+
+    try:
+        check_registered()
+    except UserError as error:
+        detail, _, advice = str(error).rpartition("; ")
+        return note("plug-in for verl", detail, f"to train through verl, {advice}")
+    return ok("plug-in for verl", "verl knows the trainer of DPH-RL")
 
 
 def _version(name: str) -> str:

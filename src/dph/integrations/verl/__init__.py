@@ -4,7 +4,7 @@
 
 `dph verl` writes such a launch, with data, scripts and evaluation. The files:
 
-    plugin    the entry point that verl loads in every process
+    plugin    the entry point that verl loads in every process; `registration` reports its errors, which verl does not
     trainer   driver: trainer mode `dph_sync`: judged advantages, stored rows appended to each update
     mixing    driver: which mini-batch of which rank a stored row goes to
     replay    driver: DAPO's group filter over the responses that could be judged

@@ -6,23 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from dph.errors import UserError
+from dph.integrations.verl.registration import check_registered
 from dph.process.progress import show_messages
-
-
-def check_registered() -> None:
-    """Raises UserError, with what to install, if verl or our trainer is missing."""
-    try:
-        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
-
-        import dph.integrations.verl.plugin  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            f"verl cannot be imported ({error}); make a separate environment and run there: pip install 'dph-rl[verl]'"
-        ) from error
-    from dph.integrations.verl.settings import TRAINER_MODE
-
-    if TRAINER_MODE not in TRAINER_REGISTRY:
-        raise UserError(f"verl does not know the trainer {TRAINER_MODE!r}; install dph-rl again in this environment")
 
 
 def run(config: Any) -> None:

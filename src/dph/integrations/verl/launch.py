@@ -8,9 +8,11 @@ verl.toml        the settings of `dph verl`    eval.sh        5. merge a checkpo
 README.md        all of this, with the estimates of memory
 """
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, unused_settings, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
+from dph.integrations.verl.registration import check_registered
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
 from dph.integrations.verl.yaml_text import yaml_text
 from dph.models.packaged import model_folder
@@ -116,6 +119,13 @@ def verl(config: VerlConfig) -> Path:
     """The stage: write a launch and, with `start`, run it. Returns the launch directory."""
     if config.start and config.cluster.gpus > config.cluster.per_node:
         raise UserError("--start runs on one node; for several write the launch and follow its README.md")
+    if find_spec("verl"):
+        try:
+            check_registered()
+        except UserError as error:
+            if config.start and "PYTHON" not in os.environ:
+                raise
+            say(f"{error} (this launch may run in another environment)")
     launch = write_launch(config)
     if unused := unused_settings(config):
         say(f"training through verl does not use: {', '.join(unused)}")

@@ -1,7 +1,8 @@
+# pyright: reportMissingImports=false
 """Entry point in the group `verl.plugins`: verl imports this module in every process.
 
 If this import fails, verl logs it at debug level only, and then reports that it knows no trainer named dph_sync.
-`python -m dph.integrations.verl` imports this module itself and names what is missing.
+`check_registered` imports this module itself and says what is wrong; training, `dph verl` and `dph doctor` call it.
 """
 
 import verl
