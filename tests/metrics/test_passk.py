@@ -193,6 +193,47 @@ def test_cluster_bootstrap_of_one_seed_is_the_ordinary_one():
     assert [one.low, one.high] == pytest.approx([ordinary.low, ordinary.high], abs=0.005)
 
 
+def test_seeds_that_agree_add_nothing():
+    values = np.random.default_rng(5).random(200)
+    other = np.random.default_rng(6).random(200)
+    alone = bootstrap_interval(values)
+    assert cluster_bootstrap([values]) == alone
+    together, difference = cluster_bootstrap([values] * 4), cluster_difference([values] * 4, [other] * 2)
+    for found, expected in ((together, alone), (difference, paired_difference(values, other))):
+        bounds = expected.estimate, expected.low, expected.high
+        assert (found.estimate, found.low, found.high) == pytest.approx(bounds, rel=1e-12)  # sums in another order
+
+
+@pytest.mark.parametrize(("seeds", "quantile"), [(2, 12.7062), (3, 4.30265), (5, 2.77645)])
+def test_where_problems_agree_the_interval_is_students_over_seeds(seeds, quantile):
+    means = np.random.default_rng(seeds).random(seeds)
+    interval = cluster_bootstrap(np.repeat(means[:, None], 30, 1))
+    half_width = quantile * means.std(ddof=1) / math.sqrt(seeds)
+    assert interval.high - interval.estimate == pytest.approx(half_width, rel=1e-5)  # the quantile's digits
+    assert interval.estimate - interval.low == pytest.approx(half_width, rel=1e-5)
+
+
+def test_where_problems_agree_the_difference_is_welchs_or_adds_both_sides():
+    first, second, more = np.array([0.5, 0.7, 0.9]), np.array([0.2, 0.3, 0.7]), np.array([0.2, 0.3, 0.7, 0.6])
+
+    def half_width(a, b):
+        found = cluster_difference(np.repeat(a[:, None], 9, 1), np.repeat(b[:, None], 9, 1))
+        return found.high - found.estimate
+
+    # Variances 0.04 and 0.07 of three seeds each: df = 2 · 0.11² / (0.04² + 0.07²) = 3.7231, whose quantile is 2.85982.
+    assert half_width(first, second) == pytest.approx(2.85982 * math.sqrt(0.11 / 3), rel=1e-5)
+    apart = (4.30265 * math.sqrt(0.04 / 3), 3.18245 * more.std(ddof=1) / 2)
+    assert half_width(first, more) == pytest.approx(math.hypot(*apart), rel=1e-5)
+    # The model of a single seed is compared as it is.
+    assert half_width(first, second[:1]) == pytest.approx(4.30265 * math.sqrt(0.04 / 3), rel=1e-5)
+
+
+def test_an_interval_stays_within_the_range_of_what_it_estimates():
+    values = np.repeat([[0.97], [1.0]], 5, 1)
+    free, held = cluster_bootstrap(values), cluster_bootstrap(values, within=(0.0, 1.0))
+    assert free.high > 1.0 and (held.low, held.high) == (free.low, 1.0)
+
+
 def test_bootstrap_refuses_what_it_cannot_mean():
     with pytest.raises(ValueError, match="at least one value"):
         bootstrap_interval([])

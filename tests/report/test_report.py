@@ -17,7 +17,7 @@ from dph.errors import UserError
 from dph.evaluation.measures import MEASURES
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
-from dph.report.data import Value, by_label, read_answers, read_runs
+from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import Image, render, visible
 from dph.report.table import Cell, Table, cell
 from dph.report.tables import DIVERSITY
@@ -145,6 +145,24 @@ def test_keep_and_exploration_rates_by_enumeration(tmp_path: Path) -> None:
     assert found["keep@2"].mean == pytest.approx(both / alone[0], abs=1e-12)  # fp64 sums of twenty terms
     assert found["explore@2"].mean == pytest.approx((alone[1] - both) / (len(base) - alone[0]), abs=1e-12)
     assert 0 <= found["keep@2"].low <= found["keep@2"].mean <= found["keep@2"].high <= 1
+
+
+def test_rates_over_seeds_have_the_spread_of_the_seeds_rates(tmp_path: Path) -> None:
+    base = [4, 2, 1, 0] * 10
+    trained = [[4, 4, 0, 0] * 10, [4, 0, 3, 1] * 10]
+    reference, *seeds = (
+        read_eval(write_eval(tmp_path / str(i), "T", counts)) for i, counts in enumerate([base, *trained])
+    )
+    apart = [retention([run], reference, "test", 2) for run in seeds]
+    together = retention(seeds, reference, "test", 2)
+    for name in ("keep@2", "explore@2"):
+        first, second = (found[name].mean for found in apart)
+        assert together[name].mean == pytest.approx((first + second) / 2, abs=1e-12)
+        # Two seeds: Student's t with one degree of freedom reaches 12.7 · |difference| / 2, within [0, 1].
+        reach = 12.7062 * abs(first - second) / 2
+        assert 0 <= together[name].low <= max(together[name].mean - reach, 0)
+        assert 1 >= together[name].high >= min(together[name].mean + reach, 1)
+    assert retention([seeds[0]] * 3, reference, "test", 2) == apart[0]  # seeds that agree add nothing
 
 
 def test_the_base_against_itself_is_the_noise_floor_of_disjoint_samples(tmp_path: Path) -> None:

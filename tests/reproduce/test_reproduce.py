@@ -303,6 +303,8 @@ def test_tables_hold_the_numbers(finished: tuple[Choice, RunPaths]) -> None:
     assert compared == sum(entry.text != "–" for row in gaps.rows for entry in row[1:])
     kept = diversity_table(results, base)
     assert kept is not None and "noise floor" in kept.note
+    assert all("with one seed" in part.note and "over problems only" in part.note for part in (table, kept))
+    assert "an arm with one seed counts as that very model" in gaps.note
     varied = variants_table(results, base)
     assert varied is not None
     # Of DPH-JS alone a setting is varied: 32 and 8 of 128 against means of 56/128 and 48/128.

@@ -1,8 +1,10 @@
-"""Bootstrap confidence intervals over problems, over paired differences, and over seeds and problems together.
+"""Confidence intervals over problems, over paired differences, and over seeds and problems together.
 
-All are percentile intervals, reproducible from their seed. A share of successes has Wilson's interval too. Only numpy.
+Intervals over problems are percentile intervals of the bootstrap, reproducible from their seed; those over seeds and
+problems add Student's t for the seeds. A share of successes has Wilson's interval too. Only numpy.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,6 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
 """From resampled values [resamples, problems] or [resamples, problems, d] to the statistic of each, [resamples]."""
+
+Range = tuple[float, float]
+UNBOUNDED: Range = (-math.inf, math.inf)
 
 _BLOCK = 1 << 18
 """Values gathered at once, which bounds the memory that resampling takes."""
@@ -98,47 +103,98 @@ def paired_difference(
     return bootstrap_interval(left - right, level=level, resamples=resamples, seed=seed)
 
 
-def cluster_bootstrap(values: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+def cluster_bootstrap(
+    values: ArrayLike, *, within: Range = UNBOUNDED, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
     """Interval of the mean of values [seeds, problems] over training seeds and problems together.
 
-    Each resample draws seeds (whole rows) and problems (whole columns) with replacement. Every seed has the same
-    problems, so problems are drawn once per resample and not again for each seed: a hard problem is hard for all seeds,
-    and independent draws would make the interval too narrow. With one seed this is `bootstrap_interval`. With fewer
-    than about five seeds the spread between seeds is underestimated, as by any bootstrap.
+    within: the range of what is estimated, which the interval does not leave. With one seed this is
+    `bootstrap_interval`, over problems only: nothing is known about other seeds. See `widened_by_seeds` for the method.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 2:
         raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
-    _check(array, level)
-    draws = _cluster_draws([array], resamples, np.random.default_rng(seed))[0]
-    return _interval(float(array.mean()), draws, level)
+    problems = bootstrap_interval(array.mean(0), level=level, resamples=resamples, seed=seed)
+    return widened_by_seeds(problems, [array], within)
 
 
 def cluster_difference(
-    a: ArrayLike, b: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    within: Range = UNBOUNDED,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Interval of mean(a) − mean(b) for values [seeds of a, problems] and [seeds of b, problems] on the same problems.
 
-    Each resample draws problems once for both sides, because a hard problem is hard for both, and training seeds for
-    each side separately, because they are independent runs. With one seed on each side this is `paired_difference`.
+    Problems are paired, because a hard problem is hard for both; training seeds are not, because they are independent
+    runs. A side with one seed adds no spread of seeds: the interval holds for that very model. With one seed on each
+    side this is `paired_difference`. within and method: as for `cluster_bootstrap`.
     """
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
         raise ValueError(f"values must be [seeds, problems] of the same problems, but have {left.shape}, {right.shape}")
-    _check(left, level)
-    _check(right, level)
-    first, second = _cluster_draws([left, right], resamples, np.random.default_rng(seed))
-    return _interval(float(left.mean()) - float(right.mean()), first - second, level)
+    problems = paired_difference(left.mean(0), right.mean(0), level=level, resamples=resamples, seed=seed)
+    return widened_by_seeds(problems, [left, right], within)
 
 
-def _cluster_draws(sides: Sequence[FloatArray], resamples: int, rng: np.random.Generator) -> list[FloatArray]:
-    """Means [resamples] of each side's [seeds, problems]; all sides share the drawn problems, but not the seeds."""
-    problems = sides[0].shape[1]
-    # A resample is a vector of how often each seed or problem was drawn; its mean is a product with those weights.
-    drawn = rng.multinomial(problems, np.full(problems, 1 / problems), size=resamples) / problems
-    means = []
-    for values in sides:
-        seeds = len(values)
-        weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=resamples) / seeds
-        means.append(((weights @ values) * drawn).sum(1))
-    return means
+def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Range = UNBOUNDED) -> Interval:
+    """Interval over seeds and problems, from one over problems and the values [seeds, problems] of the one or two
+    sides whose means (or difference of means) over seeds it was computed from.
+
+    A value is the sum of effects of its seed and of its problem and of a rest (two-way random effects, crossed: all
+    seeds have the same problems). The half-widths of two sources of error are added in quadrature, each with the
+    quantile of its own degrees of freedom (Howe 1974; Zou and Donner 2008):
+
+    * seeds: Student's t times the standard error of the seeds' means. The rest is in it. Two sides with equally many
+      seeds have one t with Welch's degrees of freedom; otherwise each has its own, with seeds − 1. A side with one seed
+      has no part in it.
+    * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
+      rest. Its two half-widths may differ.
+
+    The result is never narrower than the given interval. `tests/metrics/test_coverage.py` measures its coverage. One
+    approximate t for the sum of all variances (Satterthwaite) is too narrow with two or three seeds, and so are Welch's
+    degrees of freedom where the side with fewer seeds varies more.
+    """
+    several = [values for values in sides if len(values) > 1]
+    column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)
+    spread = float(column.var(ddof=1)) if len(column) > 1 else 0.0
+    own = max(0.0, 1.0 - sum(map(_rest, several)) / spread) if spread > 0 else 0.0
+    of_seeds = _seeds_half_width(several, (1.0 + problems.level) / 2.0)
+
+    def reach(distance: float) -> float:
+        return max(distance, math.hypot(math.sqrt(own) * distance, of_seeds))
+
+    low = problems.estimate - reach(problems.estimate - problems.low)
+    high = problems.estimate + reach(problems.high - problems.estimate)
+    return Interval(problems.estimate, max(low, within[0]), min(high, within[1]), problems.level)
+
+
+def _rest(values: FloatArray) -> float:
+    """What the rest adds to the variance of the problems' means over seeds; values [seeds, problems]."""
+    seeds, count = values.shape
+    rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    return float((rest**2).sum()) / ((seeds - 1) * max(1, count - 1) * seeds)
+
+
+def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:
+    """Half-width for the choice of seeds, with the quantile p of Student's t; sides [seeds, problems]."""
+    errors = [float(values.mean(1).var(ddof=1)) / len(values) for values in sides]
+    degrees = [float(len(values) - 1) for values in sides]
+    if len(set(degrees)) == 1 and sum(errors) > 0:
+        welch = degrees[0] * sum(errors) ** 2 / sum(error**2 for error in errors)
+        return student_quantile(p, welch) * math.sqrt(sum(errors))
+    return math.hypot(*(student_quantile(p, df) * math.sqrt(e) for df, e in zip(degrees, errors, strict=True)))
+
+
+def student_quantile(p: float, df: float) -> float:
+    """The quantile of Student's t with df ≥ 1 degrees of freedom for p in [0.5, 1), to about five digits.
+
+    The angle atan(t/√df) has a density proportional to cos^(df − 1), which is integrated by the trapezoidal rule.
+    """
+    angles = np.linspace(0.0, math.pi / 2, 20_001)
+    density = np.cos(angles) ** (df - 1.0)
+    mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return math.sqrt(df) * math.tan(float(np.interp(2 * p - 1, mass / mass[-1], angles)))

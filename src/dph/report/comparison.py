@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dph.errors import UserError
-from dph.metrics.bootstrap import Interval, bootstrap_interval, cluster_bootstrap
+from dph.metrics.bootstrap import Interval, bootstrap_interval, cluster_bootstrap, widened_by_seeds
 from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
-from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column
+from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of
 
 KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
@@ -69,7 +69,7 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and their problems,
-    with intervals by the bootstrap over runs and problems together.
+    with intervals over runs and problems together.
 
     Raises UserError when the runs were evaluated on different problems.
     """
@@ -86,7 +86,7 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
         if name.startswith("pass@"):
             metrics[name] = curve.get(int(name.removeprefix("pass@")), Value(math.nan))
         elif name in rows[0][0] and all(row[name] is not None for run in rows for row in run):
-            metrics[name] = _over_seeds(column(rows, lambda row, name=name: float(row[name])))
+            metrics[name] = _over_seeds(column(rows, lambda row, name=name: float(row[name])), name)
         else:
             metrics[name] = Value(float(np.mean([part.metrics[name].mean for part in every])))
     return replace(
@@ -108,8 +108,8 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     )
 
 
-def _over_seeds(values: np.ndarray) -> Value:
-    return _value(cluster_bootstrap(values))
+def _over_seeds(values: np.ndarray, name: str) -> Value:
+    return _value(cluster_bootstrap(values, within=range_of(name)))
 
 
 def _value(interval: Interval) -> Value:
@@ -119,7 +119,7 @@ def _value(interval: Interval) -> Value:
 def _pass(rows: Rows, k: int) -> Value:
     samples, correct = _counts(rows)
     enough = (samples >= k).all(axis=0)
-    return _over_seeds(pass_at_k(samples[:, enough], correct[:, enough], k))
+    return _over_seeds(pass_at_k(samples[:, enough], correct[:, enough], k), f"pass@{k}")
 
 
 def _counts(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -156,14 +156,11 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
         return {name: value for name, value in values.items() if name in supported}
     values: dict[str, Value] = {}
     for name in supported:
-        rate = keep_rate if name.startswith("keep") else exploration_rate
-        rng = np.random.default_rng(0)
-
-        def statistic(v: np.ndarray, rate: Any = rate, rng: np.random.Generator = rng) -> np.ndarray:
-            trained = np.moveaxis(v[..., 1:], -1, 0)  # [seeds, resamples, problems]; the bootstrap redraws problems
-            seeds = rng.integers(len(trained), size=(len(v), len(trained)))
-            return rate(v[..., 0], np.take_along_axis(trained, seeds.T[:, :, None], 0).mean(0))
-
-        interval = bootstrap_interval(solved.T, statistic)
-        values[name] = Value(float(rate(ref, solved[1:].mean(axis=0))), interval.low, interval.high)
+        rate, weight = (keep_rate, ref) if name.startswith("keep") else (exploration_rate, 1 - ref)
+        trained = solved[1:]
+        pairs = np.stack([ref, trained.mean(0)], 1)
+        over_problems = bootstrap_interval(pairs, lambda v, rate=rate: rate(v[..., 0], v[..., 1]))
+        # To first order the rate is the mean of these over problems, and so it is for each seed.
+        linear = over_problems.estimate + weight * (trained - over_problems.estimate) / weight.mean()
+        values[name] = _value(widened_by_seeds(over_problems, [linear], within=range_of(name)))
     return values

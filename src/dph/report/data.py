@@ -28,6 +28,11 @@ class Value:
     high: float = math.nan
 
 
+def range_of(metric: str) -> tuple[float, float]:
+    """The range of a metric: shares from 0 to 1, counts and entropies from 0."""
+    return (0.0, math.inf if metric.startswith(("styles", "distinct", "token_entropy")) else 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """What one evaluation says about one split."""

@@ -14,7 +14,7 @@ def tables(comparison: Comparison) -> list[Table]:
     notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
-        notes.append(f"Runs averaged: {seeds}; the intervals of repeated runs cover runs and problems together.")
+        notes.append(f"Runs averaged: {seeds}; where there are several, the intervals cover runs and problems.")
     kept = {}
     if base is not None and base in labels:
         kept = {label: retention(group, labels[base][0], main) for label, group in labels.items()}

@@ -14,7 +14,9 @@ from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy
 from dph.reproduce.grid import Base, Sweep
 from dph.reproduce.results import (
     CROSS_DOMAIN,
+    DIFFERENCES,
     IN_DOMAIN,
+    INTERVALS,
     OUT_OF_DOMAIN,
     Results,
     difference,
@@ -32,18 +34,21 @@ def figures(results: Results) -> dict[str, tuple[Figure, str]]:
     if base is None or not results.split(IN_DOMAIN) or not results.of_base(base.name):
         return {}
     found = {
-        "fig1_gap": (gap_figure(results, base), "Fig. 1 left: gap to the base model against distribution shift"),
-        "fig1_greedy": (greedy_figure(results, base), "Fig. 1 right: greedy accuracy against pass@k"),
+        "fig1_gap": (gap_figure(results, base), f"Fig. 1 left: gap to the base model by distribution; {DIFFERENCES}"),
+        "fig1_greedy": (greedy_figure(results, base), f"Fig. 1 right: greedy accuracy against pass@k; {INTERVALS}"),
         "figG_seeds": (seeds_figure(results, base), "App. G.1: every training seed"),
     }
     kept = keep_figure(results, base)
     if kept is not None:
-        found["fig4_keep"] = (kept, f"Fig. 4: keep and exploration rate at {KEEP_K} samples")
+        found["fig4_keep"] = (kept, f"Fig. 4: keep and exploration rate at {KEEP_K} samples; {INTERVALS}")
     if not np.isnan(values([results.bases[base.name]], results.split(IN_DOMAIN), "styles")).all():
         found["fig2_styles"] = (styles_figure(results, base), "Fig. 2 left: solution styles in 32 samples of a problem")
     sweeps = [sweep for sweep in results.choice.grid.sweeps.values() if _points(results, sweep)]
     if sweeps:
-        found["fig3_sweeps"] = (sweeps_figure(results, base, sweeps), "Fig. 3: one setting against greedy and pass@k")
+        found["fig3_sweeps"] = (
+            sweeps_figure(results, base, sweeps),
+            f"Fig. 3: one setting against greedy and pass@k; {INTERVALS}",
+        )
     strengths = [sweep for sweep in sweeps if sweep.setting.startswith("loss.")]
     if strengths:
         description = "What each divergence allows at its strengths: mean accuracy of samples against pass@k"

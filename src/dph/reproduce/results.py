@@ -9,13 +9,21 @@ import numpy as np
 
 from dph.metrics.bootstrap import cluster_bootstrap, cluster_difference
 from dph.metrics.passk import mean_at_k, pass_at_k
-from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, column, read_eval
+from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, column, range_of, read_eval
 from dph.reproduce.grid import Arm, Base
 from dph.reproduce.plan import Choice, RunPaths
 from dph.runs.directory import read_metrics
 
 IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
 """The paper's BIRD, Spider and math test sets; a grid names the splits of its world that stand for them."""
+
+INTERVALS = "95 % intervals over training seeds and problems; with one seed, and for the base model, over problems only"
+"""What the intervals of a mean cover, for below a table or figure."""
+DIFFERENCES = (
+    "95 % intervals over training seeds and problems, with the problems paired; an arm with one seed counts as that "
+    "very model"
+)
+"""What the intervals of a difference cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +104,17 @@ def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
 
 
 def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
-    """Mean over seeds and problems with its interval by the bootstrap over both."""
-    return mean_of(values(runs, split, metric))
+    """Mean over seeds and problems with its interval over both, or over problems alone with one seed."""
+    return mean_of(values(runs, split, metric), metric)
 
 
-def mean_of(found: np.ndarray) -> Value:
-    """Mean of [seeds, problems] with its interval; problems that are NaN for any seed are left out."""
+def mean_of(found: np.ndarray, metric: str) -> Value:
+    """Mean of a metric's values [seeds, problems] with its interval; problems that are NaN for any seed are left
+    out."""
     known = found[:, ~np.isnan(found).any(0)]
     if known.size == 0:
         return Value(math.nan)
-    interval = cluster_bootstrap(known)
+    interval = cluster_bootstrap(known, within=range_of(metric))
     return Value(interval.estimate, interval.low, interval.high)
 
 
@@ -116,5 +125,6 @@ def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, m
     both = ~np.isnan(np.concatenate([left, right])).any(0)
     if not both.any():
         return Value(math.nan)
-    interval = cluster_difference(left[:, both], right[:, both])
+    lowest, highest = range_of(metric)
+    interval = cluster_difference(left[:, both], right[:, both], within=(lowest - highest, highest - lowest))
     return Value(interval.estimate, interval.low, interval.high)

@@ -8,7 +8,7 @@ from dph.report.data import EvalRun
 from dph.report.table import Cell, Table, cell
 from dph.reproduce.grid import Base
 from dph.reproduce.plan import AGAIN
-from dph.reproduce.results import IN_DOMAIN, Results, mean_of, values
+from dph.reproduce.results import IN_DOMAIN, INTERVALS, Results, mean_of, values
 
 EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
 """Upper ends of the classes of problems: shares of the base model's samples that are correct."""
@@ -42,7 +42,7 @@ def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | No
         row = [Cell(label)]
         for metric in ("mean", "pass@8"):
             measured = values(found, split, metric)
-            row += [cell(metric, mean_of(measured[:, chosen])) for _, chosen in known]
+            row += [cell(metric, mean_of(measured[:, chosen], metric)) for _, chosen in known]
         rows.append(row)
     columns = [f"{metric}, {title}" for metric in ("mean@n", "pass@8") for title, _ in known]
     sizes = ", ".join(f"{title}: {np.count_nonzero(chosen)}" for title, chosen in known)
@@ -50,6 +50,6 @@ def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | No
         f"Classes by the share of its {run.splits[split].samples} samples that {base.label} has right, with problems "
         f"in each: {sizes}. Compare with {base.label + AGAIN}, not with the classes' own names: other samples of the "
         f"same model regress to the mean. Classes of fewer than {smallest} problems are left out. Numbers of seeds in "
-        "brackets."
+        f"brackets; {INTERVALS}."
     )
     return Table("By difficulty for the base model, in-domain", ["", *columns], rows, note)

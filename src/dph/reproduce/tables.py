@@ -17,7 +17,9 @@ from dph.reproduce.grid import Base, train_settings
 from dph.reproduce.plan import AGAIN, Choice
 from dph.reproduce.results import (
     CROSS_DOMAIN,
+    DIFFERENCES,
     IN_DOMAIN,
+    INTERVALS,
     OUT_OF_DOMAIN,
     Results,
     difference,
@@ -40,7 +42,7 @@ def _metric_table(
     """One row for the base model and one for each method; columns are (title, split, metric)."""
     labelled = [(base.label, [results.bases[base.name]]), *_trained(results, base)]
     rows = [_figures(label, runs, columns) for label, runs in labelled]
-    return Table(title, ["", *(column for column, _, _ in columns)], rows, note)
+    return Table(title, ["", *(column for column, _, _ in columns)], rows, f"{note} {INTERVALS}.")
 
 
 def _figures(label: str, runs: Sequence[EvalRun], columns: Sequence[tuple[str, str, str]]) -> list[Cell]:
@@ -62,10 +64,7 @@ def _sizes(results: Results, domains: Sequence[tuple[str, str]]) -> str:
     any_run = next(iter(results.bases.values()))
     parts = [f"{domain}: {any_run.splits[split].problems} problems" for domain, split in domains]
     samples = any_run.splits[domains[0][1]].samples if domains else 0
-    return (
-        f"{', '.join(parts)}; {samples} samples a problem. Percent, with 95 % intervals by the bootstrap over seeds "
-        "and problems together."
-    )
+    return f"{', '.join(parts)}; {samples} samples a problem. Percent."
 
 
 def forgetting_table(results: Results, base: Base) -> Table | None:
@@ -118,7 +117,7 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
         rows.append(row)
     columns = ["", *(f"{metric} − {label}" for label in others for metric in metrics)]
     note = (
-        f"Percentage points (styles: counts), 95 % intervals, problems paired, seeds drawn apart. "
+        f"Percentage points (styles: counts). {DIFFERENCES}. "
         f"{compared} comparisons, {excluding} of them with an interval that excludes 0; {0.05 * compared:.1f} would by "
         "chance if nothing differed."
     )
@@ -156,7 +155,7 @@ def variants_table(results: Results, base: Base) -> Table | None:
     headings = ["", *(title for title, _, _ in columns), *(f"{title} − plain" for title, _, _ in against)]
     note = (
         "In-domain but for the columns that name another. The last columns compare an arm with the plain one that it "
-        "varies, which stands above it: percentage points with 95 % intervals, problems paired, seeds drawn apart."
+        f"varies, which stands above it, in percentage points. {INTERVALS}. Differences: {DIFFERENCES}."
     )
     return Table("Sensitivity: one setting changed", headings, rows, note)
 
@@ -184,7 +183,9 @@ def diversity_table(results: Results, base: Base) -> Table | None:
         styles = (cell(m, mean_value(runs, split, m)) for m in ("styles", "styles_correct"))
         rows.append([Cell(label), *styles, *(cell(m, rates.get(m)) for m in RATES)])
     columns = ["", "styles in 32 samples", "styles among correct", *RATES]
-    note = f"{retention_note(base.label)} The base model against other samples of its own is the noise floor."
+    note = (
+        f"{retention_note(base.label)} The base model against other samples of its own is the noise floor. {INTERVALS}."
+    )
     return Table("Styles, keep and exploration rate, in-domain (Fig. 2, Fig. 4)", columns, rows, note)
 
 
