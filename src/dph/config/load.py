@@ -109,12 +109,20 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def preset_label(name: str) -> str:
     """The name of a method preset in tables; "" for a preset of something else, such as a model or a world."""
-    return str(_preset_file(name).get("meta", {}).get("label", ""))
+    return str(_table(_preset_file(name), "meta", f"the preset {name!r}").get("label", ""))
 
 
 def _read_preset(name: str) -> dict[str, Any]:
-    """A preset's settings: everything but its table `meta`."""
-    return {key: value for key, value in _preset_file(name).items() if key != "meta"}
+    return _without_meta(_preset_file(name))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    return _without_meta(read_toml(path))
+
+
+def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a preset or file: all but its table `meta`, which is about them."""
+    return {key: value for key, value in tree.items() if key != "meta"}
 
 
 def _preset_file(name: str) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     if stage == "verl":
         return _merge_verl(presets, files)
     from_presets = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
-    from_files = [(str(path), read_toml(path)) for path in files]
+    from_files = [(str(path), _read_file(path)) for path in files]
     parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
     methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
     merged: dict[str, Any] = {}
@@ -175,7 +183,7 @@ def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]
     merged["partition"] = {"n": presample.rollout.n} | to_dict(narrowed(PartitionRule, presample))
     merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)).rollout)
     own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
-    for layer in [*map(_read_preset, presets), *map(read_toml, files)]:
+    for layer in [*map(_read_preset, presets), *map(_read_file, files)]:
         _merge(merged, {key: value for key, value in layer.items() if key in own})
         _merge(merged, _table(layer, "verl", "the settings"))
     return merged

@@ -207,7 +207,7 @@ class DemoConfig:
     seed: int = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")
-    """Method presets to train and compare."""
+    """Method presets to train and compare: names, or paths of TOML files of yours."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: PositiveInt = 2

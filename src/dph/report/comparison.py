@@ -54,7 +54,10 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
     common = [name for name in names if all(name in run.splits for run in evals)]
     if not common:
-        raise UserError(f"the evaluations have no split in common; they have: {', '.join(names)}")
+        raise UserError(
+            f"the evaluations have no split in common; they have: {', '.join(names)}; evaluate all of them on one "
+            "split, or report them apart"
+        )
     main = MAIN_SPLIT if MAIN_SPLIT in common else common[0]
     splits = {
         split: {

@@ -18,6 +18,8 @@ from dph.evaluation.measures import MEASURES
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
+_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -90,17 +92,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
     trains: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"there is no run directory {path}")
+            raise UserError(f"there is no run directory {path}; correct its path, or name the other runs only")
         if (path / "scores.json").exists():
             evals.append(read_eval(path))
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
             raise UserError(
-                f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor metrics.jsonl"
+                f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor "
+                "metrics.jsonl; finish it with --resume, or name the other runs only"
             )
     if not evals:
-        raise UserError("a report needs at least one run directory of `dph eval`")
+        raise UserError("a report needs at least one run directory of `dph eval`; name one beside the others")
     return evals, [_read_train(path, evals) for path in trains]
 
 
@@ -112,9 +115,9 @@ def read_eval(path: Path) -> EvalRun:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); run `dph eval` again") from error
+        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
     if not splits:
-        raise UserError(f"{file} holds no split; run `dph eval` again")
+        raise UserError(f"{file} holds no split; {_AGAIN}")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", "content", *MEASURES))
     return EvalRun(path, label, model, splits, problems)
@@ -160,13 +163,13 @@ def _read_parquet(
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
     except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; run `dph eval` again") from error
+        raise UserError(f"{file} is missing; {_AGAIN}") from error
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is damaged ({error}); run `dph eval` again") from error
+        raise UserError(f"{file} is damaged ({error}); {_AGAIN}") from error
     for number, row in enumerate(rows, 1):
         for name, kinds in _KINDS.items():
             if name in row and not isinstance(row[name], kinds):
-                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); run `dph eval` again")
+                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {_AGAIN}")
     return rows
 
 
@@ -184,7 +187,9 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     RunDir.open(path, "train")
     metrics = read_metrics(path)
     if not metrics:
-        raise UserError(f"{path / 'metrics.jsonl'} has no lines yet; let the run train, or leave it out of the report")
+        raise UserError(
+            f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
+        )
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
     label = inside[0] if inside else str(read_toml(path / "config.toml").get("method") or path.name)

@@ -2,11 +2,21 @@
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config import DemoConfig, check_bounds, flatten, preset_label, preset_names, to_toml
+from dph.config import (
+    DemoConfig,
+    TrainConfig,
+    check_bounds,
+    flatten,
+    from_dict,
+    merge_settings,
+    preset_label,
+    preset_names,
+    to_toml,
+)
 from dph.errors import UserError
 from dph.process.jobs import Job, run_jobs
 from dph.process.progress import say
@@ -39,12 +49,41 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     shared = ("--model.path", model, "--seed", seed)
     planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
     planned.append(evaluation("base", "base", model))
-    methods = config.methods[::-1]  # the longer runs are named last; started first, they keep all slots busy to the end
-    for method in methods:
-        arguments = ("--preset", method, *shared, "--rehearsal.path", sampled, "--out", str(out / method))
-        planned.append(Job(method, words("train", *arguments), ("presample",)))
-    planned += [evaluation(method, preset_label(method), str(out / method / "model")) for method in methods]
+    # The longer runs are named last; started first, they keep all slots busy to the end.
+    methods = [(preset, Path(preset).stem) for preset in config.methods[::-1]]
+    for preset, name in methods:
+        arguments = ("--preset", preset, *shared, "--rehearsal.path", sampled, "--out", str(out / name))
+        planned.append(Job(name, words("train", *arguments), ("presample",)))
+    planned += [evaluation(name, _label(preset), str(out / name / "model")) for preset, name in methods]
     return planned
+
+
+def _check_methods(methods: Sequence[str]) -> None:
+    """Raises UserError for what is no method preset, and for methods whose runs or labels would be the same."""
+    known = [name for name in preset_names() if preset_label(name)]
+    names, labels = {"base", "presample", "eval", "report", "logs"}, {"base"}
+    for method in methods:
+        if not method.endswith(".toml") and method not in known:
+            raise UserError(
+                f"no method preset is named {method!r}; known are: {', '.join(known)}; a preset file of your own is "
+                "named by its path, which ends in .toml"
+            )
+        from_dict(
+            TrainConfig, merge_settings("train", [read_grid(GRID).world, method], []), f"the settings of {method!r}"
+        )
+        name, label = Path(method).stem, _label(method)
+        if name in names or label in labels:
+            raise UserError(
+                f"the method {method!r} has a name or label that is taken ({name!r}, {label!r}); name each method "
+                "once, or rename the file and its label"
+            )
+        names.add(name)
+        labels.add(label)
+
+
+def _label(method: str) -> str:
+    """The label of a method preset's `[meta]`, or the name of its file."""
+    return preset_label(method) or Path(method).stem
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:
@@ -54,10 +93,7 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
-    known = [name for name in preset_names() if preset_label(name)]
-    for method in config.methods:
-        if method not in known:
-            raise UserError(f"no method preset is named {method!r}; known are: {', '.join(known)}")
+    _check_methods(config.methods)
     started = time.monotonic()
     out = Path(config.out)
     base = out / "base" if config.smoke else cache_folder() / "base" / _fingerprint()
@@ -65,8 +101,9 @@ def demo(config: DemoConfig) -> Path:
     if not config.smoke:
         make_base(planned[0], base, out / "logs", config.jobs)
     run_jobs(planned, out / "logs", config.jobs, "demo")
-    evaluations = [out / "eval" / name for name in ("base", *config.methods)]
-    trained = [out / method for method in config.methods]
+    names = [Path(method).stem for method in config.methods]
+    evaluations = [out / "eval" / name for name in ("base", *names)]
+    trained = [out / name for name in names]
     page = report([*evaluations, *trained], out / "report", base="base", title="DPH-RL in the embedded world")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
@@ -89,7 +126,7 @@ def _fingerprint() -> str:
     from importlib.metadata import version
 
     import dph
-    from dph.config import SftConfig, from_dict, merge_settings
+    from dph.config import SftConfig
 
     settings = from_dict(SftConfig, merge_settings("sft", [read_grid(GRID).world], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
