@@ -64,7 +64,7 @@ def faulty(out, world):
         except UserError as error:
             said[name] = str(error)
         except Interrupted as error:
-            said[name] = error.message
+            said[name] = str(error)
 
     def mistake(*_args, **_more):
         raise UserError(f"process {world.rank} cannot go on")

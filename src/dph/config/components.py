@@ -42,8 +42,8 @@ class ReferenceModelConfig(ModelConfig):
     """The reference policy, whose log-probabilities `dph presample` stores."""
 
     shared_prefix: bool = True
-    """Compute the tokens that several responses share, above all their prompt, only once when log-probabilities are
-    computed; results agree to fp32 rounding. Models whose attention does not allow it compute them anew, and say so."""
+    """For log-probabilities, compute the tokens that several responses share (mostly their prompt) only once; results
+    agree to fp32 rounding. Where a model's attention does not allow it, prompts are repeated and a message says so."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class VerifierConfig:
     policy: str = "math_verify"
     """How mathematical answers are found and compared: math_verify, qwen or paper."""
     fallback: str = ""
-    """What answers in mathematics without a box: none, phrase (after "answer is", or ####), last_number or library
-    (whatever math-verify finds); empty: as the policy does."""
+    """How an answer without a box is found in mathematics: none, phrase (after "answer is", or ####), last_number or
+    library (whatever math-verify finds); empty: the policy's own way."""
     workers: PositiveInt = 1
     """Worker processes that execute queries and grade mathematics."""
     timeout: Positive = 5.0
@@ -119,7 +119,7 @@ class RewardConfig:
     function: str = ""
     """FILE.py:NAME of a function (prompt, completion, **columns) -> float | None; empty: verifiers judge."""
     correct_from: float = 1.0
-    """Reward from which a response counts as correct: for the partition, dynamic sampling and pass@k."""
+    """Smallest reward of a correct response: for the partition, dynamic sampling and pass@k."""
     in_process: bool = False
     """Call the function in this process, without limits, instead of in `verifier.workers` processes that are stopped
     after `verifier.timeout` seconds."""
@@ -203,7 +203,7 @@ class DynamicSamplingConfig:
     enabled: bool = False
     """Drop constant groups and draw further prompts in their place."""
     max_attempts: PositiveInt = 4
-    """Rounds of drawing at most, the first included; after that the step goes on with what it has."""
+    """Largest number of rounds of drawing, including the first; after them the step continues with the groups it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,11 +313,11 @@ class MonitorConfig:
     """Evaluation during training."""
 
     every: NonNegativeInt = 0
-    """Evaluate after every so many steps (and before the first); 0 never."""
+    """Steps between evaluations (the first is before step 1); 0 evaluates never."""
     split: str = "dev"
     """Split of the training task that is evaluated."""
     limit: PositiveInt = 64
-    """Problems used, from the front of the split."""
+    """Number of problems, from the start of the split."""
     n: PositiveInt = 16
     """Samples per problem."""
 

@@ -75,13 +75,13 @@ class PartitionRule:
     """Which prompts count as near-perfect, and what is stored for them (paper §4.1)."""
 
     threshold: PositiveInt = 6
-    """Correct responses, of those drawn for each prompt, from which a prompt counts as near-perfect."""
+    """A prompt is near-perfect if at least this many of its responses are correct."""
     refine: Literal["move", "discard", "keep"] = "move"
     """What happens to a near-perfect prompt if one further response is wrong: it moves to the exploration set, is
     discarded, or keeps one of its first correct responses."""
     stored: PositiveInt = 1
-    """Correct responses stored for each near-perfect prompt (the refinement draw first, repeats included), as far as
-    there are so many."""
+    """Largest number of correct responses stored for each near-perfect prompt: the refinement draw first, repeats
+    included."""
     drop_unsolved: bool = False
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 
