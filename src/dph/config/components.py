@@ -203,7 +203,7 @@ class DynamicSamplingConfig:
     enabled: bool = False
     """Drop constant groups and draw further prompts in their place."""
     max_attempts: PositiveInt = 4
-    """Largest number of rounds of drawing, including the first; after them the step continues with the groups it has."""
+    """Largest number of rounds of drawing, the first included; then the step continues with the groups that it has."""
 
 
 @dataclass(frozen=True, slots=True)
