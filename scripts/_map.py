@@ -212,7 +212,7 @@ def box(ax, package: Package, x: float, y: float, wide: float, color: str = "#e3
     corner = (x - wide / 2, y - HEIGHT / 2)
     ax.add_patch(FancyBboxPatch(corner, wide, HEIGHT, boxstyle="round,pad=0,rounding_size=0.1", fc=color, ec=INK))
     count = f"{package.lines} lines" if package.modules == 1 else f"{package.modules} modules, {package.lines} lines"
-    says = textwrap.wrap(package.says.replace("`", ""), int(wide * 9.6), max_lines=3, placeholder=" …")
+    says = textwrap.wrap(package.says.replace("`", ""), int(wide * 9.2), max_lines=3, placeholder=" …")
     left = corner[0] + 0.1
     ax.text(left, y + 0.43, package.name, fontsize=12, weight="bold", va="center")
     ax.text(left, y + 0.19, count, fontsize=8, va="center", color=INK)

@@ -1,4 +1,4 @@
-"""One training step, and what watches it.
+"""One training step, its checks and its checkpoints.
 
 `explore` draws and judges groups, `shaping` turns them into rows with advantages, `update` applies the objective to
 mixed mini-batches, `monitor`, `alarms` and `guards` watch, `checkpoints` saves. `dph.stages.train` is the loop.
