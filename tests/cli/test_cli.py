@@ -11,7 +11,8 @@ import pytest
 import dph
 from complaints import complaint, run
 from dph.cli import main as cli
-from dph.cli.main import COMMANDS, main, split_common
+from dph.cli.arguments import read_words
+from dph.cli.main import COMMANDS, main
 from dph.config import STAGES
 from dph.errors import UserError
 from helpers import base_run, presampled, tiny_policy
@@ -30,6 +31,8 @@ WORDS = {
     "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, "),
     "preset without a value": (["train", "--preset"], "--preset needs a value"),
+    "checked run without a name": (["presample", "--check"], "--check needs a value"),
+    "short flag before a flag": (["train", "--data", "--resume", "x"], "--data needs a value"),
     "preset before a flag": (["train", "--preset", "--resume"], "--preset needs a value"),
     "unknown plug-in": (
         ["train", "--plugin", "no_such_module"],
@@ -352,9 +355,9 @@ def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, c
 def test_common_flags_are_taken_out_anywhere():
     words = ["--steps", "3", "--preset", "a", "--resume", "--config=b.toml", "--seed=1", "--plugin", "c"]
     words += ["--preset=d", "--out", "e"]
-    common = split_common(words)
-    assert (common.presets, [str(f) for f in common.files], common.plugins) == (["a", "d"], ["b.toml"], ["c"])
-    assert common.resume and common.rest == ["--steps", "3", "--seed=1", "--out", "e"]
+    common = read_words("sft", words)
+    assert (common.presets, [str(f) for f in common.files], common.plugins) == (("a", "d"), ["b.toml"], ("c",))
+    assert common.resume and common.rest == ("--steps", "3", "--seed=1", "--out", "e")
 
 
 def test_the_overview_and_the_version(capsys):

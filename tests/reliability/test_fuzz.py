@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dph.build import make_task
-from dph.cli.main import split_common
+from dph.cli.arguments import read_words
 from dph.config import (
     STAGES,
     LossConfig,
@@ -155,7 +155,7 @@ def test_numbers_that_pass_are_finite(value, part, data):
 @MANY
 @given(words=st.lists(st.sampled_from(["--preset", "--config", "--plugin", "--resume", "--preset=a", "--x"]) | texts))
 def test_words_are_neither_lost_nor_made_up(words):
-    common = outcome(split_common, words)
+    common = outcome(read_words, "sft", words)
     if not refused(common):
         taken = len(common.presets) + len(common.files) + len(common.plugins)
         joined = sum(word.partition("=")[0] in ("--preset", "--config", "--plugin") and "=" in word for word in words)

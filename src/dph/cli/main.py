@@ -6,18 +6,17 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 import dph
+from dph.cli.arguments import STAGES_WITH_SHORTCUTS, CommandLine, read_words
 from dph.cli.checks import check_before_loading
 from dph.cli.fetch import fetch_model
 from dph.cli.flags import parse_flags
-from dph.cli.shortcuts import STAGES_WITH_SHORTCUTS, take_shortcuts
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.process.orphans import PARENT, when_parent_ends
@@ -134,66 +133,22 @@ Short flags for settings of the task and the verifier:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CommonFlags:
-    """What every stage's command line has besides its settings."""
-
-    presets: list[str]
-    files: list[Path]
-    plugins: list[str]
-    resume: bool
-    rest: list[str]
-
-
-def split_common(arguments: Sequence[str]) -> CommonFlags:
-    """Take the common flags out of a command line. Raises UserError for a flag without its value."""
-    found: dict[str, list[str]] = {"--preset": [], "--config": [], "--plugin": []}
-    rest: list[str] = []
-    queue, resume = list(arguments), False
-    while queue:
-        word = queue.pop(0)
-        name, equals, value = word.partition("=")
-        if word == "--resume":
-            resume = True
-        elif name in found:
-            if not equals:
-                if not queue or queue[0].startswith("--"):
-                    raise UserError(f"{name} needs a value")
-                value = queue.pop(0)
-            found[name].append(value)
-        else:
-            rest.append(word)
-    files = [Path(text) for text in found["--config"]]
-    return CommonFlags(found["--preset"], files, found["--plugin"], resume, rest)
-
-
-def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommonFlags]:
+def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     if stage == "report" and arguments and not arguments[0].startswith("-"):
         arguments = ["--runs", *arguments]  # dph report RUN …
-    common = split_common(arguments)
-    short = take_shortcuts(stage, common.rest)
-    default = from_dict(STAGES[stage], short.over(merge_settings(stage, common.presets, common.files)))
-    default = from_dict(STAGES[stage], _settings_of_checked(stage, common.rest), default=default)
+    line = read_words(stage, arguments)
+    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
+    if line.checked:
+        default = from_dict(STAGES[stage], RunDir.open(Path(line.checked), stage).settings(), default=default)
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     if stage in STAGES_WITH_SHORTCUTS:
         description += _SHORT
-    settings = short.finish(parse_flags(stage, default, short.rest, description))
-    if common.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
-        settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *common.plugins])))
+    settings = line.finish(parse_flags(stage, default, line.rest, description))
+    if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
+        settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     check_bounds(settings)
-    return settings, common
-
-
-def _settings_of_checked(stage: str, words: Sequence[str]) -> dict[str, Any]:
-    """`dph presample --check RUN` takes the settings of RUN, which flags may change. Raises UserError without them."""
-    if stage != "presample":
-        return {}
-    joined = [word.partition("=")[2] for word in words if word.startswith("--check=")]
-    apart = [value for word, value in pairwise(words) if word == "--check"]
-    for run in [*joined, *apart][-1:]:
-        return RunDir.open(Path(run), "presample").settings()
-    return {}
+    return settings, line
 
 
 def _overview() -> str:
@@ -250,15 +205,15 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in COMMANDS:
         raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
     with _reader_may_leave():
-        settings, common = parse(command, arguments)
-    if plugins := getattr(settings, "plugins", common.plugins):
+        settings, line = parse(command, arguments)
+    if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin
 
         for plugin in plugins:
             load_plugin(plugin)
     check_before_loading(command, settings)
     try:
-        COMMANDS[command][1](settings, common.resume)
+        COMMANDS[command][1](settings, line.resume)
     except (MemoryError, RuntimeError) as error:
         if is_out_of_memory(error):
             raise UserError(
