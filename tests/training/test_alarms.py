@@ -65,6 +65,27 @@ def test_the_commonest_outcome_decides_the_advice(kind: Outcome, advice: str):
     assert advice in str(alarm([StepVerdicts({rest: 1, kind: 5}, rewarded=0)]))
 
 
+@pytest.mark.parametrize("kind", Outcome)
+def test_the_advice_about_a_reward_function_is_about_the_function(kind: Outcome):
+    told = str(alarm([StepVerdicts({kind: 5}, rewarded=0)], by_function=True))
+    advice = told.partition("); ")[2]
+    assert advice.startswith("check") and "reward function" in advice
+    assert not any(word in advice for word in ("gold", "verifier", "database"))
+
+
+def test_penalties_of_a_reward_function_are_rewards(tmp_path, capsys):
+    """Below 0 throughout, and different: the run learns, and nothing is wrong with it."""
+
+    def shorter(prompt, completion, **_):
+        return -1.0 - len(completion) / 10
+
+    train(train_config(tmp_path / "a", "grpo"), reward=shorter)
+    assert "every reward" not in capsys.readouterr().err
+    train(train_config(tmp_path / "b", "grpo"), reward=lambda prompt, completion, **_: 0.0)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "step 1: every reward is 0 in this step" in told and "check that the reward function gives good" in told
+
+
 def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch, capsys):
     original = explore.sample_groups
     failed = Verdict(Outcome.NO_ANSWER, 0.0)

@@ -99,6 +99,8 @@ class Training:
     tried: TrainState
     """The state of the last attempted checkpoint; if that attempt failed, an immediate second one would too."""
     best: Best
+    by_function: bool
+    """Whether a reward function judges, not the verifiers."""
     whole: bool = True
     """Whether weights and optimizer belong to `state`; False during a step's updates."""
     judged: list[StepVerdicts] = field(default_factory=list)
@@ -180,6 +182,7 @@ class Training:
             saved=state,
             tried=state,
             best=Best.so_far(run.path, config.keep_best),
+            by_function=verifiers.only == "function",
         )
 
     def run(self, metrics: Metrics, interrupts: Interrupts) -> None:
@@ -237,7 +240,7 @@ class Training:
         if not newest.all_failed and not newest.all_unrewarded:
             self.judged.clear()  # alarms look back to the last normal step only
         self.judged.append(newest)
-        if (message := alarm(self.judged)) and self.world.leads:
+        if (message := alarm(self.judged, by_function=self.by_function)) and self.world.leads:
             say(f"step {state.step + 1}: {message}")
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge

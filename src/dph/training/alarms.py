@@ -18,7 +18,7 @@ class StepVerdicts:
     outcomes: Mapping[Outcome, int]
     """Number of responses by outcome."""
     rewarded: int
-    """Responses with a positive reward, partial credit included."""
+    """Responses with a reward other than 0: partial credit, or a penalty by a reward function, included."""
 
     @property
     def responses(self) -> int:
@@ -35,8 +35,10 @@ class StepVerdicts:
         return self.responses > 0 and self.rewarded == 0
 
 
-def alarm(steps: Sequence[StepVerdicts]) -> str | None:
+def alarm(steps: Sequence[StepVerdicts], *, by_function: bool = False) -> str | None:
     """What is wrong with the newest of consecutive steps (oldest first), or None.
+
+    by_function: a reward function judged, not the verifiers.
 
     A condition that lasts is reported in its 1st, 2nd, 4th, 8th, … step. If all verdicts are errors, that is reported
     instead of the missing reward.
@@ -49,7 +51,7 @@ def alarm(steps: Sequence[StepVerdicts]) -> str | None:
             newest = steps[-1]
             since = "this step" if lasted == 1 else f"{lasted} steps in a row"
             counts = ", ".join(f"{n} {kind}" for kind, n in sorted(newest.outcomes.items(), key=_by_count) if n)
-            return f"{message} in {since} ({newest.responses} responses: {counts}); {_advice(newest)}"
+            return f"{message} in {since} ({newest.responses} responses: {counts}); {_advice(newest, by_function)}"
     return None
 
 
@@ -77,8 +79,16 @@ def _lasted(steps: Sequence[StepVerdicts], holds: Callable[[StepVerdicts], bool]
     return len(steps)
 
 
-def _advice(judged: StepVerdicts) -> str:
+def _advice(judged: StepVerdicts, by_function: bool) -> str:
     kind = max(sorted(judged.outcomes), key=lambda outcome: judged.outcomes[outcome])
+    if by_function and kind in _FAILURES:
+        return "check the reward function: it failed, as messages above say, or returned None"
+    if by_function:
+        return (
+            "check that the reward function gives good responses more than 0 and reads the format that the prompt "
+            "asks for, that rollout.max_tokens does not cut responses off, and whether the problems are too hard for "
+            "this model"
+        )
     if kind is Outcome.NO_ANSWER:
         return (
             "check that the prompt asks for the answer format that the verifier reads, and that "

@@ -35,7 +35,7 @@ def step_verdicts(drawn: Drawn, world: World) -> StepVerdicts:
     """How a step's responses were judged, over all processes and including dropped groups, for the alarms."""
     verdicts = _verdicts(drawn)
     outcomes = Counter(verdict.outcome for verdict in verdicts)
-    rewarded = sum(verdict.reward > 0 for verdict in verdicts)
+    rewarded = sum(verdict.reward != 0 for verdict in verdicts)
     sums = world.sum_values({kind: outcomes[kind] for kind in Outcome} | {"rewarded": rewarded})
     return StepVerdicts({kind: int(sums[kind]) for kind in Outcome}, int(sums["rewarded"]))
 

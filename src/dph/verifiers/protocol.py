@@ -40,7 +40,7 @@ class Verifiers:
         """options: keyword arguments of each verifier's factory, by verifier name; only: one verifier that judges every
         problem, whatever the problem names."""
         self._options = dict(options or {})
-        self._only = only
+        self.only = only
         self._made: dict[str, Verifier] = {}
 
     def _get(self, name: str) -> Verifier:
@@ -49,7 +49,7 @@ class Verifiers:
         return self._made[name]
 
     def _name(self, problem: Problem) -> str:
-        name = self._only or problem.verifier
+        name = self.only or problem.verifier
         if name:
             return name
         if "task" in problem.meta:
