@@ -26,7 +26,7 @@ from dph.verifiers import Verifiers
 SIZE = 64
 BETWEEN = "between"
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "loading": ((train.Training, "prepare"),),
+    "loading": ((train.Training, "load"),),
     "sampling": ((explore.Explorer, "draw"),),
     "verification": ((Verifiers, "verify"),),
     "update": ((update.Updater, "update"),),
