@@ -1,5 +1,8 @@
 """The one registry pattern: names, settings as text, and what it refuses."""
 
+import subprocess
+import sys
+
 import pytest
 
 from dph.errors import UserError
@@ -34,6 +37,57 @@ def test_one_name_has_one_implementation():
     with pytest.raises(UserError, match="there is already a shape named 'line'"):
         shapes.register("line")(lambda: 0)
     assert shapes["line"] is same
+
+
+@pytest.fixture
+def late(tmp_path, monkeypatch):
+    """A registry with names that a module registers once it is imported, which the file beside it records."""
+    (tmp_path / "late_shapes.py").write_text(
+        "from test_registry import SHAPES\nSHAPES.register('disc')(print)\nSHAPES.register('ring')(max)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "late_shapes", raising=False)
+    monkeypatch.setattr(sys.modules["test_registry"], "SHAPES", Registry("shape"))
+    made = sys.modules["test_registry"].SHAPES
+    made.declare("late_shapes", "disc", "ring", "lost")
+    return made
+
+
+SHAPES: Registry = Registry("shape")
+
+
+def test_announced_names_are_imported_at_their_first_use(late):
+    assert late.names() == list(late) == ["disc", "lost", "ring"] and "ring" in late
+    assert "late_shapes" not in sys.modules
+    assert late["ring"] is max and "late_shapes" in sys.modules
+    with pytest.raises(UserError, match="no shape is named 'lost'"):
+        late["lost"]
+
+
+def test_an_announced_name_is_taken(late):
+    with pytest.raises(UserError, match="there is already a shape named 'disc'"):
+        late.register("disc")(min)
+    assert late["disc"] is print
+
+
+ALL = """
+import pkgutil, importlib
+from dph.tasks import TASKS
+from dph.verifiers.protocol import VERIFIERS
+import dph.tasks, dph.verifiers
+before = TASKS.names(), VERIFIERS.names()
+for package in (dph.tasks, dph.verifiers):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+after = TASKS.names(), VERIFIERS.names()
+assert before == after, (before, after)
+assert all(callable(registry[name]) for registry in (TASKS, VERIFIERS) for name in registry)
+"""
+
+
+def test_every_task_and_verifier_is_announced():
+    done = subprocess.run([sys.executable, "-c", ALL], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_settings_are_read_as_the_types_of_the_parameters():

@@ -11,12 +11,12 @@ from dph.tasks import Task, load_task
 from dph.tasks.protocol import option_types
 from dph.types import Problem
 from dph.verifiers import Verifiers
-from dph.verifiers.function import RewardFunction
-from dph.verifiers.sql.plan import PlanReader
 
-if TYPE_CHECKING:  # judging must not import torch
+if TYPE_CHECKING:  # judging must not import torch, and nothing that is slow to load and not needed
     from dph.models.policy import Policy
     from dph.sampling.protocol import Sampler
+    from dph.verifiers.function import RewardFunction
+    from dph.verifiers.sql.plan import PlanReader
 
 
 def load_plugin(name: str) -> None:
@@ -76,7 +76,7 @@ def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
 def make_verifiers(
     config: VerifierConfig,
     reward: RewardConfig | None = None,
-    function: RewardFunction | None = None,
+    function: "RewardFunction | None" = None,
     *,
     bare_sql: bool = False,
 ) -> Verifiers:
@@ -103,8 +103,10 @@ def make_verifiers(
     return Verifiers(options, only="function")
 
 
-def make_plan_reader(config: VerifierConfig) -> PlanReader:
+def make_plan_reader(config: VerifierConfig) -> "PlanReader":
     """The reader of execution plans, with the verifiers' number of processes and time limit."""
+    from dph.verifiers.sql.plan import PlanReader
+
     return PlanReader(workers=config.workers, timeout=config.timeout)
 
 

@@ -14,6 +14,7 @@ Each kind has its registry beside its protocol, and a decorator that plug-ins us
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from dph.errors import UserError
@@ -29,6 +30,11 @@ class Registry(Generic[T]):
         """kind: what is registered here, for messages: "verifier", "task", …"""
         self._kind = kind
         self._known: dict[str, T] = {}
+        self._homes: dict[str, str] = {}
+
+    def declare(self, module: str, *names: str) -> None:
+        """Announce names that importing `module` registers; it is imported when one of them is first used."""
+        self._homes.update(dict.fromkeys(names, module))
 
     def register(self, name: str) -> Callable[[Added], Added]:
         """Decorator: make an implementation available under a name.
@@ -38,6 +44,7 @@ class Registry(Generic[T]):
         """
 
         def add(implementation: Added) -> Added:
+            self._import(name)
             before = self._known.get(name)
             if before is not None and _identity(before) != _identity(implementation):
                 raise UserError(f"there is already a {self._kind} named {name!r}; choose another name")
@@ -48,6 +55,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """The implementation of that name. Raises UserError, naming those that exist, for an unknown one."""
+        self._import(name)
         if name not in self._known:
             raise UserError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
         return self._known[name]
@@ -58,14 +66,19 @@ class Registry(Generic[T]):
         return bind(implementation, f"{self._kind} {name!r}", options, **given)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._known
+        return name in self._known or name in self._homes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def names(self) -> list[str]:
         """All names, sorted."""
-        return sorted(self._known)
+        return sorted({*self._known, *self._homes})
+
+    def _import(self, name: str) -> None:
+        """Import the module that registers a name, if that was announced and has not happened."""
+        if name not in self._known and name in self._homes:
+            import_module(self._homes[name])
 
 
 def settings_of(implementation: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -14,9 +14,9 @@ from dph.metrics.bootstrap import (
     cluster_bootstrap,
     cluster_difference,
     paired_difference,
-    wilson_interval,
 )
 from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
+from dph.metrics.wilson import wilson_interval
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(n, c, k) for n in (1, 4, 6) for c in range(n + 1) for k in range(1, n + 1)])

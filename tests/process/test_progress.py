@@ -42,3 +42,38 @@ def test_a_command_prints_messages_once_and_progress(calls):
 
 def test_other_processes_than_the_leading_one_are_silent():
     assert said("show_messages()", rank=1) == ""
+
+
+ON_A_TERMINAL = """
+import os, pty, subprocess, sys
+lead, follow = pty.openpty()
+run = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=follow)
+os.close(follow)
+found = b""
+try:
+    while chunk := os.read(lead, 4096):
+        found += chunk
+except OSError:  # the end
+    pass
+sys.stdout.buffer.write(found)
+sys.exit(run.wait())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a pseudo-terminal")
+def test_a_terminal_shows_a_bar_and_messages_above_it():
+    script = SCRIPT.format(setup="show_messages()", rank=0)
+    script = script.replace("    shown.advance(2", '    say("amid")\n    shown.advance(2')
+    done = subprocess.run([sys.executable, "-c", ON_A_TERMINAL, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "one [/red] message" in done.stdout and "amid" in done.stdout and "2/2" in done.stdout
+    assert "\x1b[" in done.stdout  # the bar is drawn again and again
+
+
+def test_a_reader_that_has_left_ends_the_command():
+    script = SCRIPT.format(setup="show_messages()", rank=0) + "for _ in range(100_000): say('more')"
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        run.stderr.readline()
+        run.stderr.close()
+        assert run.wait(timeout=60) == 1

@@ -1,8 +1,10 @@
 """Extraction and comparison rules."""
 
 import itertools
+import json
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from dph.verifiers.sql.compare import permuted_equal, set_equal, strict_equal
 from dph.verifiers.sql.extract import extract_sql
-from dph.verifiers.sql.gold import orders_its_rows
+from dph.verifiers.sql.gold import orders_its_rows, tie_probes
 from dph.verifiers.sql.rules import Options, get_rule
 
 PLAIN = Options()
@@ -51,10 +53,36 @@ def test_an_open_block_counts_only_when_asked_for():
         ("SELECT a FROM t WHERE a IN (SELECT a FROM t ORDER BY a LIMIT 2) -- order by", False),
         ("SELECT a !!! FROM (SELECT a ORDER BY a) ORDER\nBY a", True),  # not SQL to the parser
         ("SELECT a !!! FROM (SELECT a ORDER BY a)", False),
+        ("SELECT a FROM t -- it's\nORDER /* the */ BY a", True),
+        ("SELECT a FROM t /* ' ORDER BY a */", False),
+        ("SELECT a FROM t /* ORDER BY a", False),
+        ('SELECT [order by], `order` by, "order" FROM t', False),
+        ("SELECT 'it''s' FROM t ORDER BY 'a'", True),
+        ("SELECT a FROM t LIMIT (SELECT 1 ORDER BY 1);", False),
+        ("SELECT CASE WHEN a THEN 1 END FROM t ORDER BY a", True),
+        ("SELECT group_concat(a ORDER BY a) FROM t", False),
     ],
 )
 def test_only_the_outermost_order_by_orders(sql: str, expected: bool):
     assert orders_its_rows(sql) is expected
+
+
+def test_the_order_of_published_queries_as_a_parser_finds_it(shared_data: Path):
+    import sqlglot
+    from sqlglot import exp
+
+    golds = [json.loads(line)["query"] for line in (shared_data / "spider/train_8659.jsonl").read_text().splitlines()]
+    golds += [row["SQL"] for row in json.loads((shared_data / "bird/train_filtered_6601.json").read_text())]
+    some = sorted(set(golds))[::8]
+    trees = [sqlglot.parse_one(sql, read="sqlite") for sql in some]
+    assert sum(tree.args.get("order") is not None for tree in trees) > 100
+    for sql, tree in zip(some, trees, strict=True):
+        assert orders_its_rows(sql) is (tree.args.get("order") is not None)
+        cut = tree.args.get("order") is not None or tree.args.get("limit") is not None
+        assert (tie_probes(sql, 2) is not None) is cut
+        for probe in tie_probes(sql, 2) or ():
+            order = sqlglot.parse_one(probe, read="sqlite").args["order"].expressions
+            assert [item.this.this for item in order[-2:] if isinstance(item.this, exp.Literal)] == ["1", "2"]
 
 
 def test_spiders_rule_searches_the_whole_text_for_order_by():

@@ -1,4 +1,4 @@
-"""Settings from flags. What tyro prints in a box about a mistake becomes one sentence."""
+"""Settings from flags. What tyro prints in a box about a mistake becomes one sentence; plain flags need no tyro."""
 
 import io
 import re
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from typing import TypeVar
 
-import tyro
-
+from dph.cli.plain import read_plain
 from dph.errors import UserError
 
 T = TypeVar("T")
@@ -15,6 +14,11 @@ T = TypeVar("T")
 
 def parse_flags(stage: str, default: T, words: Sequence[str], description: str) -> T:
     """The settings of a stage: a default, changed by flags. Raises UserError for flags that cannot be read."""
+    plain = read_plain(default, words)
+    if plain is not None:
+        return plain
+    import tyro  # slow to load
+
     said = io.StringIO()
     try:
         with redirect_stderr(said):

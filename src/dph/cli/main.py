@@ -10,17 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 import dph
 from dph.cli.arguments import STAGES_WITH_SHORTCUTS, CommandLine, read_words
 from dph.cli.checks import check_before_loading
-from dph.cli.fetch import fetch_model
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
 from dph.process.orphans import PARENT, when_parent_ends
-from dph.process.progress import show_messages
+from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
 
 
@@ -201,6 +198,8 @@ def _reader_may_leave() -> Iterator[None]:
 def _run(command: str, arguments: Sequence[str]) -> None:
     if command == "model":
         with _reader_may_leave():
+            from dph.cli.fetch import fetch_model
+
             return fetch_model(arguments)
     if command not in COMMANDS:
         raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
@@ -235,4 +234,4 @@ _UNUSABLE = {
 
 
 def _complain(text: str) -> None:
-    Console(stderr=True).print(f"dph: {one_line(text)}", markup=False, highlight=False, soft_wrap=True)
+    show(f"dph: {one_line(text)}")

@@ -8,7 +8,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -32,6 +31,8 @@ from dph.config.verl import VerlConfig
 from dph.errors import UserError
 
 T = TypeVar("T")
+
+_PRESETS = Path(__file__).parents[1] / "presets"
 
 
 def _is_config(value: object) -> bool:
@@ -93,8 +94,7 @@ def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
 
 def preset_names() -> list[str]:
     """Names of the presets that come with the package."""
-    folder = resources.files("dph") / "presets"
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(entry.name[:-5] for entry in _PRESETS.iterdir() if entry.name.endswith(".toml"))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _preset_file(name: str) -> dict[str, Any]:
             f"no preset is named {name!r}; known are: {', '.join(preset_names())}; to use a file of your own as a "
             "preset, give its path, which ends in .toml"
         )
-    return tomllib.loads((resources.files("dph") / "presets" / f"{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((_PRESETS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 STAGES: dict[str, type[Any]] = {

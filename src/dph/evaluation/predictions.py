@@ -5,11 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dph.config import VerifyConfig
-from dph.metrics.bootstrap import Interval, bootstrap_interval, wilson_interval
-from dph.metrics.passk import mean_at_k, pass_at_k
+from dph.metrics.wilson import Interval, wilson_interval
 from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
@@ -100,11 +97,17 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
 
     A problem counts towards pass@k only if at least k of its predictions were judged.
     """
-    counts = np.array([(item.scored, item.correct) for item in items if item.scored])
-    if not len(counts):
+    judged = [(item.scored, item.correct) for item in items if item.scored]
+    if not judged:
         return {}
     if samples == 1:
-        return {"accuracy": _value(wilson_interval(int(counts[:, 1].sum()), len(counts)))}
+        return {"accuracy": _value(wilson_interval(sum(correct for _, correct in judged), len(judged)))}
+    import numpy as np  # slow to load, and only several samples need it
+
+    from dph.metrics.bootstrap import bootstrap_interval
+    from dph.metrics.passk import mean_at_k, pass_at_k
+
+    counts = np.array(judged)
     metrics = {f"mean@{samples}": _value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])))}
     for k in (1 << power for power in range(samples.bit_length())):
         enough = counts[counts[:, 0] >= k]

@@ -1,16 +1,16 @@
 """Confidence intervals over problems, over paired differences, and over seeds and problems together.
 
 Intervals over problems are percentile intervals of the bootstrap, reproducible from their seed; those over seeds and
-problems add Student's t for the seeds. A share of successes has Wilson's interval too. Only numpy.
+problems add Student's t for the seeds. Only numpy.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from dph.metrics.wilson import Interval
 
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
@@ -21,16 +21,6 @@ UNBOUNDED: Range = (-math.inf, math.inf)
 
 _BLOCK = 1 << 18
 """Values gathered at once, which bounds the memory that resampling takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate with its confidence interval."""
-
-    estimate: float
-    low: float
-    high: float
-    level: float
 
 
 def _mean(values: FloatArray) -> FloatArray:
@@ -73,21 +63,6 @@ def _resampled(array: FloatArray, resamples: int, rng: np.random.Generator) -> I
     at_once = max(1, _BLOCK // array.size)
     for start in range(0, resamples, at_once):
         yield array[rng.integers(count, size=(min(at_once, resamples - start), count))]
-
-
-def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
-
-    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
-    """
-    if not 0 <= successes <= count or count < 1:
-        raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
-    share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)
-    width = z * np.sqrt(share * (1.0 - share) / count + z * z / (4 * count * count))
-    centre, scale = share + z * z / (2 * count), 1.0 + z * z / count
-    # Rounding must not push the bounds past the share itself, at 0 or 1.
-    low, high = min(share, (centre - width) / scale), max(share, (centre + width) / scale)
-    return Interval(share, float(low), float(high), level)
 
 
 def paired_difference(

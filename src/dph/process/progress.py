@@ -6,16 +6,19 @@ with time left: a live bar on a terminal, a line from time to time in a log. Of 
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from functools import cache
+from typing import TYPE_CHECKING
 
 from dph.errors import one_line
 
-console = Console(stderr=True)
+if TYPE_CHECKING:  # loaded only for a terminal
+    from rich.console import Console
+    from rich.progress import Progress
+
 _LOG = logging.getLogger("dph")
 
 _SECONDS_BETWEEN_LINES = 15.0
@@ -24,7 +27,7 @@ _SECONDS_BETWEEN_LINES = 15.0
 class Tracker:
     """Counts finished units of a piece of work and shows them."""
 
-    def __init__(self, label: str, total: int, done: int, bar: Progress | None) -> None:
+    def __init__(self, label: str, total: int, done: int, bar: "Progress | None") -> None:
         self._label, self._total, self._first, self._done = label, total, done, done
         self._bar = bar
         self._task = bar.add_task(label, total=total, completed=done) if bar else None
@@ -42,22 +45,55 @@ class Tracker:
             finished = self._done - self._first
             left = (now - self._start) / max(1, finished) * (self._total - self._done)
             estimate = f" ({left:.0f} s left)" if finished else ""
-            console.print(f"{self._label} {self._done}/{self._total} {note}{estimate}", highlight=False, markup=False)
+            show(f"{self._label} {self._done}/{self._total} {note}{estimate}")
 
 
 @contextmanager
 def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
     """Show the progress of a piece of work of `total` units, of which `done` are done already. A library shows none."""
     quiet = quiet or not any(isinstance(handler, _Printer) for handler in _LOG.handlers)
-    if quiet or not console.is_terminal:
+    console = None if quiet else _terminal()
+    if console is None or not console.is_terminal:
         tracker = Tracker(label, total, done, None)
         if quiet:
             tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
         yield tracker
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
         yield Tracker(label, total, done, bar)
+
+
+@cache
+def _terminal() -> "Console | None":
+    """The console of standard error if that is a terminal, which is found out once."""
+    if not sys.stderr.isatty() and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
+        return None
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console if console.is_terminal else None
+
+
+def show(text: str) -> None:
+    """Print a text on standard error as it is, above the bar if there is one."""
+    console = _terminal()
+    if console is not None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        return
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:  # nobody reads it any more
+        sys.exit(1)
 
 
 def say(text: str) -> None:
@@ -69,7 +105,7 @@ class _Printer(logging.Handler):
     """Prints messages on standard error, as they are."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+        show(record.getMessage())
 
 
 def show_messages() -> None:

@@ -10,10 +10,8 @@ timings.jsonl   times in seconds and facts about the machine, kept separate so t
 import dataclasses
 import json
 import math
-import platform
 import sqlite3
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,9 @@ FORMAT = 2
 
 def package_versions() -> dict[str, str]:
     """Versions of Python, SQLite and the packages that a result may depend on."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version  # slow to load
+
     found = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
         try:

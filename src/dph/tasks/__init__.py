@@ -1,12 +1,18 @@
-"""Tasks: sources of problems, by name."""
+"""Tasks: sources of problems, by name. The module of a task is imported when the task is first used."""
 
-import dph.tasks.bird
-import dph.tasks.gold
-import dph.tasks.mathsets
-import dph.tasks.minisql.task
-import dph.tasks.records
-import dph.tasks.spider.small
-import dph.tasks.spider.task  # noqa: F401 (importing tasks registers them)
 from dph.tasks.protocol import TASKS, Demonstrates, Task, load_task, register_task
 
 __all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]
+
+TASKS.declare("dph.tasks.bird", "bird")
+TASKS.declare("dph.tasks.gold", "gold")
+TASKS.declare("dph.tasks.minisql.task", "minisql")
+TASKS.declare("dph.tasks.records", "records")
+TASKS.declare("dph.tasks.spider.small", "spider_small")
+TASKS.declare("dph.tasks.spider.task", "spider")
+TASKS.declare(
+    "dph.tasks.mathsets",
+    *("aime24", "aime25", "amc23", "college_math", "dapo_math_17k", "gaokao2023en", "gsm8k", "hmmt_feb_2025"),
+    *("math", "math500", "math_sets", "minerva_math", "olymmath_easy", "olymmath_hard", "olympiadbench", "sat_math"),
+    "svamp",
+)

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from dph.config.text import decoded
 from dph.errors import UserError
 
@@ -28,7 +25,7 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
         rows = _read(path)
     except UserError:
         raise
-    except (OSError, ValueError, OverflowError, EOFError, zlib.error, pa.ArrowException) as error:
+    except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not rows:
         raise UserError(f"{path} holds no rows")
@@ -67,7 +64,7 @@ def parse_json(path: Path, text: str) -> Any:
 def _read(path: Path) -> list[Any]:
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return pq.read_table(path).to_pylist()
+        return _read_parquet(path)
     if name.endswith(".json"):
         return _parse_list(path, read_text(path))
     if name.endswith(".jsonl.gz"):
@@ -76,6 +73,16 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".jsonl"):
         return _parse_lines(path, read_text(path))
     raise UserError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
+
+
+def _read_parquet(path: Path) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # slow to load, and most files are text
+
+    try:
+        return pq.read_table(path).to_pylist()
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
 
 
 def _parse_lines(path: Path, text: str) -> list[Any]:

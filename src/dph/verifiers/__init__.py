@@ -1,13 +1,17 @@
-"""Verifiers judge responses by execution, by mathematical equivalence or by equality of text."""
+"""Verifiers judge responses by execution, by mathematical equivalence or by equality of text.
 
-import dph.verifiers.exact
-import dph.verifiers.function
-import dph.verifiers.math.verifier
-import dph.verifiers.sql.verifier  # noqa: F401 (importing them registers them)
-from dph.verifiers.protocol import Verifier, Verifiers, register_verifier
+The module of a verifier is imported when the verifier is first used.
+"""
+
+from dph.verifiers.protocol import VERIFIERS, Verifier, Verifiers, register_verifier
 from dph.verifiers.sql.rules import rule_versions
 
 __all__ = ["Verifier", "Verifiers", "judging_versions", "register_verifier"]
+
+VERIFIERS.declare("dph.verifiers.exact", "exact")
+VERIFIERS.declare("dph.verifiers.function.verifier", "function")
+VERIFIERS.declare("dph.verifiers.math.verifier", "math")
+VERIFIERS.declare("dph.verifiers.sql.verifier", "sql")
 
 
 def judging_versions() -> dict[str, str]:

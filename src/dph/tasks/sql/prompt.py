@@ -10,7 +10,6 @@ from typing import Literal
 from dph.errors import UserError
 from dph.tasks.sql.reserved import RESERVED
 from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, connect, quoted
-from dph.tasks.sql.value_search import value_index
 
 PromptStyle = Literal["omnisql", "compact"]
 PROMPT_STYLES: tuple[PromptStyle, ...] = ("omnisql", "compact")
@@ -59,6 +58,8 @@ def make_prompt(style: PromptStyle, schema: Schema, db: Path, question: str, evi
     """
     asked = f"{evidence}\n{question}" if evidence.strip() else question
     if style == "omnisql":
+        from dph.tasks.sql.value_search import value_index  # needs numpy, which is slow to load
+
         mentioned = value_index(db).mentioned(asked)
         return _OMNISQL.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
     if style == "compact":

@@ -1,13 +1,16 @@
 """What the text of a gold query shows: whether its rows have an order, and whether ties make its result ambiguous.
 
-Only the parent process loads this: it needs sqlglot.
+It is read by SQLite's rules for tokens; ORDER, BY and LIMIT cannot be names there unless they are quoted.
 """
 
 import re
 from enum import StrEnum
 from functools import lru_cache
 
-_WORD = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|\w+|\S""")
+_WORD = re.compile(
+    r"""--[^\n]* | /\*.*?(?:\*/|\Z) | '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] | [\w$]+ | \S""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
 class GoldFlag(StrEnum):
@@ -21,31 +24,9 @@ class GoldFlag(StrEnum):
     """Its ORDER BY leaves different rows tied: another order of them would be equally correct."""
 
 
-@lru_cache(maxsize=65536)
 def orders_its_rows(sql: str) -> bool:
     """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count."""
-    import sqlglot  # importing it takes longer than everything else here
-    from sqlglot import errors, exp
-
-    try:
-        query = sqlglot.parse_one(sql, read="sqlite", error_level=errors.ErrorLevel.RAISE)
-    except (errors.SqlglotError, RecursionError):
-        return _top_level_order_by(sql)
-    while isinstance(query, exp.Subquery) and query.args.get("order") is None:
-        query = query.this
-    return query.args.get("order") is not None
-
-
-def _top_level_order_by(sql: str) -> bool:
-    """The same from the tokens alone, for SQL that the parser rejects."""
-    depth, previous = 0, ""
-    for token in _WORD.findall(sql):
-        word = token.lower()
-        depth += (word == "(") - (word == ")")
-        if depth == 0 and previous == "order" and word == "by":
-            return True
-        previous = word
-    return False
+    return _outermost(sql)[0]
 
 
 def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
@@ -56,21 +37,7 @@ def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
     rows come in opposite orders, and if tied rows differ at a LIMIT, the two queries keep different rows. sql: one
     statement that runs; columns: the width of its result.
     """
-    from sqlglot import errors, tokenize
-
-    try:
-        words = tokenize(sql, read="sqlite")
-    except (errors.SqlglotError, RecursionError):
-        return None
-    depth, order, limit, place = 0, False, False, 0
-    for word in words:
-        kind = word.token_type.name
-        depth += (kind == "L_PAREN") - (kind == "R_PAREN")
-        if depth == 0 and kind in ("LIMIT", "SEMICOLON"):
-            limit = kind == "LIMIT"
-            break
-        order = order or (depth == 0 and kind == "ORDER_BY")
-        place = word.end + 1  # before any comment, which would swallow text added on its line
+    order, limit, place = _outermost(sql)
     if not order and not limit:
         return None
     lead = ", " if order else " ORDER BY "
@@ -79,3 +46,21 @@ def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
         for way in ("", " DESC")
     )
     return ascending, descending
+
+
+@lru_cache(maxsize=65536)
+def _outermost(sql: str) -> tuple[bool, bool, int]:
+    """Whether the outermost query has an ORDER BY, whether it has a LIMIT, and the position for further sort keys:
+    before the LIMIT, or at the end of the query, before any comment."""
+    depth, order, previous, place = 0, False, "", 0
+    for found in _WORD.finditer(sql):
+        word = found.group().lower()
+        if word.startswith(("--", "/*")):
+            continue
+        depth += (word == "(") - (word == ")")
+        if depth == 0:
+            if word in ("limit", ";"):
+                return order, word == "limit", place
+            order = order or (previous, word) == ("order", "by")
+        previous, place = word, found.end()
+    return order, False, place

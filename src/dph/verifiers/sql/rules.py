@@ -13,6 +13,7 @@ from typing import Literal
 from dph.errors import UserError
 from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
 from dph.verifiers.sql.extract import extract_sql, extract_sql_paper
+from dph.verifiers.sql.gold import orders_its_rows
 from dph.verifiers.sql.tokens import first_statement_without_distinct
 
 _CURRENT_YEAR = re.compile(r"year\s*\(\s*curdate\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
@@ -61,8 +62,6 @@ class Rule:
     def orders(self, gold: str, options: Options) -> bool:
         """Whether the order of rows counts for this gold query."""
         if self.order == "outermost":
-            from dph.verifiers.sql.gold import orders_its_rows  # needs sqlglot: only the parent process calls this
-
             return orders_its_rows(gold)
         return self.order == "mentioned" and "order by" in self.prepare_gold(gold, options).lower()
 
