@@ -93,7 +93,8 @@ def randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
+            if parameter.requires_grad:  # tables of positions are constant
+                parameter.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
 
 
 def random_policy(name: str, **changes: object) -> Policy:

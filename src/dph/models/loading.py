@@ -67,7 +67,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
     if tuned and tuned.lora_rank:
-        model = _add_adapters(model, tuned, seed)
+        model = _add_adapters(model, tuned, seed).eval()
     model.to(device)
     _check_finite(config.path, model)
     return model, tokenizer

@@ -1,14 +1,17 @@
 """A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, ReferenceModelConfig
@@ -19,18 +22,22 @@ from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
+from dph.models.traits import Traits, examine_model
 from dph.process.progress import say
 from dph.types import Message, as_messages, as_text
 
-_LOGIT_TRANSFORMS = (
-    *("final_logit_softcapping", "logits_scaling", "logit_scale"),
-    *("lm_head_multiplier", "output_multiplier"),
-)
-"""Model settings that transform logits after the output embedding. Such models compute all logits in one piece."""
-
 
 class Policy:
-    """A causal language model and its tokenizer on one device."""
+    """A causal language model and its tokenizer on one device: the distribution of a token given the tokens before it.
+
+    log π(y_t | x, y_<t) is what the model's own forward pass over x and y_<t predicts, in evaluation mode: dropout and
+    other noise of training never run, whatever mode the model is in. The logits that a forward pass over the whole row
+    has at each token are the same numbers, because a model that is not causal is refused. The one exception are models
+    with a "longrope" embedding, which rotate rows longer than their original context by other frequencies. In a row
+    that crosses this length, tokens up to it are predicted by a forward pass over the row's beginning, and later ones
+    by a forward pass over the whole row. Sampling and training both do so. So the probability of a token depends
+    neither on the tokens after it nor on the rows it is batched with.
+    """
 
     def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32", shared_prefix: bool = True) -> None:
         """
@@ -62,7 +69,9 @@ class Policy:
         """
         model, tokenizer = load_model(config, seed)
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
-        return cls(model, tokenizer, precision=config.precision, shared_prefix=shares)
+        policy = cls(model, tokenizer, precision=config.precision, shared_prefix=shares)
+        _ = policy.traits  # refuses a model that cannot be a policy
+        return policy
 
     # Text ------------------------------------------------------------------------------------------------------
 
@@ -110,9 +119,30 @@ class Policy:
         """Longest sequence that the model accepts, in tokens."""
         return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
 
+    def check_length(self, tokens: int) -> None:
+        """Raise UserError if sequences of this many tokens have no probability that the model defines."""
+        if tokens > self.traits.limit:
+            raise UserError(
+                f"a sequence may have {tokens} tokens, but beyond {self.traits.limit} this model's rotary embedding "
+                "changes with every token; lower the limits of prompts and responses"
+            )
+
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
         """Names and parameters that the optimizer updates, in a fixed order."""
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+
+    @cached_property
+    def traits(self) -> Traits:
+        """How the model computes its logits. Raises UserError if it cannot be a policy; see `examine_model`."""
+        with self.evaluating(), self.autocast():
+            found = examine_model(self.model, self._causal_lm(), self.precision)
+        if found.head is None:
+            say("this model transforms the outputs of its output embedding, so all logits are in memory at once")
+        return found
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """Context in which all parts of the model are in evaluation mode."""
+        return _evaluating(self.model)
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
@@ -165,12 +195,15 @@ class Policy:
             return False
         if self._sharing is None:
             parameter = next(self.model.parameters())
-            with torch.autocast(self.device.type, enabled=False):
+            with self.evaluating(), torch.autocast(self.device.type, enabled=False):
                 text = self.model.config.get_text_config()
                 self._sharing = examine(self._predict, text, parameter.device, parameter.dtype)
         obstacle, window = self._sharing.obstacle, self._sharing.window
-        if obstacle is None and max(row.length for row in rows) > window:
+        longest = max(row.length for row in rows)
+        if obstacle is None and longest > window:
             obstacle = f"its attention window of {window} tokens is shorter than the sequences"
+        if obstacle is None and longest > self.traits.switch:
+            obstacle = f"its rotary embedding is another for sequences of more than {self.traits.switch} tokens"
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True
             say(f"this model computes the prompt again for each response: {obstacle}")
@@ -193,8 +226,9 @@ class Policy:
             Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 where a row has no token.
         """
         targets = batch.response_ids[batch.present]
-        with self.autocast(), self._recomputing():
-            predicted, head = self._predict(batch), self._plain_head()
+        head = self.traits.head
+        with self.autocast(), self.evaluating(), self._recomputing():
+            predicted = self._predict(batch)
             if head is None:
                 flat, entropies = token_logprobs(predicted, batch.states, targets, temperature, entropy)
             else:
@@ -203,9 +237,46 @@ class Policy:
         logprobs = _spread(flat, batch.present)
         return logprobs, None if entropies is None else _spread(entropies, batch.present)
 
+    @torch.no_grad()
+    def next_logits(self, rows: Sequence[Sequence[int]], token_budget: int) -> Tensor:
+        """Logits of the token after each row, from the forward pass that training uses.
+
+        Args:
+            rows: token ids, at least one in each row.
+            token_budget: largest micro-batch, in tokens.
+        Returns:
+            float32 [rows, V].
+        """
+        asked = [Tokens(row, [0]) for row in rows]  # the forward pass does not read a response's last token
+        found: dict[int, Tensor] = {}
+        with self.autocast(), self.evaluating():
+            for part in microbatches(asked, token_budget):
+                predicted = self._predict(collate_tokens(part, self.device))
+                logits = predicted if self.traits.head is None else self.traits.head(predicted)
+                found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
+        return torch.stack([found[id(row)] for row in asked])
+
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
-        plain = self._plain_head() is not None
+        switch = self.traits.switch
+        width = batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest
+        self.check_length(width)
+        if width <= switch:
+            return self._outputs(batch)
+        # Tokens that a row's first `switch` tokens predict must not depend on how long the row becomes
+        row, place = batch.sources // width, batch.sources % width
+        parts, order = [], []
+        for columns, chosen in ((switch, place < switch), (width, place >= switch)):
+            order.append(chosen.nonzero().squeeze(1))
+            if len(order[-1]):
+                rows, index = row[chosen].unique(return_inverse=True)
+                ids = batch.input_ids[rows, :columns]
+                parts.append(self._outputs(replace(batch, input_ids=ids, sources=index * columns + place[chosen])))
+        return torch.cat(parts)[torch.cat(order).argsort()]
+
+    def _outputs(self, batch: Inputs) -> Tensor:
+        """As `_predict`, by one forward pass over all inputs."""
+        plain = self.traits.head is not None
         decoder = self._causal_lm().get_decoder() if plain else self.model
         more: dict[str, Any] = {}
         if batch.layout is not None:
@@ -223,16 +294,20 @@ class Policy:
     def _recomputing(self) -> Iterator[None]:
         """Context in which layers with gradient checkpointing recompute their activations.
 
-        transformers does so only in training mode, so these layers are set to it. Their submodules stay in evaluation
-        mode, which keeps dropout off.
+        transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
+        checkpointing function is called, which calls the layer itself in evaluation mode.
         """
-        layers = [part for part in self.model.modules() if getattr(part, "gradient_checkpointing", False)]
-        for layer in layers:
-            layer.training = torch.is_grad_enabled()
+        layers: list[Any] = [part for part in self.model.modules() if isinstance(part, GradientCheckpointingLayer)]
+        layers = [layer for layer in layers if layer.gradient_checkpointing and torch.is_grad_enabled()]
+        functions = [layer._gradient_checkpointing_func for layer in layers]
+        for layer, function in zip(layers, functions, strict=True):
+            layer._gradient_checkpointing_func = partial(_evaluated, layer, function)
+            layer.training = True
         try:
             yield
         finally:
-            for layer in layers:
+            for layer, function in zip(layers, functions, strict=True):
+                layer._gradient_checkpointing_func = function
                 layer.training = False
 
     def reference(self) -> AbstractContextManager[Any]:
@@ -243,13 +318,6 @@ class Policy:
 
     def _causal_lm(self) -> Any:
         return self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-
-    def _plain_head(self) -> Any:
-        """The output embedding, or None if the model transforms logits after it."""
-        config = self.model.config.get_text_config()
-        if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
-            return None
-        return self._causal_lm().get_output_embeddings()
 
     # Storage ---------------------------------------------------------------------------------------------------
 
@@ -284,6 +352,28 @@ def tokenizer_hash(tokenizer: Any) -> str:
     state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     template = getattr(tokenizer, "chat_template", None)
     return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    """Call a layer's checkpointing function; the layer computes in evaluation mode, also in the backward pass."""
+
+    def evaluated(*inputs: Any) -> Any:
+        with _evaluating(layer):
+            return call(*inputs)
+
+    return function(evaluated, *args, **more)
 
 
 def _spread(flat: Tensor, present: Tensor) -> Tensor:

@@ -1,0 +1,111 @@
+"""What must be known of a model before its outputs are used; found by running it on a few tokens."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dph.errors import UserError, is_out_of_memory
+
+_TOLERANCE = {"fp32": 1e-4, "bf16": 0.1}
+"""Largest difference of logits, relative to the largest, that is taken for rounding, which is 1e-5 or less in fp32."""
+_HEAD_TOLERANCE = 1e-5
+"""The same for two ways to compute the same numbers with the same operations."""
+_LONGEST = 24  # tokens of the test's rows
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a model computes its logits."""
+
+    head: Any
+    """The output embedding, if its outputs for the decoder's last hidden states are the logits; None if the model
+    computes logits in another way, for example scales or caps them."""
+    switch: int
+    """Rows of up to this many tokens and longer ones have different rotary embeddings; huge for most models."""
+    limit: int
+    """Longest row, in tokens, for which the rotary embedding does not depend on the row's length in another way."""
+
+
+def agree(found: Tensor, expected: Tensor, precision: str) -> bool:
+    """Whether logits are equal up to rounding in a precision, "fp32" or "bf16"."""
+    return bool((found - expected).abs().max() <= _TOLERANCE[precision] * (1 + expected.abs().max()))
+
+
+@torch.no_grad()
+def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
+    """Run a model on a few tokens.
+
+    A policy needs a causal model: the logits after a token may depend on that token and on earlier ones only, neither
+    on later tokens nor on the other rows of a batch. Log-probabilities that the sampler computes token by token are
+    then those that training computes for whole padded rows.
+
+    Args:
+        model: a causal language model in evaluation mode, possibly with adapters.
+        causal_lm: the same model as transformers' class, with the adapters in its layers.
+        precision: of the computation, "fp32" or "bf16".
+    Raises:
+        UserError: the model is not causal, cannot run on token ids alone, or changes its weights when it runs.
+    """
+    config = model.config.get_text_config()
+    device = next(model.parameters()).device
+    switch, limit = rotary_limits(config)
+    context = int(getattr(config, "max_position_embeddings", None) or _LONGEST)
+    length = min(_LONGEST, context, switch)
+    kept = length * 2 // 3  # tokens that both rows begin with
+    first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
+    second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
+    pair, alone = torch.tensor([first, second], device=device), torch.tensor([first[:kept]], device=device)
+    before = _sums(model)
+    try:
+        together, expected = (model(input_ids=ids, use_cache=False).logits.float() for ids in (pair, alone))
+    except Exception as error:  # the model's code may raise anything
+        if is_out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
+    if not torch.equal(_sums(model), before):
+        raise UserError("the model cannot be used, because its weights change whenever it runs")
+    if expected.isfinite().all() and not agree(together[:, :kept], expected, precision):
+        raise UserError(
+            "the model cannot be used, because it is not causal: its prediction of a token changes with later tokens "
+            "or with the other rows of a batch; choose another model, or set is_decoder in config.json if it has that"
+        )
+    return Traits(_plain_head(causal_lm, alone, expected), switch, limit)
+
+
+def _sums(model: Any) -> Tensor:
+    """The sum of each weight tensor, as an integer with the same bits, so that NaN equals NaN."""
+    return torch.stack([parameter.float().sum().view(torch.int32) for parameter in model.parameters()])
+
+
+def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
+    """The output embedding if it turns the decoder's hidden states into the expected logits, else None."""
+    try:
+        embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
+        found = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
+        same = found.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
+    except Exception as error:  # models without such parts fail in many ways
+        if is_out_of_memory(error):
+            raise
+        return None
+    return embedding if same and (found - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
+
+
+def rotary_limits(config: Any) -> tuple[int, int]:
+    """Row lengths at which a model's rotary embedding changes, from its text config; see `Traits`.
+
+    "longrope" has one set of frequencies for rows up to the original context and one for longer rows. "dynamic" has
+    other frequencies for every length beyond the context.
+    """
+    switch = limit = 1 << 62
+    parameters = getattr(config, "rope_parameters", None) or {}
+    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
+    for kind in kinds:
+        name = kind.get("rope_type", "")
+        if name == "longrope":
+            switch = min(switch, int(kind["original_max_position_embeddings"]))
+        elif "dynamic" in name:
+            limit = min(limit, int(config.max_position_embeddings))
+    return switch, limit

@@ -1,0 +1,258 @@
+"""What is found out about a model by running it: its head, its rotary embedding, and whether it can be a policy."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from architectures import any_model, any_policy
+from dph.config import TrainedModelConfig
+from dph.errors import UserError
+from dph.models.batch import Tokens
+from dph.models.policy import Policy
+from dph.models.traits import rotary_limits
+from dph.sampling.hf import HFSampler
+from dph.training.rows import Row, collate
+from dph.types import SamplingParams
+from helpers import gradient, random_rows, tiny_policy
+
+EXACT = 1e-5
+"""Nats in fp32."""
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+
+
+def plain_logprobs(model, row):
+    """log π of each token from the logits after the tokens before it, one forward pass for each."""
+    found = []
+    with torch.no_grad():
+        for step, token in enumerate(row.response_ids):
+            ids = torch.tensor([[*row.prompt_ids, *row.response_ids[:step]]])
+            found.append(float(model(input_ids=ids, use_cache=False).logits[0, -1].double().log_softmax(-1)[token]))
+    return found
+
+
+def assert_logprobs_are_the_models(policy, rows, budget=10_000):
+    for row, found in zip(rows, policy.response_logprobs(rows, 1.0, budget), strict=True):
+        assert found == pytest.approx(plain_logprobs(policy.model, row), abs=EXACT)
+
+
+# Head ---------------------------------------------------------------------------------------------------------------
+
+
+class Scaled(LlamaForCausalLM):
+    """A Llama that transforms its logits by a setting that no other model has."""
+
+    def forward(self, *args, **kwargs):
+        output: Any = super().forward(*args, **kwargs)
+        output.logits = output.logits * 0.5
+        return output
+
+
+class Narrowed(LlamaForCausalLM):
+    """A Llama that scales the input of its output embedding."""
+
+    def forward(self, *args, **kwargs):
+        scaling = self.lm_head.register_forward_pre_hook(lambda _, inputs: (inputs[0] / 3,))
+        output = super().forward(*args, **kwargs)
+        scaling.remove()
+        return output
+
+
+@pytest.mark.parametrize("kind", [Scaled, Narrowed])
+def test_a_model_that_transforms_logits_by_any_setting_is_found_by_trying(kind, capsys):
+    policy = tiny_policy()
+    model = kind(policy.model.config).eval()
+    model.load_state_dict(policy.model.state_dict())
+    transformed = Policy(model, policy.tokenizer)
+    assert_logprobs_are_the_models(transformed, random_rows(policy, 6))
+    assert transformed.traits.head is None and policy.traits.head is policy.model.lm_head
+    assert capsys.readouterr().err.count("all logits are in memory at once") == 1
+
+
+@pytest.mark.parametrize("name", ["recurrent_gemma", "xlstm", "roberta", "modernbert-decoder", "llama4_text"])
+def test_models_with_heads_of_their_own(name):
+    """Capped logits, a head with layers of its own, and a decoder that is not where others have it."""
+    policy = any_policy(name)
+    policy.model.eval()
+    assert_logprobs_are_the_models(policy, random_rows(policy, 6))
+
+
+# Models that cannot be policies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("bert", {"is_decoder": False}, "it is not causal"),
+        ("rwkv", {"num_hidden_layers": 12}, "its weights change whenever it runs"),
+        ("bert", {"max_position_embeddings": 4, "type_vocab_size": 0}, "it does not run on token ids alone"),
+    ],
+)
+def test_a_model_that_is_no_policy_is_refused_in_one_sentence(name, changes, reason):
+    for use in (
+        lambda policy: policy.response_logprobs([Tokens([3], [4])], 1.0, 100),
+        lambda policy: HFSampler(policy).sample([[3]], SamplingParams(1, max_tokens=1), [0]),
+    ):
+        with pytest.raises(UserError, match=reason) as caught:
+            use(any_policy(name, **changes))
+        assert "\n" not in str(caught.value)
+
+
+def test_such_a_model_is_refused_when_it_is_loaded(tmp_path):
+    policy = any_policy("bert", is_decoder=False)
+    policy.save(tmp_path)
+    with pytest.raises(UserError, match="it is not causal"):
+        Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu"))
+
+
+# Dropout ------------------------------------------------------------------------------------------------------------
+
+NOISY = ("opt", "gpt2", "qwen2", "phi", "bart", "biogpt", "mixtral")
+"""Dropout as modules, as functions, of attention and of whole layers, and noise in a router."""
+PEFT = ("ignore:fan_in_fan_out is set to False", "ignore:The following .*_pattern keys")
+
+
+def saved(name, path):
+    policy = any_policy(name, noise=0.4)
+    policy.model.eval()
+    policy.save(path)
+    return policy
+
+
+@pytest.mark.filterwarnings(*PEFT)
+@pytest.mark.parametrize("name", NOISY)
+def test_a_policy_with_adapters_never_runs_dropout(name, tmp_path):
+    saved(name, tmp_path)
+    policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", lora_rank=2))
+    rows = random_rows(policy, 4)
+    for _ in range(2):  # before and after sampling
+        assert_logprobs_are_the_models(policy, rows)
+        HFSampler(policy).sample([[4, 5]], SamplingParams(2, max_tokens=3), [0])
+    expected = policy.response_logprobs(rows, 1.0, 1000)
+    policy.model.train()
+    assert policy.response_logprobs(rows, 1.0, 1000) == expected
+    assert policy.model.training  # a caller's mode is not changed
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_recomputed_layers_never_run_dropout(name, tmp_path):
+    saved(name, tmp_path)
+    found = []
+    for recomputes in (False, True):
+        config = TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=recomputes)
+        policy = Policy.load(config)
+        rows = random_rows(policy, 4)
+        policy.model.train(recomputes)
+        for shared in {False, policy.shares([rows[0], rows[0]])}:
+            values, _ = policy.logprobs(collate([*rows, rows[0]], shared=shared))
+            values.sum().backward()
+            assert policy.model.training is recomputes
+            found.append(values.detach())
+        found.append(gradient(policy))
+    plain, recomputed = found[: len(found) // 2], found[len(found) // 2 :]
+    for one, other in zip(plain, recomputed, strict=True):
+        assert float((other - one).norm()) <= EXACT * float(one.norm())
+
+
+# Rotary embeddings that depend on the length ------------------------------------------------------------------------
+
+SWITCH = 12
+LONGROPE: dict[str, Any] = {
+    "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "partial_rotary_factor": 1.0}
+    | {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "original_max_position_embeddings": SWITCH},
+    "original_max_position_embeddings": SWITCH,
+}
+DYNAMIC: dict[str, Any] = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}
+
+
+def rows_around(switch):
+    """Rows on both sides of a length, and across it."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = [(3, 4), (5, 18), (switch + 4, 6), (switch, 3), (switch + 1, 3), (switch - 2, 2), (switch - 2, 3), (7, 1)]
+    return [
+        Tokens(*(torch.randint(0, 32, (count,), generator=generator).tolist() for count in pair)) for pair in lengths
+    ]
+
+
+def test_a_row_with_longrope_has_one_distribution_however_it_is_batched():
+    policy = any_policy("phi3", **LONGROPE)
+    policy.model.eval()
+    rows = rows_around(SWITCH)
+    assert (policy.traits.switch, policy.traits.limit) == (SWITCH, 1 << 62)
+    for budget in (1, 50, 10_000):
+        assert_logprobs_are_the_models(policy, rows, budget)
+    # the two sets of frequencies are far apart: the forward pass over a whole row predicts its beginning otherwise
+    row = rows[1]
+    ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
+    whole = policy.model(ids).logits[0, len(row.prompt_ids) - 1 : -1].double().log_softmax(-1)
+    whole = whole[range(len(row.response_ids)), list(row.response_ids)].detach()
+    early = SWITCH - len(row.prompt_ids) + 1
+    gaps = (whole - torch.tensor(plain_logprobs(policy.model, row))).abs()
+    assert float(gaps[:early].max()) > 0.5 and float(gaps[early:].max()) < EXACT
+
+
+def test_gradients_with_longrope_are_those_of_each_row_alone():
+    policy = any_policy("phi3", **LONGROPE)
+    rows = rows_around(SWITCH)
+    rows = [Row(row.prompt_ids, row.response_ids) for row in rows]
+    found = []
+    for parts in ([rows], [[row] for row in rows]):
+        policy.model.zero_grad(set_to_none=True)
+        for part in parts:
+            policy.logprobs(collate(part))[0].sum().backward()
+        found.append(gradient(policy))
+    assert float((found[1] - found[0]).norm()) <= EXACT * float(found[0].norm())
+
+
+def test_prompts_are_not_shared_where_rows_are_longer_than_the_switch(capsys):
+    policy = any_policy("phi3", **LONGROPE)
+    prompt = [3, 4, 5, 6]
+    short = [Tokens(prompt, [token] * 8) for token in (5, 6)]
+    assert policy.shares(short) and not policy.shares([*short, Tokens(prompt, [7] * 9)])
+    assert "its rotary embedding is another for sequences of more than 12 tokens" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_sampling_with_longrope_is_exact_on_both_sides_and_across(shared, monkeypatch):
+    if not shared:
+        monkeypatch.setattr("dph.sampling.hf.why_not_shared", lambda policy: "the test asks for it")
+    policy = any_policy("phi3", **LONGROPE)
+    policy.model.eval()
+    prompts, params = [row.prompt_ids for row in rows_around(SWITCH)], SamplingParams(3, max_tokens=14)
+    keys = list(range(len(prompts)))
+    groups = HFSampler(policy).sample(prompts, params, keys)
+    for prompt, group, key in zip(prompts, groups, keys, strict=True):
+        for one in group:
+            expected = plain_logprobs(policy.model, Tokens(prompt, one.token_ids))
+            assert list(one.logprobs) == pytest.approx(expected, abs=EXACT)
+        (alone,) = HFSampler(policy).sample([prompt], params, [key])
+        assert [one.token_ids for one in alone] == [one.token_ids for one in group]
+    lengths = {len(prompt) + len(one.token_ids) for prompt, group in zip(prompts, groups, strict=True) for one in group}
+    assert min(lengths) <= SWITCH < max(lengths)
+
+
+def test_beyond_the_context_of_a_dynamic_embedding_nothing_is_computed():
+    policy = any_policy("llama", **DYNAMIC)
+    policy.model.eval()
+    context = policy.context_length
+    fitting, longer = Tokens([3] * (context - 4), [5] * 4), Tokens([3] * (context - 4), [5] * 5)
+    assert policy.traits.limit == context
+    assert_logprobs_are_the_models(policy, [fitting, Tokens([4], [6])])
+    with pytest.raises(UserError, match=f"a sequence may have {context + 1} tokens, but beyond {context}"):
+        policy.response_logprobs([Tokens([4], [6]), longer], 1.0, 1000)
+    sampler = HFSampler(policy)
+    with pytest.raises(UserError, match=f"a sequence may have {context + 1} tokens, but beyond {context}"):
+        sampler.sample([[3] * 10], SamplingParams(1, max_tokens=context - 9), [0])
+    assert sampler.sample([[3] * 10], SamplingParams(1, max_tokens=context - 10), [0])
+
+
+def test_lengths_are_read_from_embeddings_of_all_and_of_single_kinds_of_layers():
+    config = any_model("phi3", **LONGROPE).config
+    assert rotary_limits(config) == (SWITCH, 1 << 62)
+    config.rope_parameters = {"full_attention": config.rope_parameters, "sliding_attention": {"rope_type": "dynamic"}}
+    assert rotary_limits(config) == (SWITCH, 64)
+    assert rotary_limits(tiny_policy().model.config) == (1 << 62, 1 << 62)
