@@ -8,16 +8,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from architectures import ARCHITECTURES, architecture
+from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import TrainedModelConfig
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import hf as module
 from dph.sampling import plain_decode, shared_decode
+from dph.sampling.decoders import why_not
 from dph.sampling.hf import HFSampler, draw
 from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.sampling.state_decode import StateDecoder
+from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
@@ -32,23 +35,24 @@ def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
     return HFSampler(policy, rows).sample(prompts, params, keys)
 
 
-@pytest.fixture(params=["shared", "plain"])
+@pytest.fixture(params=[SharedDecoder, PlainDecoder, StateDecoder, WholeDecoder])
 def decoder(request, monkeypatch):
-    """Both decoders: one copy of the prompt per group, and one per response."""
-    if request.param == "plain":
+    """All decoders: one copy of the prompt per group, one per response, the model's own cache, and no cache."""
+    if request.param is not SharedDecoder:
         monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
-    return SharedDecoder if request.param == "shared" else PlainDecoder
+        monkeypatch.setattr(module, "why_not", lambda start, policy, ragged: "" if start is request.param else "so")
+    return request.param
 
 
 def tokens(groups):
     return [[tuple(completion.token_ids) for completion in group] for group in groups]
 
 
-def assert_logprobs_are_the_trainers(policy, groups, prompts, temperature):
+def assert_logprobs_are_the_trainers(policy, groups, prompts, temperature, exact=EXACT):
     for prompt, group in zip(prompts, groups, strict=True):
         rows = [Row(prompt, completion.token_ids, completion.logprobs) for completion in group]
         for row, values in zip(rows, policy.response_logprobs(rows, temperature, 10_000), strict=True):
-            torch.testing.assert_close(torch.tensor(row.old_logprobs), torch.tensor(values), rtol=0, atol=EXACT)
+            torch.testing.assert_close(torch.tensor(row.old_logprobs), torch.tensor(values), rtol=0, atol=exact)
 
 
 # Log-probabilities --------------------------------------------------------------------------------------------------
@@ -62,13 +66,84 @@ def test_logprobs_are_the_trainers_untruncated_at_the_temperature(temperature, t
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES.keys() - {"falcon_h1"}))
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_every_architecture_samples_what_it_trains(name):
     """Also beyond a sliding window of 4 tokens and with left padding; the vocabulary has 18 tokens."""
     policy = architecture(name, vocab_size=18)
     groups = sample(policy, SamplingParams(3, 1.0, 1.0, 10))
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
     assert max(len(row) for group in tokens(groups) for row in group) == 10
+
+
+OWN = {
+    "mamba": StateDecoder,
+    "mamba2": StateDecoder,
+    "lfm2": StateDecoder,
+    "qwen3_next": StateDecoder,
+    "qwen3_5_text": StateDecoder,
+    "granitemoehybrid": StateDecoder,
+    "jamba": StateDecoder,
+    "bart": StateDecoder,
+    "rwkv": WholeDecoder,
+    "bamba": WholeDecoder,
+    "minimax": WholeDecoder,
+    "roberta": WholeDecoder,
+}
+"""How models are decoded that keep a state, count positions in their own way or keep their cache in their own way."""
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize("name", OWN)
+def test_models_with_a_state_sample_what_they_train(name, capsys):
+    policy = any_policy(name)
+    sampler = HFSampler(policy)
+    groups = sampler.sample(PROMPTS, SamplingParams(3, max_tokens=10), KEYS)
+    # a state that is updated token by token is the same sum as over the whole sequence, in another order
+    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0, exact=1e-4)
+    assert sampler._way(10)[0] is OWN[name]
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("because of this model: ") == 2
+    assert ("only prompts of equal length together" in told) == (OWN[name] is StateDecoder)
+    assert ("computes every row anew for each token, which is slow" in told) == (OWN[name] is WholeDecoder)
+
+
+def test_a_model_whose_prefill_is_wrong_only_with_shared_prompts_does_not_share_them():
+    """Whisper returns the logits after every token of a prompt, whatever is asked for."""
+    policy = any_policy("whisper")
+    assert why_not_shared(policy) == "its logits differ from those of its plain forward pass"
+    groups = sample(policy, SamplingParams(3, max_tokens=10))
+    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
+
+
+def test_a_decoder_is_tested_at_the_first_token_after_dropping_rows_and_at_every_step(monkeypatch):
+    """A fault in any single place is found."""
+    policy = tiny_policy()
+
+    class Faulty(PlainDecoder):
+        fault = ""
+
+        def __init__(self, *args):
+            super().__init__(*args)
+            self._spoil("start")
+
+        def step(self, tokens):
+            super().step(tokens)
+            self._spoil("step")
+
+        def select(self, keep):
+            super().select(keep)
+            self._spoil("select")
+            if self.fault == "rows":
+                self._positions = self._positions.flip(0)
+
+        def _spoil(self, place):
+            if self.fault == place:
+                self.logits = self.logits + 0.05 * self.logits.abs().amax() * torch.arange(18)
+
+    for fault in ("", "start", "step", "rows"):
+        monkeypatch.setattr(Faulty, "fault", fault)
+        reason = why_not(Faulty, policy, ragged=True)
+        assert reason == ("its logits differ from those of its plain forward pass" if fault else "")
 
 
 # Layout -------------------------------------------------------------------------------------------------------------
@@ -100,12 +175,14 @@ def test_a_response_does_not_depend_on_its_batch(monkeypatch, decoder):
 
 def test_finished_rows_leave_the_batch(monkeypatch, decoder):
     policy = tiny_policy()
-    sizes, select = [], decoder.select
+    prompts = PROMPTS if decoder is not StateDecoder else [prompt[:1] for prompt in PROMPTS]  # decoded together
+    sizes, select, sampler = [], decoder.select, HFSampler(policy)
+    sampler.sample(prompts, SamplingParams(1, max_tokens=1), KEYS)  # the test of the decoder selects rows, too
     monkeypatch.setattr(decoder, "select", lambda self, keep: sizes.append(len(keep)) or select(self, keep))
-    groups = sample(policy, SamplingParams(8, 1.0, 1.0, 30))
+    groups = sampler.sample(prompts, SamplingParams(8, 1.0, 1.0, 30), KEYS)
     lengths = Counter(len(row) for group in tokens(groups) for row in group)
     assert sizes == sorted(sizes, reverse=True) and len(sizes) >= 3 and len(lengths) >= 5
-    assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0)
+    assert_logprobs_are_the_trainers(policy, groups, prompts, 1.0)
 
 
 def test_a_group_is_yielded_as_soon_as_its_last_response_has_ended():

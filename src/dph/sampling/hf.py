@@ -1,7 +1,8 @@
 """The built-in sampler. It runs the transformers model, computes a group's prompt once and drops finished rows."""
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from functools import partial
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -9,29 +10,18 @@ from torch import Tensor
 from dph.config import SamplerConfig
 from dph.models.policy import Policy
 from dph.process.progress import say
+from dph.sampling.decoders import Start, why_not
 from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.protocol import StreamingSampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
+from dph.sampling.state_decode import StateDecoder
+from dph.sampling.switch_decode import SwitchDecoder
+from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
 
 _COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
-
-
-class Decoder(Protocol):
-    """R rows in generation: `repeats` responses for each of a few prompts, grouped by prompt."""
-
-    logits: Tensor
-    """float32 [R, V]: logits of each row's next token."""
-
-    def step(self, tokens: Tensor) -> None:
-        """Append one token to each row; tokens: int64 [R]."""
-        ...
-
-    def select(self, keep: Tensor) -> None:
-        """Keep only these rows; keep: int64 indices in ascending order."""
-        ...
 
 
 class HFSampler(StreamingSampler):
@@ -45,6 +35,7 @@ class HFSampler(StreamingSampler):
         """
         self._policy, self._rows = policy, rows
         self._shared: bool | None = None
+        self._general: tuple[Start, bool] | None = None
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -52,21 +43,33 @@ class HFSampler(StreamingSampler):
         """See StreamingSampler.stream. Prompts of similar length are decoded together."""
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("cannot sample from a prompt without tokens")
-        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        at_once = max(1, self._rows // params.n)
-        was_training = self._policy.model.training
-        self._policy.model.eval()
-        try:
-            for start in range(0, len(order), at_once):
-                chosen = order[start : start + at_once]
-                groups = self._decode([prompts[i] for i in chosen], params, [keys[i] for i in chosen])
+        self._policy.check_length(max(map(len, prompts), default=0) + params.max_tokens)
+        with self._policy.evaluating():
+            for start, chosen in self._batches(prompts, params):
+                groups = self._decode(start, [prompts[i] for i in chosen], params, [keys[i] for i in chosen])
                 yield from ((chosen[place], group) for place, group in groups)
-        finally:
-            self._policy.model.train(was_training)
+
+    def _batches(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Iterator[tuple[Start, list[int]]]:
+        """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
+        switch, at_once = self._policy.traits.switch, max(1, self._rows // params.n)
+
+        def kind(index: int) -> tuple[Start, bool, tuple[bool, int]]:
+            """Prompts are decoded together only if they agree in all of this."""
+            length = len(prompts[index])
+            start, ragged = self._way(length + params.max_tokens)
+            switches = length <= switch < length + params.max_tokens
+            return start, switches, (length > switch, 0 if ragged and not switches else length)
+
+        order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
+        for (start, switches, _), alike in groupby(order, kind):
+            chosen = list(alike)
+            how = partial(SwitchDecoder, start) if switches else start
+            for first in range(0, len(chosen), at_once):
+                yield how, chosen[first : first + at_once]
 
     @torch.inference_mode()
     def _decode(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
+        self, start: Start, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield (index, responses) for each prompt as soon as its last response has ended."""
         device, n, total = self._policy.device, params.n, len(prompts) * params.n
@@ -77,7 +80,7 @@ class HFSampler(StreamingSampler):
         lengths, left = [0] * total, [n] * len(prompts)
         rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
-        decoder = self._decoder(prompts, params)
+        decoder = start(self._policy, prompts, n)
         for step in range(params.max_tokens):
             chosen, chosen_logprobs = draw(decoder.logits, params, row_keys[rows], step)
             tokens[rows, step], logprobs[rows, step] = chosen, chosen_logprobs
@@ -88,8 +91,8 @@ class HFSampler(StreamingSampler):
                 lengths[row] = step + 1
                 left[row // n] -= 1
                 if left[row // n] == 0:
-                    start = row // n * n
-                    yield row // n, self._completions(tokens, logprobs, lengths, range(start, start + n))
+                    first = row // n * n
+                    yield row // n, self._completions(tokens, logprobs, lengths, range(first, first + n))
             alive = int(running.sum())
             if alive == 0:
                 return
@@ -106,17 +109,30 @@ class HFSampler(StreamingSampler):
             found.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
         return found
 
-    def _decoder(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Decoder:
-        """The fast decoder if it reproduces the model's logits, otherwise the plain one."""
+    def _way(self, longest: int) -> tuple[Start, bool]:
+        """How to decode rows of up to `longest` tokens: the fastest way that reproduces the model's logits, and whether
+        it takes prompts of different lengths together."""
         if self._shared is None:
             reason = why_not_shared(self._policy)
             self._shared = not reason
             if reason:
                 say(f"the sampler keeps a copy of the prompt for each response, because of this model: {reason}")
-        longest = max(map(len, prompts)) + params.max_tokens
         if self._shared and longest <= longest_shared(self._policy):
-            return SharedDecoder(self._policy, prompts, params.n)
-        return PlainDecoder(self._policy, prompts, params.n)
+            return SharedDecoder, True
+        if self._general is None:
+            self._general = self._find_general()
+        return self._general
+
+    def _find_general(self) -> tuple[Start, bool]:
+        """As `_way`, without sharing prompts."""
+        reason = why_not(PlainDecoder, self._policy, ragged=True)
+        if not reason:
+            return PlainDecoder, True
+        if not why_not(StateDecoder, self._policy, ragged=False):
+            say(f"the sampler decodes only prompts of equal length together, because of this model: {reason}")
+            return StateDecoder, False
+        say(f"the sampler computes every row anew for each token, which is slow, because of this model: {reason}")
+        return WholeDecoder, True
 
 
 def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tuple[Tensor, Tensor]:

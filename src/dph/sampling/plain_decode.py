@@ -1,6 +1,7 @@
 """Decoding with the model's own attention. Each response has a copy of its prompt's keys and values.
 
-This works for every causal model in transformers. Where `shared_decode` applies, it is several times faster.
+This works for models whose layers keep keys and values, and which honour positions and masks that are given to them.
+Where `shared_decode` applies, it is several times faster.
 """
 
 from collections.abc import Sequence
@@ -54,7 +55,7 @@ class BufferedLayer(DynamicLayer):
 
 
 class PlainDecoder:
-    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.hf`."""
+    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.decoders`."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run the left-padded prompts once, then repeat the cache for each response of a group."""

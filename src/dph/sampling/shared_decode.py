@@ -21,15 +21,13 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
 from dph.models.policy import Policy
+from dph.sampling.decoders import PROBED, why_not
 
 _NAME = "dph_shared_decode"
 _GROW_TOKENS = 64
 """Buffers for the responses' own keys and values grow by half their length, at least by this many positions."""
 _PREFILL_TOKENS = 4096
 """Most prompt tokens, padding included, in one forward pass."""
-_PROBE_PROMPTS, _PROBE_TOKENS = ((3, 4, 5, 6, 7), (5, 3, 4)), ((6, 3, 5, 4), (4, 4, 3, 7))
-_PROBE_TOLERANCE = {"fp32": 1e-3, "bf16": 0.1}
-"""Largest allowed deviation of logits, relative to the largest: well above rounding, well below the effect of a bug."""
 
 
 class _Layer(DynamicLayer):
@@ -77,7 +75,7 @@ class _Layer(DynamicLayer):
 
 
 class SharedDecoder:
-    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.hf`."""
+    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.decoders`."""
 
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run each prompt once; each gets `repeats` rows."""
@@ -254,31 +252,9 @@ def longest_shared(policy: Policy) -> int:
     return min([int(limit) for limit in limits if limit] or [1 << 62]) if kinds != {"full_attention"} else 1 << 62
 
 
-@torch.inference_mode()
 def why_not_shared(policy: Policy) -> str:
-    """Why a model cannot decode with shared prompts; empty if it can.
-
-    The test decodes a few tokens of two responses to each of two prompts of different length, and compares the logits
-    with those of the plain forward pass. So nothing needs to be known about the model's cache, masks and positions.
-    """
-    longest, needed = longest_shared(policy), max(map(len, _PROBE_PROMPTS)) + len(_PROBE_TOKENS)
-    if longest < needed:
+    """Why a model cannot decode with shared prompts; empty if it can. See `why_not`."""
+    longest = longest_shared(policy)
+    if longest < PROBED:
         return f"its attention window has only {longest} tokens" if longest else "it has layers without a plain cache"
-    vocabulary = policy.model.config.get_text_config().vocab_size
-    prompts = [[token % vocabulary for token in prompt] for prompt in _PROBE_PROMPTS]
-    try:
-        decoder, found = SharedDecoder(policy, prompts, 2), []
-        for tokens in _PROBE_TOKENS:
-            decoder.step(torch.tensor(tokens, device=policy.device) % vocabulary)
-            found.append(decoder.logits)
-        for row in range(4):
-            own = [tokens[row] % vocabulary for tokens in _PROBE_TOKENS]
-            ids = torch.tensor([[*prompts[row // 2], *own]], device=policy.device)
-            with policy.autocast():
-                expected = policy.model(input_ids=ids, use_cache=False).logits[0, -len(own) :].float()
-            deviation = (torch.stack([logits[row] for logits in found]) - expected).abs().max()
-            if not deviation <= _PROBE_TOLERANCE[policy.precision] * (1 + expected.abs().max()):
-                return "its logits differ from those of its plain forward pass"
-    except Exception as error:  # the model's code may raise anything; plain decoding still works
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return ""
+    return why_not(SharedDecoder, policy, ragged=True)
