@@ -13,7 +13,7 @@ from dph.config import ModelConfig, TaskConfig, to_toml
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.rehearsal.check import check_fit, check_start, file_hashes, open_set, other_versions, recheck
+from dph.rehearsal.check import check_fit, check_sampler, check_start, file_hashes, open_set, other_versions, recheck
 from dph.rehearsal.partition import read_partition
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
@@ -294,3 +294,27 @@ def test_a_check_writes_nothing(tmp_path):
     before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
     check(path, "--check-logprobs")
     assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
+
+
+# The sampler's log-probabilities ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("precision", "fine", "wrong"), [("fp32", 0.009, 0.011), ("bf16", 0.09, 0.11)])
+def test_a_sampler_that_is_further_from_the_trainer_than_rounding_is_refused(precision, fine, wrong, capsys):
+    trained = [[-1.0, -2.0], [-0.5]]
+    check_sampler([[-1.0 - fine, -2.0 + fine], [-0.5 + fine]], trained, precision)
+    assert f"agree to {fine:.1e} nats per token (at most {fine:.1e})" in capsys.readouterr().err
+    for shift in (wrong, float("nan")):
+        with pytest.raises(
+            UserError, match=r"differ from the model's by .* nats per token .*use another sampler\.engine"
+        ):
+            check_sampler([[-1.0 - shift, -2.0 + shift], [-0.5 + shift]], trained, precision)
+
+
+def test_single_tokens_may_be_far_apart_and_samplers_may_give_no_logprobs(capsys):
+    values = [-1.0] * 200
+    check_sampler([[-2.0, *values[1:]]], [values], "fp32")  # a token that rounding sent to another expert
+    assert "agree to 5.0e-03 nats per token (at most 1.0e+00)" in capsys.readouterr().err
+    check_sampler([[], []], [[-1.0], [-2.0]], "fp32")
+    check_sampler([], [], "fp32")
+    assert not capsys.readouterr().err

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -57,7 +58,7 @@ def scripted(monkeypatch, first, further):
             rollouts = []
             for i, outcome in enumerate(given_outcomes):
                 ids = [4 + i, eos] if purpose == "presample" else [3, eos]
-                rollouts.append(Rollout(Completion(ids, [-1.0, -1.0], "stop"), f"{purpose}{i}", Verdict(outcome, 0.0)))
+                rollouts.append(Rollout(Completion(ids, [], "stop"), f"{purpose}{i}", Verdict(outcome, 0.0)))
             groups.append(Group(item.problem, item.prompt_ids, rollouts))
         return groups
 
@@ -316,3 +317,27 @@ def test_problems_that_cannot_be_judged_are_left_out(capsys):
         assert capsys.readouterr().err.count("is left out: the answer is empty") == 5
         with pytest.raises(UserError, match="no problem is left: none of the 8 gold answers"):
             usable_problems(verifiers, problems[1:])
+
+
+# The sampler's own log-probabilities --------------------------------------------------------------------------------
+
+
+def test_a_sampler_that_draws_from_another_distribution_is_refused(tmp_path, monkeypatch, capsys):
+    presample(presample_config(tmp_path / "good"))
+    said = " ".join(capsys.readouterr().err.split())
+    mean = float(re.search(r"sampler and trainer agree to (\S+) nats per token", said)[1])  # type: ignore[index]
+    assert mean < 1e-5
+    sampled = module.sample_groups
+
+    def shifted(*args):
+        groups = sampled(*args)
+        for group in groups:
+            for place, one in enumerate(group.rollouts):
+                other = replace(one.completion, logprobs=[value - 0.5 for value in one.completion.logprobs])
+                group.rollouts[place] = replace(one, completion=other)
+        return groups
+
+    monkeypatch.setattr(module, "sample_groups", shifted)
+    with pytest.raises(UserError, match=r"differ from the model's by 0\.5 nats per token"):
+        presample(presample_config(tmp_path / "bad"))
+    assert not RunDir.open(tmp_path / "bad", "presample").complete

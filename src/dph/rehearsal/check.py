@@ -132,6 +132,35 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
     return max(abs(a - b) for a, b in pairs)
 
 
+_MEAN_GAP = {"fp32": 0.01, "bf16": 0.1}
+"""Nats per token, on average, by which a sampler's log-probabilities may differ from the trainer's. Rounding stays well
+below it; single tokens may be further apart where rounding sends them to another expert."""
+
+
+def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence[float]], precision: str) -> None:
+    """Compare a sampler's log-probabilities of its responses with those of the trainer's forward pass.
+
+    Args:
+        sampled: those of each response's tokens, in nats; empty where the sampler gives none.
+        trained: the same from the trainer.
+        precision: of the trainer, "fp32" or "bf16".
+    Raises:
+        UserError: they differ by more than rounding explains, so the responses are not the policy's.
+    """
+    pairs = [pair for own, other in zip(sampled, trained, strict=True) if own for pair in zip(own, other, strict=True)]
+    if not pairs:
+        return
+    gaps = [abs(own - other) for own, other in pairs]
+    mean, largest = sum(gaps) / len(gaps), max(gaps)
+    if not mean <= _MEAN_GAP[precision]:  # a mean that is not a number is refused too
+        raise UserError(
+            f"the sampler's log-probabilities of its responses differ from the model's by {mean:.2g} nats per token "
+            f"(at most {largest:.2g}), more than rounding in {precision} explains, so it samples from another "
+            "distribution; use another sampler.engine"
+        )
+    say(f"log-probabilities of sampler and trainer agree to {mean:.1e} nats per token (at most {largest:.1e})")
+
+
 def largest_deviation(manifest: Mapping[str, Any], policy: Policy) -> float:
     """The largest allowed difference of stored and recomputed log-probabilities, in nats."""
     both_fp32 = manifest.get("precision") == "fp32" and policy.precision == "fp32"

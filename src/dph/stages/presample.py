@@ -17,7 +17,7 @@ from dph.config.checks import check_presample
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
-from dph.rehearsal.check import file_hashes
+from dph.rehearsal.check import check_sampler, file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
@@ -137,10 +137,14 @@ def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
 
 
 def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
-    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature."""
+    """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature.
+
+    Raises UserError if the sampler's log-probabilities show that it sampled from another distribution.
+    """
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
     budget = config.tokens_per_microbatch
     logprobs = policy.response_logprobs(rows, config.rollout.temperature, budget) if rows else []
+    check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
     return [
         Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)
         for row, (group, r), values in zip(rows, stored, logprobs, strict=True)
