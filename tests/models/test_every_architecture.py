@@ -1,0 +1,127 @@
+"""Every causal architecture in transformers: sampling and training compute what its plain forward pass computes.
+
+The oracle is the logits of the model itself, in evaluation mode, for one row at a time and without a cache.
+"""
+
+import gc
+
+import pytest
+import torch
+
+from architectures import NAMES, VOCABULARY, any_model
+from dph.errors import UserError
+from dph.models.batch import Tokens, collate_tokens
+from dph.models.policy import Policy
+from dph.sampling.hf import HFSampler
+from dph.types import SamplingParams
+from helpers import gradient, tiny_policy
+
+EXACT = 1e-4
+"""Nats, and gradients relative to their norm. Recurrent layers sum in another order when they decode."""
+BYTES = {"blt": "reads bytes in patches, and its patcher is large"}
+REFUSED = {
+    "cpmant": "it is not causal",
+    "prophetnet": "it is not causal",
+    "reformer": "it is not causal",
+    "xlm": "it is not causal",
+    "xlnet": "the model cannot be used",
+}
+UNBUILT = 8
+"""Architectures that could not be built small: parts of other models, parts from other packages, broken configs."""
+NOISE = 0.3
+"""Dropout of every kind that a config can set, and other noise in training."""
+
+
+def random_ids(generator, low, high):
+    count = int(torch.randint(low, high, (), generator=generator))
+    return torch.randint(0, VOCABULARY, (count,), generator=generator).tolist()
+
+
+def some_rows():
+    """Three rows for each of three prompts; two of them begin alike. The prompts have 1, 4 and 9 tokens."""
+    generator, rows = torch.Generator().manual_seed(0), []
+    for length in (9, 4, 1):
+        prompt, common = random_ids(generator, length, length + 1), random_ids(generator, 2, 3)
+        rows += [Tokens(prompt, common + random_ids(generator, 1, 9)) for _ in range(2)]
+        rows.append(Tokens(prompt, random_ids(generator, 2, 9)))
+    return rows
+
+
+def plain_logprobs(model, row):
+    """log π of a row's response, from the logits of one forward pass over this row alone."""
+    ids, start = torch.tensor([[*row.prompt_ids, *row.response_ids]]), len(row.prompt_ids) - 1
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[0, start:-1].double()
+    return logits.log_softmax(-1)[range(len(row.response_ids)), list(row.response_ids)]
+
+
+def gap(found, expected):
+    return float((torch.as_tensor(found).double() - expected).abs().max())
+
+
+def evaluated(policy, rows, shared=False):
+    """Log-probabilities of the rows, and the gradient of a weighted sum of them."""
+    policy.model.zero_grad(set_to_none=True)
+    logprobs, _ = policy.logprobs(collate_tokens(rows, shared=shared))
+    (logprobs * torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)).sum().backward()
+    return [values[: len(row.response_ids)].detach() for values, row in zip(logprobs, rows, strict=True)], gradient(
+        policy
+    )
+
+
+def differences(model):
+    """Largest deviation of each path from the oracle."""
+    policy, rows, found = Policy(model, tiny_policy().tokenizer), some_rows(), {}
+    _ = policy.traits  # may refuse the model
+    model.eval()
+    expected = [plain_logprobs(model, row) for row in rows]
+    assert float(torch.cat(expected).std()) > 0.03, "the model predicts next to nothing"
+    model.train()  # a policy computes without noise in any mode
+    padded, wanted = evaluated(policy, rows)
+    found["padded"] = max(map(gap, padded, expected))
+    ways = {"packed": True} if policy.shares(rows) else {}
+    if model.supports_gradient_checkpointing:
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(
+            {"use_reentrant": False}
+        )
+        ways["recomputed"] = False
+    for way, shared in ways.items():
+        values, changes = evaluated(policy, rows, shared)
+        found[way] = max(map(gap, values, expected))
+        found[f"gradient {way}"] = float((changes - wanted).norm() / wanted.norm())
+    prompts, keys = [row.prompt_ids for row in rows[::3]], [1, 2, 3]
+    groups = HFSampler(policy).sample(prompts, SamplingParams(2, max_tokens=9), keys)
+    model.eval()
+    sampled = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
+    found["sampled"] = max(
+        gap(one.logprobs, plain_logprobs(model, Tokens(prompt, one.token_ids))) for prompt, one in sampled
+    )
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore")
+def test_sampling_and_training_compute_what_the_model_computes():
+    compared, refused, unbuilt, wrong = [], {}, [], {}
+    for name in NAMES:
+        gc.collect()
+        try:
+            if name in BYTES:
+                raise ValueError(BYTES[name])
+            model = any_model(name, noise=NOISE)
+        except Exception:
+            unbuilt.append(name)
+            continue
+        try:
+            found = differences(model)
+        except UserError as error:
+            refused[name] = str(error)
+        else:
+            compared.append(name)
+            if bad := {path: value for path, value in found.items() if not value <= EXACT}:
+                wrong[name] = bad
+    assert not wrong
+    assert refused.keys() == REFUSED.keys() & set(NAMES)
+    assert all(REFUSED[name] in message for name, message in refused.items())
+    assert len(unbuilt) <= UNBUILT and len(compared) >= len(NAMES) - len(REFUSED) - UNBUILT
