@@ -267,6 +267,24 @@ def test_repeated_queries_run_once(db: str, monkeypatch):
     assert sent == [2, 0]
 
 
+def test_gold_queries_run_once_for_the_check_and_the_flags(db: str, monkeypatch):
+    sent: list[int] = []
+    original = WorkerPool.run
+
+    def counting(self, chains):
+        sent.append(sum(map(len, chains)))
+        return original(self, chains)
+
+    monkeypatch.setattr(WorkerPool, "run", counting)
+    golds = ["SELECT name FROM person", "SELECT 1 WHERE 0", "SELECT name FROM person", "SELECT missing"]
+    problems = [problem(db, gold, str(number)) for number, gold in enumerate(golds)]
+    with SqlVerifier() as verifier:
+        assert list(verifier.check(problems)) == ["3"]
+        assert verifier.flags(problems[:3]) == {"1": ["empty"]}
+        assert list(verifier.check(problems)) == ["3"]  # what failed may have failed for want of time
+    assert sent == [3, 0, 0, 1]  # the third is for probes of ties
+
+
 @pytest.mark.parametrize(("reward", "expected"), [("binary", [1.0, 0.0, 0.0, 0.0]), ("arctic", [1.0, 0.1, 0.0, 0.0])])
 def test_rewards(db: str, reward, expected: list[float]):
     responses = [fence("SELECT name FROM person WHERE age = 30"), fence("SELECT 1"), fence("SELEC"), "none"]

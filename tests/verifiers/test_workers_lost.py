@@ -152,7 +152,7 @@ def test_what_must_be_answered_is_never_taken_for_answered(
         before_probes = ask is probe_gold and "probes" not in chains[0][0].payload
         return run(self, chains) if before_probes else [[Reply("lost") for _ in chain] for chain in chains]
 
-    with SqlVerifier() as verifier:
+    with SqlVerifier(cache_size=0) as verifier:
         ask(verifier, db)
         monkeypatch.setattr(WorkerPool, "run", losing)
         with pytest.raises(UserError, match="1 of 1 requests got no answer"):

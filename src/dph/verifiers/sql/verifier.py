@@ -101,6 +101,7 @@ class SqlVerifier:
         self._unterminated = unterminated
         self._files = DatabaseFiles()
         self._verdicts = LRU(cache_size)
+        self._golds = LRU(cache_size)
         settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
         self._pool = WorkerPool(f"{__package__}.worker", settings | limits, workers)
@@ -203,16 +204,22 @@ class SqlVerifier:
 
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
         """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
-        failure."""
+        failure. Equal queries run once."""
         files = self._files.batch()
-        requests = []
+        asked: list[tuple[Databases, str]] = []
         for problem in problems:
             try:
                 databases = files.databases(problem)
-                requests.append([self._request(databases if suite else databases[:1], str(problem.answer))])
             except MissingDatabase as error:
                 raise UserError(f"problem {problem.id!r}: {error}") from error
-        return [(problem, reply) for problem, [reply] in zip(problems, self._pool.run_all(requests), strict=True)]
+            asked.append((databases if suite else databases[:1], str(problem.answer)))
+        replies = {query: self._golds.get(query) for query in asked}
+        missing = [query for query, reply in replies.items() if reply is None]
+        for query, [reply] in zip(missing, self._pool.run_all([[self._request(*q)] for q in missing]), strict=True):
+            replies[query] = reply
+            if reply.value.get("outcome") == Outcome.CORRECT:
+                self._golds.put(query, reply)
+        return [(problem, replies[query]) for problem, query in zip(problems, asked, strict=True)]
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
