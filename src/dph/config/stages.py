@@ -247,5 +247,8 @@ class ReproduceConfig:
     """A few steps only, to see that everything works; its numbers mean nothing."""
     report_only: bool = False
     """Run nothing: tables and figures of what is finished."""
+    counts: str = ""
+    """Folder with the counts of finished runs (report/counts of another reproduction, docs/results/data/tiny): these
+    runs are not made again, and are in the tables and figures. Scales tiny and small."""
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""

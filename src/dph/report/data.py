@@ -119,7 +119,7 @@ def read_eval(path: Path) -> EvalRun:
     if not splits:
         raise UserError(f"{file} holds no split; {_AGAIN}")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = _read_parquet(path / "problems.parquet", columns, optional=("prompt", "answer", "content", *MEASURES))
+    problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), _AGAIN)
     return EvalRun(path, label, model, splits, problems)
 
 
@@ -156,27 +156,31 @@ def _from_one(text: str) -> int:
     return int(text)
 
 
-def _read_parquet(
-    file: Path, columns: Sequence[str], *, optional: Sequence[str] = (), filters: Any = None
+def read_problems(
+    file: Path, columns: Sequence[str], optional: Sequence[str], remedy: str, filters: Any = None
 ) -> list[dict[str, Any]]:
+    """Rows of a table about problems or completions; columns that are `optional` may be absent.
+
+    Raises UserError with the remedy when the file is missing or damaged.
+    """
     try:
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
     except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; {_AGAIN}") from error
+        raise UserError(f"{file} is missing; {remedy}") from error
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is damaged ({error}); {_AGAIN}") from error
+        raise UserError(f"{file} is damaged ({error}); {remedy}") from error
     for number, row in enumerate(rows, 1):
         for name, kinds in _KINDS.items():
             if name in row and not isinstance(row[name], kinds):
-                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {_AGAIN}")
+                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
     return rows
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
     **dict.fromkeys(("kind", "style"), (str, type(None))),
-    **dict.fromkeys(("samples", "correct", "sample"), (int,)),
+    **dict.fromkeys(("samples", "correct", "sample", "seed"), (int,)),
     **dict.fromkeys(("styles", "styles_correct"), (int, float, type(None))),
     "greedy": (bool, type(None)),
 }
@@ -203,7 +207,7 @@ def read_answers(run: EvalRun, split: str, ids: Sequence[str]) -> dict[str, list
     counts: dict[str, Counter[tuple[str, str, str]]] = {}
     greedy: dict[str, tuple[str, str, str]] = {}
     chosen = [("split", "=", split), ("id", "in", wanted)]
-    for row in _read_parquet(run.path / "completions.parquet", columns, filters=chosen):
+    for row in read_problems(run.path / "completions.parquet", columns, (), _AGAIN, chosen):
         key = (row["text"], row["outcome"], row["style"] or "")
         if row["sample"] < 0:
             greedy[row["id"]] = key

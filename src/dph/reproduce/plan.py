@@ -85,24 +85,34 @@ def write_settings(choice: Choice, paths: RunPaths) -> None:
     """
     missing: dict[Path, str] = {}
     for path, config in _settings(choice, paths).items():
-        if not path.exists():
-            missing[path] = to_toml(config)
-            continue
-        stage = next(name for name, kind in STAGES.items() if kind is type(config))
-        written = read_toml(path)
-        today = migrated(stage, written)
-        before = from_dict(type(config), today, str(path))
-        changed = differences(to_dict(before), to_dict(config))
-        if changed:
-            raise UserError(
-                f"{path} holds other settings than the grid does now ({changed[0]}); "
-                "choose another --out, or continue with the version that wrote it"
-            )
-        if today != written:
+        if not path.exists() or _has_old_names(path, config, "choose another --out"):
             missing[path] = to_toml(config)  # jobs read it, and take no old names
     for path, text in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
+
+
+def check_settings(choice: Choice, paths: RunPaths, remedy: str) -> None:
+    """Raises UserError with a remedy unless all settings of a choice were written and are those of the grid now."""
+    for path, config in _settings(choice, paths).items():
+        if not path.exists():
+            raise UserError(f"{path} is missing, so the settings of these runs are unknown; {remedy}")
+        _has_old_names(path, config, remedy)
+
+
+def _has_old_names(path: Path, config: Any, remedy: str) -> bool:
+    """Whether a file holds a config's settings under names of an older version. Raises UserError for other settings."""
+    stage = next(name for name, kind in STAGES.items() if kind is type(config))
+    written = read_toml(path)
+    today = migrated(stage, written)
+    before = from_dict(type(config), today, str(path))
+    changed = differences(to_dict(before), to_dict(config))
+    if changed:
+        raise UserError(
+            f"{path} holds other settings than the grid does now ({changed[0]}); "
+            f"{remedy}, or continue with the version that wrote it"
+        )
+    return today != written
 
 
 def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:

@@ -17,6 +17,8 @@ from dph.runs.directory import read_metrics
 IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
 """The paper's BIRD, Spider and math test sets; a grid names the splits of its world that stand for them."""
 
+Counts = Mapping[str, Mapping[int, EvalRun]]
+"""Evaluations by the name of an arm, a base model or its second evaluation, and by seed (0 for a base model)."""
 INTERVALS = "95 % intervals over training seeds and problems; with one seed, and for the base model, over problems only"
 """What the intervals of a mean cover, for below a table or figure."""
 DIFFERENCES = (
@@ -36,6 +38,8 @@ class Results:
     """A second evaluation of each base model, with other samples."""
     arms: Mapping[str, Sequence[EvalRun]]
     """Evaluations by arm, one per training seed."""
+    seeds: Mapping[str, Sequence[int]]
+    """The training seed of each of these evaluations."""
     trained: Mapping[str, Sequence[TrainRun]]
     timings: Mapping[str, Sequence[Mapping[str, float]]]
     """Lines of timings.jsonl by arm, all seeds together."""
@@ -63,26 +67,36 @@ class Results:
         }
 
 
-def read_results(choice: Choice, paths: RunPaths) -> Results:
-    """All finished runs of a choice."""
+def read_results(choice: Choice, paths: RunPaths, counts: Counts | None = None) -> Results:
+    """All finished runs of a choice, and for runs that are absent their counts as far as they are given."""
 
-    def finished(path: Path) -> list[EvalRun]:
-        return [read_eval(path)] if (path / "scores.json").exists() else []
+    def finished(path: Path, name: str, seed: int = 0) -> dict[int, EvalRun]:
+        if (path / "scores.json").exists():
+            return {seed: read_eval(path)}
+        known = (counts or {}).get(name, {})
+        return {seed: known[seed]} if seed in known else {}
 
     arms: dict[str, Sequence[EvalRun]] = {}
+    numbers: dict[str, Sequence[int]] = {}
     trained: dict[str, Sequence[TrainRun]] = {}
     timings: dict[str, Sequence[Mapping[str, float]]] = {}
     for name, seeds in choice.arms.items():
         arm = choice.grid.arms[name]
-        runs = [run for seed in seeds for run in finished(paths.evaluation(name, seed))]
+        runs: dict[int, EvalRun] = {}
+        for seed in seeds:
+            runs |= finished(paths.evaluation(name, seed), name, seed)
         folders = [paths.training(arm, seed) for seed in seeds if (paths.training(arm, seed) / "model").exists()]
         if runs:
-            arms[name] = runs
+            arms[name], numbers[name] = list(runs.values()), list(runs)
             trained[name] = [TrainRun(folder, arm.label, read_metrics(folder)) for folder in folders]
             timings[name] = [row for folder in folders for row in read_metrics(folder, "timings.jsonl")]
-    bases = {base.name: run for base in choice.bases() for run in finished(paths.evaluation(base.name))}
-    again = {base.name: run for base in choice.bases() for run in finished(paths.again(base))}
-    return Results(choice, bases, again, arms, trained, timings)
+    bases = {
+        base.name: run for base in choice.bases() for run in finished(paths.evaluation(base.name), base.name).values()
+    }
+    again = {
+        base.name: run for base in choice.bases() for run in finished(paths.again(base), f"{base.name}-again").values()
+    }
+    return Results(choice, bases, again, arms, numbers, trained, timings)
 
 
 def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:

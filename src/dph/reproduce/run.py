@@ -1,6 +1,7 @@
 """`dph reproduce`: the paper's experiments as one resumable command, with its tables and figures."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from dph.config import ReproduceConfig, check_bounds
@@ -11,10 +12,11 @@ from dph.report import plots
 from dph.report.page import Image
 from dph.report.table import Table, print_table, to_markdown
 from dph.report.write import Extra, write_report
+from dph.reproduce.counts import read_counts, warn_of_other_bases, write_counts
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import Grid, read_grid
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
-from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Results, read_results
+from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Counts, Results, read_results
 from dph.reproduce.strata import strata_table
 from dph.reproduce.tables import (
     accuracy_table,
@@ -47,25 +49,37 @@ def reproduce(config: ReproduceConfig) -> Path:
     grid = read_grid(config.scale)
     paths = RunPaths(Path(config.out or f"runs/reproduce-{config.scale}"))
     choice = choose(grid, config)
+    counts = read_counts(choice, Path(config.counts)) if config.counts else {}
     if config.report_only:
-        return _report_only(choice, paths)
-    write_settings(choice, paths)
-    jobs = plan(choice, paths, config.jobs)
-    say(f"{len(choice.arms)} methods, {sum(map(len, choice.arms.values()))} training runs, {len(jobs)} jobs in all")
+        return _report_only(choice, paths, counts)
+    wanted = _without(choice, counts)
+    write_settings(wanted, paths)
+    jobs = plan(wanted, paths, config.jobs)
+    say(f"{len(wanted.arms)} methods, {sum(map(len, wanted.arms.values()))} training runs, {len(jobs)} jobs in all")
     failures = run_jobs(jobs, paths.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
-    page = write_results(choice, paths)
+    page = write_results(choice, paths, counts)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
     if failures:
         raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
     return page
 
 
-def _report_only(choice: Choice, paths: RunPaths) -> Path:
-    if not paths.root.is_dir():
-        raise UserError(f"there is no reproduction at {paths.root}; run it without --report-only")
-    if not any((paths.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
-        raise UserError(f"no base model has been evaluated yet in {paths.root}; there is nothing to report")
-    page = write_results(choice, paths)
+def _without(choice: Choice, counts: Counts) -> Choice:
+    """The part of a choice that has to be run."""
+    arms = {name: tuple(s for s in seeds if s not in counts.get(name, {})) for name, seeds in choice.arms.items()}
+    return replace(choice, arms={name: seeds for name, seeds in arms.items() if seeds})
+
+
+def _report_only(choice: Choice, paths: RunPaths, counts: Counts) -> Path:
+    if not counts and not paths.root.is_dir():
+        raise UserError(
+            f"there is no reproduction at {paths.root}; run it without --report-only, or name a folder of --counts"
+        )
+    if not counts and not any((paths.evaluation(base.name) / "scores.json").exists() for base in choice.bases()):
+        raise UserError(
+            f"no base model has been evaluated yet in {paths.root}; run the command without --report-only first"
+        )
+    page = write_results(choice, paths, counts)
     say(f"open {page}")
     return page
 
@@ -81,12 +95,14 @@ def choose(grid: Grid, config: ReproduceConfig) -> Choice:
     return Choice(grid, seeds, config.data, config.smoke)
 
 
-def write_results(choice: Choice, paths: RunPaths) -> Path:
-    """Write tables (tables.md), figures (PNG and SVG) and the page (index.html) of all finished runs of a choice.
+def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None) -> Path:
+    """Write tables (tables.md), figures (PNG and SVG), counts and the page (index.html) of a choice's finished runs.
 
-    Returns the page, or the tables if no base model was evaluated yet.
+    Runs that are known by their counts alone are in tables and figures, but not on the page. Returns the page, or the
+    tables if no base model was evaluated here.
     """
-    results = read_results(choice, paths)
+    results = read_results(choice, paths, counts)
+    warn_of_other_bases(results, counts or {})
     out = paths.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
     found, images = tables(results), []
@@ -99,11 +115,16 @@ def write_results(choice: Choice, paths: RunPaths) -> Path:
             figure.savefig(file, format="svg", metadata={"Date": None})
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
+    try:
+        write_counts(results, paths, out / "counts")
+    except UserError as error:
+        say(f"no counts are written: {error}")
     base = results.first_base
-    if base is None:
+    if base is None or not results.bases[base.name].path.is_dir():
         return out / "tables.md"
     methods = results.of_base(base.name)
     evals = [results.bases[base.name], *(run for runs in methods.values() for run in runs)]
+    evals = [run for run in evals if run.path.is_dir()]
     trains = [run for name in methods for run in results.trained[name]]
     further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"

@@ -1,0 +1,173 @@
+"""Counts of finished runs: tables from them are those of the runs, and runs that they hold are not made again."""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dph.config import ReproduceConfig
+from dph.errors import UserError
+from dph.process.jobs import Job
+from dph.report.table import to_markdown
+from dph.reproduce.counts import read_counts
+from dph.reproduce.grid import Grid, grid_from, read_grid
+from dph.reproduce.plan import Choice, RunPaths, write_settings
+from dph.reproduce.results import read_results
+from dph.reproduce.run import reproduce, tables, write_results
+from dph.reproduce.tables import accuracy_table, comparison_table
+from report_support import interval, write_eval
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def grid(**more: Any) -> Grid:
+    tree: dict[str, Any] = {
+        "world": "minisql",
+        "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
+        "seeds": [1, 2],
+        "fewer_seeds": [1],
+        "bases": {"base": {"label": "base"}},
+        "stores": {"one": {"base": "base"}},
+        "arms": {name: {"preset": name, "tier": "core"} for name in ("grpo", "dph_js")},
+    }
+    return grid_from("test", tree | more)
+
+
+@pytest.fixture
+def choice() -> Choice:
+    return Choice(grid(), {"grpo": (1, 2), "dph_js": (1, 2)})
+
+
+@pytest.fixture
+def counts(choice: Choice, tmp_path: Path) -> Path:
+    """The folder of counts of two methods with two seeds, and of their base model; the runs are gone."""
+    paths = RunPaths(tmp_path / "runs")
+    correct = {
+        ("base", 0): [2, 1, 0, 0, 3],
+        ("base-again", 0): [1, 2, 0, 0, 3],
+        ("grpo", 1): [4, 0, 0, 0, 4],
+        ("grpo", 2): [4, 2, 0, 0, 3],
+        ("dph_js", 1): [4, 2, 1, 0, 4],
+        ("dph_js", 2): [4, 2, 0, 0, 3],
+    }
+    for (name, seed), found in correct.items():
+        label = choice.grid.arms[name].label if seed else "base" + " (again)" * name.endswith("again")
+        metrics = {"distinct_sql": interval(1.5), "token_entropy": interval(0.1)}
+        splits = ("test", "cross", "ood")
+        run = write_eval(paths.evaluation(name, seed), label, found, splits=splits, metrics=metrics)
+        rows = pq.read_table(run / "problems.parquet").to_pylist()
+        measured = [row | {"distinct_sql": 1 + row["correct"] / 7, "token_entropy": 0.1} for row in rows]
+        pq.write_table(pa.Table.from_pylist(measured), run / "problems.parquet")
+    write_settings(choice, paths)
+    write_results(choice, paths)
+    (tmp_path / "tables.md").write_text(
+        "\n".join(map(to_markdown, tables(read_results(choice, paths)))), encoding="utf-8"
+    )
+    shutil.copytree(tmp_path / "runs" / "report" / "counts", tmp_path / "counts")
+    shutil.rmtree(tmp_path / "runs")
+    return tmp_path / "counts"
+
+
+def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, tmp_path: Path) -> None:
+    assert sorted(path.name for path in counts.iterdir()) == [
+        *("base-again.parquet", "base.parquet", "dph_js.parquet", "grpo.parquet", "settings"),
+    ]
+    found = read_results(choice, RunPaths(tmp_path / "nowhere"), read_counts(choice, counts))
+    text = "\n".join(map(to_markdown, tables(found)))
+    assert text == (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert "base (again)" in text and "distinct SQL" in text
+    page = write_results(choice, RunPaths(tmp_path / "new"), read_counts(choice, counts))
+    assert page.name == "tables.md" and (page.parent / "figures" / "fig1_gap.png").exists()
+    assert not (page.parent / "counts").exists()  # nothing was run here
+
+
+def test_what_counts_hold_is_not_run(counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def no_jobs(jobs: list[Job], *_: object, **__: object) -> list[str]:
+        planned.extend(job.name for job in jobs)
+        return []
+
+    monkeypatch.setattr("dph.reproduce.run.run_jobs", no_jobs)
+    monkeypatch.setattr("dph.reproduce.run.read_grid", lambda _: grid())
+    config = ReproduceConfig(out=str(tmp_path / "out"), counts=str(counts))
+    assert "| GRPO (2 seeds) |" in reproduce(config).read_text(encoding="utf-8")
+    assert planned == []
+    reproduce(replace(config, seeds=(2, 3)))
+    trained = [name for name in planned if name.startswith(("grpo", "dph_js"))]
+    assert trained == ["grpo-3", "dph_js-3"] and "base-base" in planned
+    planned.clear()
+    reproduce(replace(config, out=str(tmp_path / "third"), report_only=True))
+    assert planned == []
+
+
+def test_another_base_model_than_that_of_the_counts_is_named(
+    choice: Choice, counts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = RunPaths(tmp_path / "new")
+    splits = ("test", "cross", "ood")
+    for correct, said in (([2, 1, 0, 0, 3], False), ([2, 1, 0, 1, 3], True)):
+        shutil.rmtree(paths.root, ignore_errors=True)
+        write_eval(paths.evaluation("base"), "base", correct, splits=splits)
+        page = write_results(choice, paths, read_counts(choice, counts))
+        assert page.name == "index.html" and "GRPO" in page.with_name("tables.md").read_text(encoding="utf-8")
+        assert ("are evaluations of different base models" in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shutil.rmtree, "counts holds no counts of grpo, dph_js; name a folder that `dph reproduce` wrote"),
+        (lambda folder: shutil.rmtree(folder / "settings"), "sft-base.toml is missing, so the settings of these runs"),
+        (lambda folder: (folder / "base.parquet").unlink(), "base.parquet is missing; copy the folder of counts again"),
+        (lambda folder: (folder / "grpo.parquet").write_bytes(b"PAR1"), "grpo.parquet is damaged ("),
+        (
+            lambda folder: pq.write_table(pa.table({"seed": [1]}), folder / "grpo.parquet"),
+            "grpo.parquet is damaged (",
+        ),
+    ],
+)
+def test_bad_counts_are_one_sentence(choice: Choice, counts: Path, spoil: Any, message: str) -> None:
+    spoil(counts)
+    with pytest.raises(UserError, match=re.escape(message)):
+        read_counts(choice, counts)
+
+
+def test_counts_of_other_settings_are_refused(choice: Choice, counts: Path) -> None:
+    changed = replace(choice, grid=grid(train={"steps": 3}))
+    with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3.*leave out --counts"):
+        read_counts(changed, counts)
+
+
+def test_runs_of_other_settings_leave_no_counts(
+    choice: Choice, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = RunPaths(tmp_path)
+    for name, seed in (("base", 0), ("grpo", 1)):
+        write_eval(paths.evaluation(name, seed), name, [4, 2, 1, 0], splits=("test", "cross", "ood"))
+    write_settings(replace(choice, grid=grid(train={"steps": 3})), paths)
+    write_results(choice, paths)
+    assert "no counts are written: " in capsys.readouterr().err
+    assert not (tmp_path / "report" / "counts").exists()
+
+
+def test_the_published_core_table_is_that_of_the_published_counts() -> None:
+    tiny = read_grid("tiny")
+    choice = Choice(tiny, {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
+    folder = PUBLISHED / "data" / "tiny"
+    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
+    for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
+        assert table is not None
+        missing = [
+            f"{entry.text} ({entry.interval})"
+            for row in table.rows
+            for title, entry in zip(table.columns, row, strict=True)
+            if entry.interval and "pass@8 − " not in title and f"{entry.text} ({entry.interval})" not in text
+        ]
+        assert missing == []
