@@ -279,7 +279,7 @@ EVALUATIONS = {
     "no samples": (split(pass_curve={"0": 0.5}), "scores.json is damaged (ValueError: there is no pass@0)"),
     "a word for k": (split(pass_curve={"x": 1}), "scores.json is damaged (ValueError"),
     "a number for kinds": (split(by_kind={"a": 3}), "scores.json is damaged (AttributeError"),
-    "no problems": (text(P, None), "problems.parquet is missing; run `dph eval` again"),
+    "no problems": (text(P, None), "problems.parquet is missing; delete the run's directory and run `dph eval` again"),
     "noise for problems": (text(P, "noise"), "problems.parquet is damaged"),
     "no count": (column(P, "samples", None), "problems.parquet is damaged (row 1: samples is None)"),
     "a word for a count": (column(P, "correct", "x"), "problems.parquet is damaged (row 1: correct is 'x')"),
