@@ -170,13 +170,16 @@ def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, sm
     grid, paths = read_grid(name), RunPaths(tmp_path)
     choice = Choice(grid, dict.fromkeys(grid.arms, (1,)), data="spider" if grid.needs_data else "", smoke=smoke)
     write_settings(choice, paths)
+    stages = set()
     for job in plan(choice, paths, slots=2):
         stage, *words = job.arguments
-        settings = parse(stage, words)[0]  # checks bounds
+        stages.add(stage)
+        settings = parse(stage, words)[0]  # raises UserError for settings that the stage does not take
         if stage == "train":
             check_train(settings)
         if stage == "presample":
             check_presample(settings)
+    assert stages == {"sft", "presample", "train", "eval"}
 
 
 def test_settings_that_a_stage_would_refuse_are_found_before_anything_runs(tmp_path: Path) -> None:
