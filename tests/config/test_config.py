@@ -51,7 +51,7 @@ def test_preset_then_file_then_flags(tmp_path):
     words = ["--preset", "dph_js", "--loss.eta", "0.9", "--config", str(file), "--out=x"]
     config, common = parse("train", words)
     assert (config.loss.eta, config.optim.lr, config.out) == (0.9, 0.5, "x")
-    assert (common.presets, common.files, common.rest) == (["dph_js"], [file], ["--loss.eta", "0.9", "--out=x"])
+    assert (common.presets, common.files, common.rest) == (("dph_js",), (file,), ("--loss.eta", "0.9", "--out=x"))
 
 
 def test_later_presets_and_files_go_before_earlier_ones(tmp_path):

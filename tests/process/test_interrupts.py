@@ -49,6 +49,21 @@ def test_a_second_signal_counts_as_one_with_the_first_or_ends_the_process(number
     assert (process.returncode, rest) == ((0, "saved\n") if pause < 1 else (-number, ""))
 
 
+@pytest.mark.parametrize("inner", ["", "with Interrupts() as inner:\n        "])
+def test_the_second_signal_does_not_change_the_status_when_it_comes_in_the_last_moment(inner):
+    code = (
+        "import os, signal, sys\n"
+        "from dph.process.interrupts import CommandInterrupts, Interrupts\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, own=os.getpid()):\n"
+        "        kill(own, signal.SIGINT)\n"
+        "last = Last()\n"  # a global is deleted after Python has taken its handlers away
+        f"with CommandInterrupts():\n    {inner}signal.raise_signal(signal.SIGINT)\n"
+        "sys.exit(130)\n"
+    )
+    assert started(["-c", code], stderr=subprocess.DEVNULL).wait(60) == 130
+
+
 def test_a_signal_whose_exception_was_swallowed_is_not_lost(signals, capfd):
     with pytest.raises(SystemExit) as end, CommandInterrupts():
         with contextlib.suppress(Interrupted):  # as a destructor does

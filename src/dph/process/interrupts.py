@@ -3,6 +3,7 @@
 A command installs its handler before it loads anything else, so this module loads little itself.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -80,10 +81,22 @@ class CommandInterrupts(Interrupts):
 
     _over = False
 
+    def __enter__(self) -> "CommandInterrupts":
+        super().__enter__()
+        atexit.register(self._keep_status)  # the first to be registered is the last to be called
+        return self
+
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._over = True
         if self.signal and isinstance(error, Exception | KeyboardInterrupt):  # or what a library made of it
             sys.exit(_tell(self.signal))
+
+    def _keep_status(self) -> None:
+        """Python takes its handlers away after this; the second of two signals must not end the process then."""
+        for number in SIGNALS:
+            owner = getattr(signal.getsignal(number), "__self__", None)
+            if isinstance(owner, Interrupts) and owner.signal:
+                signal.signal(number, signal.SIG_IGN)
 
     def _act(self, number: int, frame: FrameType | None) -> None:
         if self._over:
