@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.measures import MAJORITY, MEASURES
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
@@ -294,7 +294,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(runs: list[Path], tmp_pa
 
 
 def test_diversity_has_a_table_where_it_was_measured(tmp_path: Path) -> None:
-    assert tuple(DIVERSITY) == MEASURES
+    assert {*DIVERSITY, *MAJORITY} == set(MEASURES)
     measured = {"distinct_sql": interval(4.5), "token_entropy": interval(0.25)}
     runs = [write_eval(tmp_path / "a", "base", [4, 0], metrics=measured), write_eval(tmp_path / "b", "T", [4, 2])]
     report(runs, tmp_path / "out", base="base", title="T")

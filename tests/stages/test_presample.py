@@ -329,13 +329,12 @@ def test_a_sampler_that_draws_from_another_distribution_is_refused(tmp_path, mon
     assert mean < 1e-5
     sampled = module.sample_groups
 
+    def shift(one):
+        lower = [value - 0.5 for value in one.completion.logprobs]
+        return replace(one, completion=replace(one.completion, logprobs=lower))
+
     def shifted(*args):
-        groups = sampled(*args)
-        for group in groups:
-            for place, one in enumerate(group.rollouts):
-                other = replace(one.completion, logprobs=[value - 0.5 for value in one.completion.logprobs])
-                group.rollouts[place] = replace(one, completion=other)
-        return groups
+        return [replace(group, rollouts=[shift(one) for one in group.rollouts]) for group in sampled(*args)]
 
     monkeypatch.setattr(module, "sample_groups", shifted)
     with pytest.raises(UserError, match=r"differ from the model's by 0\.5 nats per token"):

@@ -72,6 +72,29 @@ def test_outcomes(verifier: SqlVerifier, db: str, sql: str, expected: Outcome):
     assert outcome(verifier, problem(db), sql) is expected
 
 
+def test_answers_are_equal_where_the_rows_are(verifier: SqlVerifier, db: str):
+    queries = [
+        "SELECT name FROM person WHERE age = 30",
+        "SELECT p.name FROM person p WHERE p.age = 30.0 ORDER BY 1 DESC",  # other rows first
+        "SELECT name FROM person WHERE age > 30",
+        "SELECT 1",
+        "SELECT 1.0",
+        "SELECT '1'",
+        "SELECT 0.1 + 0.2",
+        "SELECT 0.3",
+        "SELECT 1, 2",
+        "SELECT '1\x1f2'",
+    ]
+    found = verifier.answers([(problem(db), fence(sql)) for sql in queries])
+    assert all(found) and [found.index(answer) for answer in found] == [0, 0, 2, 3, 3, 5, 6, 6, 8, 9]
+    bad = ["SELECT nothing FROM person", ENDLESS, "DELETE FROM person", "SELECT name FROM", "SELECT zeroblob(2000000)"]
+    silent = [(problem(db), fence(sql)) for sql in bad] + [(problem(db), "no SQL"), (problem(db + "?"), "SELECT 1")]
+    assert verifier.answers(silent) == [None] * len(silent)
+    with Verifiers() as every:
+        pairs = [(Problem("e", "", "1", "exact"), "1"), (problem(db), fence("SELECT 1"))]
+        assert every.answers(pairs) == [None, found[3]]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")
 @pytest.mark.parametrize("reward", ["binary", "paper", "soft_f1"])
 @pytest.mark.parametrize("comparator", RULES)

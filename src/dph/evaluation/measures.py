@@ -7,6 +7,7 @@
 | `distinct_answers`  | distinct final answers among 32 samples                                             | others |
 | `ngram_overlap`     | mean overlap of two responses' word 4-grams: 1 all alike, 0 nothing in common       | all    |
 | `…_correct`         | the same among the correct samples only                                             |        |
+| `maj@8`, `maj@32`   | accuracy of a majority vote of k samples (SQL: over what the queries return)        | all    |
 | `pass_area`         | mean of pass@k over log₂ k from 1 to the number of samples                          | all    |
 | `token_entropy`     | entropy per token in nats, estimated from the samples' log-probabilities            | all    |
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dph.metrics.diversity import canonical_sql, expected_distinct, ngram_overlap, pass_area, token_entropy
+from dph.metrics.voting import majority_at_k
 from dph.types import Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize
 from dph.verifiers.sql.extract import extract_sql
@@ -22,22 +24,38 @@ from dph.verifiers.sql.plan import PlanReader
 
 AMONG = 32
 """Distinct things are counted among so many samples (styles: paper App. B), or among all if there are fewer."""
+_VOTERS = (8, 32)
+MAJORITY = tuple(f"maj@{k}" for k in _VOTERS)
 MEASURES = (
     *("distinct_sql", "distinct_sql_correct", "distinct_plans", "distinct_plans_correct"),
     *("distinct_answers", "distinct_answers_correct", "ngram_overlap", "ngram_overlap_correct"),
+    *MAJORITY,
     *("pass_area", "token_entropy"),
 )
 """All names, in the order in which they are reported."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 
-def diversity_of(group: Group, params: SamplingParams, plans: PlanReader) -> dict[str, float]:
-    """The measures of one problem, without those that do not apply to it or that need more samples than it has."""
+def diversity_of(
+    group: Group, params: SamplingParams, plans: PlanReader, answers: Sequence[str | None] = ()
+) -> dict[str, float]:
+    """The measures of one problem, without those that do not apply to it or that need more samples than it has.
+
+    answers: what each response answers where its verifier tells (`Verifiers.answers`); else answers are compared as
+    texts.
+    """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
     found: dict[str, float] = {}
-    for name, kinds in _kinds(group.problem, scored, plans).items():
+    of_kind = _kinds(group.problem, scored, plans)
+    votes = [answer for answer, rollout in zip(answers, group.rollouts, strict=False) if rollout.verdict.scored]
+    if not any(votes):
+        votes = of_kind.get("answers", [])
+    for k in _VOTERS:
+        if len(votes) >= k:
+            found[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)
+    for name, kinds in of_kind.items():
         correct = [kind for kind, rollout in zip(kinds, scored, strict=True) if rollout.verdict.correct]
         found[f"distinct_{name}"] = expected_distinct(kinds, AMONG)
         found[f"distinct_{name}_correct"] = expected_distinct(correct, AMONG)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from dph.evaluation.measures import MAJORITY
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, retention
 from dph.report.data import Split, Value
 from dph.report.table import Cell, Table, cell
@@ -53,7 +54,7 @@ def main_table(
     elsewhere: Mapping[str, Mapping[str, Split]],
     note: str = "",
 ) -> Table:
-    """One row per label: greedy, pass@k, styles, keep and exploration rate on a split, greedy on the other splits.
+    """One row per label: greedy, pass@k, maj@k, styles, keep and exploration rate on a split; greedy on other splits.
 
     elsewhere[other split][label] holds the summaries of the other splits.
     """
@@ -61,7 +62,8 @@ def main_table(
     passes = sorted(int(name.removeprefix("pass@")) for name in known if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
     shown = [k for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
-    names = [name for name in ("greedy", *(f"pass@{k}" for k in shown), "styles", "styles_correct") if name in known]
+    wanted = ("greedy", *(f"pass@{k}" for k in shown), *MAJORITY, "styles", "styles_correct")
+    names = [name for name in wanted if name in known]
     rates = RATES if any(kept.values()) else ()
     rows = []
     for label, summary in summaries.items():

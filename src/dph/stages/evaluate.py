@@ -23,7 +23,7 @@ from dph.sampling.protocol import close
 from dph.sampling.rollouts import usable_problems
 from dph.tasks import Task
 from dph.types import Group, SamplingParams, as_text
-from dph.verifiers import judging_versions
+from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 from dph.verifiers.sql.plan import PlanReader
 
@@ -55,7 +55,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             problems = usable_problems(verifiers, problems)
             contents = content_hashes(problems)
             groups = evaluator.responses(problems, f"evaluating {split}")
-            scored = _with_diversity(task, groups, params, plans, f"diversity of {split}")
+            scored = _with_diversity(task, groups, params, plans, verifiers, f"diversity of {split}")
             splits[split] = summarise(scored, rollout.n)
             problem_rows += [_problem_row(split, item) | {"content": contents[item.problem.id]} for item in scored]
             completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
@@ -74,14 +74,20 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
 
 def _with_diversity(
-    task: Task, groups: Sequence[tuple[Group, Group | None]], params: SamplingParams, plans: PlanReader, label: str
+    task: Task,
+    groups: Sequence[tuple[Group, Group | None]],
+    params: SamplingParams,
+    plans: PlanReader,
+    verifiers: Verifiers,
+    label: str,
 ) -> list[Scored]:
     """Scores of every problem, with the measures of diversity."""
     measured = []
     with progress(label, len(groups)) as shown:
         for group, best in groups:
             scored = score_group(task, group, best)
-            measured.append(replace(scored, diversity=diversity_of(group, params, plans)))
+            answers = verifiers.answers([(group.problem, rollout.text) for rollout in group.rollouts])
+            measured.append(replace(scored, diversity=diversity_of(group, params, plans, answers)))
             shown.advance()
     return measured
 

@@ -63,11 +63,8 @@ class Verifiers:
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; returns the verdicts in the same order."""
-        indices_of: dict[str, list[int]] = {}
-        for index, (problem, _) in enumerate(items):
-            indices_of.setdefault(self._name(problem), []).append(index)
         verdicts: dict[int, Verdict] = {}
-        for name, indices in indices_of.items():
+        for name, indices in self._indices(items).items():
             judged = self._get(name).verify([items[i] for i in indices])
             verdicts.update(zip(indices, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
@@ -90,6 +87,26 @@ class Verifiers:
             if find is not None:
                 flags.update(find(members))
         return flags
+
+    def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """What each response answers, as a text that equal answers share; None for a response without an answer.
+
+        Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
+        """
+        found: list[str | None] = [None] * len(items)
+        for name, indices in self._indices(items).items():
+            read = getattr(self._get(name), "answers", None)
+            if read is not None:
+                for index, answer in zip(indices, read([items[i] for i in indices]), strict=True):
+                    found[index] = answer
+        return found
+
+    def _indices(self, items: Sequence[tuple[Problem, str]]) -> dict[str, list[int]]:
+        """The places of the items of each verifier."""
+        found: dict[str, list[int]] = {}
+        for index, (problem, _) in enumerate(items):
+            found.setdefault(self._name(problem), []).append(index)
+        return found
 
     def _by_name(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
         groups: dict[str, list[Problem]] = {}

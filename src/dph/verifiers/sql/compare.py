@@ -1,13 +1,14 @@
 """Decides whether two query results are equal. Standard library only: worker processes load this.
 
 strict_equal    rows equal as a bag, or as a list if the gold query orders them; numbers to a relative tolerance;
-columns
-                in the gold's order, or in any order
+                columns in the gold's order, or in any order
 set_equal       BIRD's official rule: the sets of rows are equal
 permuted_equal  Spider's official rule: some permutation of the columns makes the rows equal as a bag, or as a list
                 if the gold query orders them
+digest          the same text for equal bags of rows
 """
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -158,3 +159,15 @@ def _match_columns(
         if same(target, rows) and _match_columns(gold, predicted, candidate, same):
             return True
     return False
+
+
+def digest(rows: Rows) -> str:
+    """A text that is the same for rows in any order; fractions are equal if they agree in nine digits, and 1 is 1.0."""
+    lines = sorted("\x1f".join(map(_written, row)) for row in rows)
+    return hashlib.blake2b("\x1e".join(lines).encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
+def _written(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"n{int(cell)}" if cell.is_integer() else f"n{cell:.9g}"
+    return f"n{cell}" if isinstance(cell, int) else f"{type(cell).__name__}{cell}"

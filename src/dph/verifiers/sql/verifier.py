@@ -184,6 +184,30 @@ class SqlVerifier:
                 flags[problem.id] = [GoldFlag.ORDER_TIES]
         return flags
 
+    def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """What each response's query returns on its problem's own database, as a digest that equal bags of rows share;
+        None without a query and for one that fails. The query runs again, within the limits of judging.
+
+        Raises WorkersFailed, a UserError, if something outside ended every worker that had a query.
+        """
+        files = self._files.batch()
+        asked: list[tuple[Databases, str] | None] = []
+        for problem, response in items:
+            sql = self._extract(response)
+            try:
+                where = files.databases(problem)[:1]
+            except MissingDatabase:
+                sql = None
+            asked.append(None if sql is None else (where, self._rule.prepare_prediction(sql, self._options)))
+        distinct = list(dict.fromkeys(query for query in asked if query is not None))
+        limits = {"timeout": self._timeout, "grace": _GRACE}
+        chains = [
+            [Request({"databases": where, "asked": sql} | limits, self._timeout + _GRACE)] for where, sql in distinct
+        ]
+        replies = zip(distinct, self._pool.run_all(chains), strict=True)
+        found = {query: reply.value.get("digest") or None for query, [reply] in replies}
+        return [None if query is None else found[query] for query in asked]
+
     def close(self) -> None:
         self._pool.close()
 
