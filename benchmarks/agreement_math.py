@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from dph.types import Problem, Verdict
-from dph.verifiers.math.policy import judge_at_sight, make_policy
+from dph.verifiers.math.policy import PolicyName, judge_at_sight, make_policy
 from dph.verifiers.math.verifier import MathVerifier
 
 Row = dict[str, Any]
@@ -93,8 +93,13 @@ _LIBRARY = {"policy": "math_verify", "fallback": "library"}
 _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, Any]], ...] = (
     ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, _QWEN),
     ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, _QWEN),
+    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "math_verify"}),
+    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "math_verify"}),
+    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "strict"}),
+    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "strict"}),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, _QWEN),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "math_verify"}),
+    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "strict"}),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "paper"}),
     ("grader_cases/answer_equivalence_cases", _grader_cases("Math-Verify"), _LIBRARY),
 )
@@ -117,20 +122,20 @@ def agreements(data: Path, *, workers: int = 1, every: int = 1) -> Iterator[Agre
             yield Agreement(Path(name).name, label, cases, verdicts, time.monotonic() - started)
 
 
-def speed(data: Path) -> str:
-    """Milliseconds per verdict of the policy `qwen` on responses that Qwen's evaluation judged.
+def speed(data: Path, name: PolicyName) -> str:
+    """Milliseconds per verdict of a policy on responses that Qwen's evaluation judged.
 
     Three kinds: settled at sight (extraction included), by algebra in one worker process, and answered from the cache.
     """
-    cases = [case for name, cases_of, options in _FILES[:2] for case in cases_of(_rows(data, name)) if options == _QWEN]
-    policy, waiting = make_policy("qwen", None), []
+    cases = [case for file, cases_of, _ in _FILES[:2] for case in cases_of(_rows(data, file))]
+    policy, waiting = make_policy(name, None), []
     started = time.perf_counter()
     for case in cases:
         answer = policy.extract(case.problem, case.response)
-        if answer is not None and judge_at_sight(policy, policy.golds(case.problem), answer) is None:
+        if answer is not None and isinstance(judge_at_sight(policy, policy.golds(case.problem), answer), tuple):
             waiting.append((case.problem, case.response))
     at_sight = time.perf_counter() - started
-    with MathVerifier(policy="qwen", timeout=_PATIENCE) as verifier:
+    with MathVerifier(policy=name, timeout=_PATIENCE) as verifier:
         verifier.verify([(_problem("x+1"), boxed("1+x"))])  # starts the worker
         seconds = []
         for pairs in (waiting, waiting):
@@ -141,8 +146,9 @@ def speed(data: Path) -> str:
         ("at sight", at_sight, len(cases)),
         ("by algebra", seconds[0], len(waiting)),
         ("again", seconds[1], len(waiting)),
+        ("in all", at_sight + seconds[0], len(cases)),
     )
-    return ", ".join(f"{count} {name} {1000 * taken / max(1, count):.2f} ms" for name, taken, count in parts)
+    return f"{name:12}" + ", ".join(f"{n} {kind} {1000 * taken / max(1, n):.2f} ms" for kind, taken, n in parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -152,7 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--speed", action="store_true", help="measure only the time per verdict")
     options = parser.parse_args(arguments)
     if options.speed:
-        print(speed(options.data))
+        for policy in get_args(PolicyName):
+            print(speed(options.data, policy))
         return
     found = list(agreements(options.data, workers=options.workers))
     if not found:

@@ -13,12 +13,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
 
+# the Qwen evaluation takes the last number of a response that was cut off, and lists in one order only
+LLAMA_BOXED = {9, 25, 37, 97, 136, 213, 255, 257, 333, 379, 456, 464, 480, 489}
 KNOWN = {
     ("llama31_8b_instruct_math500_qwen_boxed", "qwen"): set(),
+    ("llama31_8b_instruct_math500_qwen_boxed", "math_verify"): LLAMA_BOXED,
+    ("llama31_8b_instruct_math500_qwen_boxed", "strict"): LLAMA_BOXED,
     ("qwen25math_example_math_cot_100", "qwen"): set(),
+    ("qwen25math_example_math_cot_100", "math_verify"): {3, 72},
+    ("qwen25math_example_math_cot_100", "strict"): {3, 72},
     # MathCoder's own grading allows 0.01 in absolute terms and compares lists and products by text
     ("mathcoder_l_7b_deepmind_mathematics", "qwen"): {102, 223, 433, 461, 666, 671, 683, 744, 822, 891},
     ("mathcoder_l_7b_deepmind_mathematics", "math_verify"): {102, 223, 433, 461, 744},
+    ("mathcoder_l_7b_deepmind_mathematics", "strict"): {60, 102, 223, 433, 461, 744},  # 60: -\frac{4}{1} for -4
     ("mathcoder_l_7b_deepmind_mathematics", "paper"): {102, 223, 433, 461, 744, 928, 929, 947},
     # cases whose verdict rests on an argument of the library's own test
     ("answer_equivalence_cases", "math_verify library"): {6, 31, 32, 133, 139, 186, 250},
@@ -43,7 +50,7 @@ def test_no_row_differs_but_the_known_ones(agreement_math):
         different = {int(case.name.split()[0].split(".")[0]) for case, _ in agreement.different}
         assert different <= KNOWN[agreement.file, agreement.policy], agreement.line
         judged += len(agreement.cases)
-    assert judged > 700
+    assert judged > 1200
 
 
 def test_a_disagreement_is_told(agreement_math, tmp_path, capsys):
@@ -53,6 +60,6 @@ def test_a_disagreement_is_told(agreement_math, tmp_path, capsys):
     (folder / "mathcoder_l_7b_deepmind_mathematics.jsonl").write_text("\n".join(rows))
     agreement_math.main([str(tmp_path)])
     told = capsys.readouterr().out
-    assert told.count("1 of     2   50.00 %") == 3 and "1: labelled correct, wrong: '2'" in told
+    assert told.count("1 of     2   50.00 %") == 4 and "1: labelled correct, wrong: '2'" in told
     with pytest.raises(SystemExit, match="no graded outputs"):
         agreement_math.main([str(tmp_path / "math")])

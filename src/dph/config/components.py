@@ -102,7 +102,7 @@ class VerifierConfig:
     reward: str = "binary"
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
     policy: str = "math_verify"
-    """How mathematical answers are found and compared: math_verify, qwen or paper."""
+    """How mathematical answers are found and compared: math_verify, strict, qwen or paper."""
     fallback: str = ""
     """How an answer without a box is found in mathematics: none, phrase (after "answer is", or ####), last_number or
     library (whatever math-verify finds); empty: the policy's own way."""

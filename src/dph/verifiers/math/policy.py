@@ -1,7 +1,8 @@
 r"""The policies of the math verifier: how each finds an answer and what it decides without algebra.
 
-`math_verify` (our default) reads the last \boxed{…} and calls the library math-verify. `qwen` follows the Qwen2.5-Math
-evaluation, which produced the paper's scores. `paper` follows the reward in the paper's training code.
+`math_verify` (our default) reads the last \boxed{…} and calls the library math-verify. `strict`, which is for training,
+also asks that the answer be of the gold answer's kind. `qwen` follows the Qwen2.5-Math evaluation, which produced the
+paper's scores. `paper` follows the reward in the paper's training code.
 """
 
 import re
@@ -16,8 +17,9 @@ from dph.verifiers.golds import gold_list, gold_text
 from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
 from dph.verifiers.math.qwen import qwen_equal
 from dph.verifiers.math.qwen_text import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen
+from dph.verifiers.math.strict import strict_fault
 
-PolicyName = Literal["math_verify", "qwen", "paper"]
+PolicyName = Literal["math_verify", "strict", "qwen", "paper"]
 
 LONGEST = 2000
 """Characters; a longer "answer" counts as wrong without a comparison."""
@@ -42,6 +44,8 @@ class AnswerPolicy:
     at_sight: Callable[[str, str], bool | None]
     """(answer, gold) → whether they are equal; None if that takes algebra."""
     longest: int = LONGEST
+    fault: Callable[[str, str], str] = lambda _given, _gold: ""
+    """(answer, gold) → why an answer is refused whatever its value; "" if it is not."""
 
 
 def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
@@ -54,6 +58,9 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
     if name == "math_verify":
         extract = partial(_extract_box, fallback=fallback or "none")
         return AnswerPolicy("math_verify", extract, gold_texts, _equal_at_sight)
+    if name == "strict":
+        extract = partial(_extract_box, fallback=fallback or "none")
+        return AnswerPolicy("math_verify", extract, gold_texts, _strict_at_sight, fault=strict_fault)
     if name == "qwen":
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
@@ -61,7 +68,7 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
         return AnswerPolicy(
             "paper", partial(_extract_box, fallback=fallback or "none"), gold_texts, _identical_at_sight
         )
-    raise UserError(f"no math policy is named {name!r}; known are: math_verify, paper, qwen")
+    raise UserError(f"no math policy is named {name!r}; known are: math_verify, paper, qwen, strict")
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
@@ -88,6 +95,10 @@ def _formulas(problem: Problem) -> tuple[str, ...]:
 
 def _equal_at_sight(given: str, gold: str) -> bool | None:
     return equal_at_sight(normalize(gold), normalize(given))
+
+
+def _strict_at_sight(given: str, gold: str) -> bool | None:
+    return False if strict_fault(given, gold) else _equal_at_sight(given, gold)
 
 
 def _identical_at_sight(given: str, gold: str) -> bool | None:
@@ -154,9 +165,7 @@ def _qwen_at_sight(given: str, gold: str) -> bool | None:
         return None
 
 
-def judge_at_sight(policy: AnswerPolicy, golds: Sequence[str], given: str) -> bool | None:
-    """Whether an answer equals one of several gold answers; None if that takes algebra."""
+def judge_at_sight(policy: AnswerPolicy, golds: Sequence[str], given: str) -> bool | tuple[str, ...]:
+    """Whether an answer equals one of several gold answers; where that takes algebra, those for which it does."""
     seen = [policy.at_sight(given, gold) for gold in golds]
-    if True in seen:
-        return True
-    return None if None in seen else False
+    return True in seen or tuple(gold for gold, equal in zip(golds, seen, strict=True) if equal is None) or False

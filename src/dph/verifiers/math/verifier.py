@@ -34,11 +34,11 @@ class MathVerifier:
         fallback: Fallback | None = None,
         cache_size: int = 65_536,
     ) -> None:
-        r"""policy: math_verify, qwen or paper (see `dph.verifiers.math.policy`); workers: number of processes; timeout:
-        seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a \boxed
-        comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else the last
-        number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the policy
-        decides; cache_size: number of cached verdicts. Raises UserError for a value out of range."""
+        r"""policy: math_verify, strict, qwen or paper (see `dph.verifiers.math.policy`); workers: number of processes;
+        timeout: seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a
+        \boxed comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else
+        the last number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the
+        policy decides; cache_size: number of cached verdicts. Raises UserError for a value out of range."""
         if fallback not in _FALLBACKS:
             raise UserError(
                 f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
@@ -70,8 +70,13 @@ class MathVerifier:
             elif len(answer) > self._policy.longest:
                 verdicts.append(Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters"))
             else:
-                question = (self._policy.golds(problem), answer)
-                verdicts.append(self._verdicts.get(question) or self._at_sight(question))
+                golds = self._policy.golds(problem)
+                found = judge_at_sight(self._policy, golds, answer)
+                if isinstance(found, bool):
+                    verdicts.append(self._decided(found, golds, answer))
+                    continue
+                question = (found, answer)
+                verdicts.append(self._verdicts.get(question))
                 if verdicts[-1] is None:
                     waiting.setdefault(question, []).append(index)
         for question, verdict in self._judge(list(waiting)):
@@ -98,9 +103,11 @@ class MathVerifier:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _at_sight(self, question: _Question) -> Verdict | None:
-        equal = judge_at_sight(self._policy, *question)
-        return None if equal is None else _verdict(equal)
+    def _decided(self, correct: bool, golds: Sequence[str], given: str) -> Verdict:
+        if correct:
+            return Verdict(Outcome.CORRECT, 1.0)
+        fault = self._policy.fault(given, golds[0]) if golds else ""
+        return Verdict(Outcome.WRONG, 0.0, f"not of the gold answer's kind: {fault}" if fault else "")
 
     def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:
         payloads = [{"golds": golds, "given": given, "timeout": self._timeout} for golds, given in questions]
@@ -110,10 +117,6 @@ class MathVerifier:
             outcome, detail = read_reply(reply)
             results.append((question, Verdict(outcome, float(outcome is Outcome.CORRECT), detail)))
         return results
-
-
-def _verdict(correct: bool) -> Verdict:
-    return Verdict(Outcome.CORRECT, 1.0) if correct else Verdict(Outcome.WRONG, 0.0)
 
 
 register_verifier("math")(MathVerifier)
