@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dph.config.bounds import NonNegativeInt, PositiveInt, Share
+from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, Share
 from dph.config.components import (
     AdvantageConfig,
     DynamicSamplingConfig,
@@ -63,7 +63,10 @@ class TrainConfig:
     keep_checkpoints: NonNegativeInt = 2
     """How many of the newest checkpoints are kept."""
     keep_best: str = "eval/greedy"
-    """The checkpoint with the highest value of this metric of the monitor is kept too; empty keeps none."""
+    """The best checkpoint by this metric of the monitor is kept too (see `keep_best_within`); empty keeps none."""
+    keep_best_within: NonNegative = 0.02
+    """Steps whose value is at most this much below the highest are equally good; of these, the one with the highest
+    pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     max_unjudged: Share = 0.05
     """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
     tracker: Literal["none", "wandb", "trackio"] = "none"

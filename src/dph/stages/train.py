@@ -181,7 +181,7 @@ class Training:
             state=state,
             saved=state,
             tried=state,
-            best=Best.so_far(run.path, config.keep_best),
+            best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
             by_function=verifiers.only == "function",
         )
 
@@ -208,6 +208,7 @@ class Training:
                 values = self.monitor.measure()
             self.best.check(values)
             metrics.log(0, values, {})
+            self.best.note(0, values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
         label = f"training {config.method}"

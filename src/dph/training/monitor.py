@@ -5,7 +5,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -112,20 +112,34 @@ def peak_memory() -> dict[str, float]:
 
 @dataclass(slots=True)
 class Best:
-    """The step with the highest value of one metric of the monitor; it is a function of metrics.jsonl alone."""
+    """The best of the measured steps, step 0 included; a function of metrics.jsonl alone.
+
+    Greedy accuracy is highest where a policy has collapsed onto few solutions as often as where it has not. So steps
+    whose value is within a tolerance of the highest count as equal, and among these pass@k decides.
+    """
 
     metric: str
-    step: int = 0
-    value: float = -math.inf
+    within: float
+    start: str
+    """The model that training began with; it is the best until a step is better."""
+    step: int | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+    """What was measured at the best step."""
+    _highest: float = -math.inf
 
     @classmethod
-    def so_far(cls, run: Path, metric: str) -> "Best":
+    def so_far(cls, run: Path, metric: str, within: float, start: str) -> "Best":
         """The best of the steps that a run has logged and still has checkpoints of."""
-        best, there = cls(metric), steps_saved(run)
-        for line in read_metrics(run):
-            if line["step"] in there:
-                best.note(line["step"], line)
+        there = {0, *steps_saved(run)}
+        best = cls(metric, within, start)._after(read_metrics(run))
+        if best.step is not None and best.step not in there:  # somebody deleted it
+            best = cls(metric, within, start)._after([line for line in read_metrics(run) if line["step"] in there])
         return best
+
+    def _after(self, lines: Sequence[Mapping[str, float]]) -> "Best":
+        for line in lines:
+            self.note(int(line["step"]), line)
+        return self
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -138,22 +152,38 @@ class Best:
             raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
 
     def note(self, step: int, values: Mapping[str, float]) -> bool:
-        """Take a step's metrics into account; returns whether the step is the best so far."""
-        better = values.get(self.metric, -math.inf) > self.value
-        if better:
-            self.step, self.value = step, values[self.metric]
-        return better
+        """Take a step's metrics into account; returns whether it is a training step and the best so far."""
+        if not self.metric or self.metric not in values:
+            return False
+        self._highest = max(self._highest, values[self.metric])
+        near = self._highest - self.within
+        if values[self.metric] < near:
+            return False
+        if self.step is not None and self.values[self.metric] >= near and self._rank(values) <= self._rank(self.values):
+            return False
+        self.step, self.values = step, dict(values)
+        return step > 0
+
+    def _rank(self, values: Mapping[str, float]) -> list[float]:
+        return [*(values[name] for name in _deciding(values)), values[self.metric]]
 
     def write(self, run: Path) -> None:
         """Write checkpoints/best.json, once there is a best."""
-        if self.step:
+        if self.step is not None:
             facts = {
                 "step": self.step,
                 "metric": self.metric,
-                "value": self.value,
-                "model": f"{path_of(run, self.step).name}/model",
+                "value": self.values[self.metric],
+                **{name: self.values[name] for name in _deciding(self.values)},
+                "model": f"{path_of(run, self.step).name}/model" if self.step else self.start,
             }
             write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
+
+
+def _deciding(values: Mapping[str, float]) -> list[str]:
+    """The name of pass@k at the largest k of which there are 2k samples, or else at k = 1; none without samples."""
+    ks = sorted(int(name.removeprefix("eval/pass@")) for name in values if name.startswith("eval/pass@"))
+    return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
 
 
 class Monitor:

@@ -20,6 +20,7 @@ _NO_GRAD_CLIP = 1e9
 WITHOUT_EFFECT: dict[str, Any] = {
     "dynamic_sampling.max_attempts": None,  # verl refills without a limit
     "keep_best": None,  # verl keeps the newest checkpoints
+    "keep_best_within": None,
     "model.attention": None,
     "model.device": None,
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
