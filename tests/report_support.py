@@ -1,7 +1,7 @@
 """What the tests of reports share: small synthetic run directories whose every number is known."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,13 @@ def write_eval(
     text: str = "select 1",
     prefix: str = "",
     metrics: dict[str, Any] | None = None,
+    wrong: int = 2,
+    shares: Mapping[str, float] | None = None,
 ) -> Path:
-    """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any."""
+    """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any.
+
+    wrong: how many distinct wrong completions there are. shares: of the solution styles.
+    """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
     found = {"greedy": interval(0.5), "pass@1": interval(share), "styles": interval(3.25)} | (metrics or {})
@@ -37,7 +42,7 @@ def write_eval(
         "samples": samples,
         "metrics": found,
         "pass_curve": {"1": interval(share), "2": interval(0.6), "4": interval(0.75)},
-        "style_shares": {"direct": 0.75, "other": 0.25},
+        "style_shares": shares or {"direct": 0.75, "other": 0.25},
         "by_kind": {
             "join": {"problems": 1, "greedy": 1.0, "pass@1": 0.5},
             "list": {"problems": 1, "greedy": 0, "pass@1": 0},
@@ -60,7 +65,7 @@ def write_eval(
                         "split": name,
                         "id": f"{prefix}p{i}",
                         "sample": sample,
-                        "text": text if good else f"wrong {sample % 2}",
+                        "text": text if good else f"wrong {sample % wrong}",
                     }
                     | {"outcome": "correct" if good else "wrong", "reward": float(good), "style": "direct"}
                     | {"tokens": 3, "finish_reason": "stop"}

@@ -1,6 +1,7 @@
 """Reports from small synthetic run directories whose every number is known."""
 
 import base64
+import copy
 import gzip
 import json
 import math
@@ -19,6 +20,7 @@ from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import Image, render, visible
+from dph.report.page_data import within
 from dph.report.table import Cell, Table, cell
 from dph.report.tables import DIVERSITY
 from dph.report.write import report
@@ -96,6 +98,26 @@ def test_the_page_has_every_run_and_metric_for_its_charts(runs: list[Path], tmp_
     assert training["metrics"] == {key: [[0, 1, 2], [0.25, 0.5, 0.75]] for key in ("reward", "eval/pass@8")}
     assert data["styles"] == {key: {"direct": 0.75, "other": 0.25} for key in ["base", "GRPO|x"]}
     assert set(data["style_colors"]) == {"direct", "other"}
+
+
+def test_the_page_has_every_problem_and_completion_up_to_a_bound(tmp_path: Path) -> None:
+    runs = [
+        write_eval(tmp_path / "a", "a", [0] * 70, samples=12, wrong=12),
+        write_eval(tmp_path / "b", "b", [0] * 70, samples=12, wrong=12, splits=["test"]),
+    ]
+    problems = page_data(report(runs, tmp_path / "out", base=None, title="T"))["problems"]
+    assert {split: (len(found), {len(p["runs"]) for p in found}) for split, found in problems.items()} == {
+        "test": (70, {2}),
+        "ood": (70, {1}),
+    }
+    sides = [side for found in problems.values() for p in found for side in p["runs"].values()]
+    assert {(len(side["answers"]), side["more"]) for side in sides} == {(13, 0)}
+    # The greedy "select 1" has 8 characters, "wrong 0" to "wrong 9" have 7.
+    for longest, kept in [(210 * (8 + 4 * 7), 5), (210 * (8 + 4 * 7) - 1, 4), (1, 1)]:
+        cut = copy.deepcopy(problems)
+        bounded = [side for found in within(cut, longest).values() for p in found for side in p["runs"].values()]
+        assert {(len(side["answers"]), side["more"]) for side in bounded} == {(kept, 13 - kept)}
+        assert all(short["answers"] == full["answers"][:kept] for short, full in zip(bounded, sides, strict=True))
 
 
 def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:
@@ -240,7 +262,7 @@ def test_runs_with_one_label_are_averaged(tmp_path: Path) -> None:
 
 def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
     (run,), _ = read_runs([write_eval(tmp_path / "a", "base", [1, 0])])
-    answers = read_answers(run, "test", ["p0", "p1"])
+    answers = read_answers(run, "test")
     # p0: greedy and sample 0 are "select 1"; samples 1, 2 and 3 are "wrong 1", "wrong 0" and "wrong 1".
     assert [(a.text, a.count, a.greedy) for a in answers["p0"]] == [
         ("select 1", 1, True),

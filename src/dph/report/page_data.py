@@ -1,6 +1,7 @@
 """What the report's page shows through its script: curves, training runs, styles and sample completions."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,8 @@ from dph.report.data import Answer, EvalRun, Split, TrainRun, aligned_rows, colu
 from dph.report.figures import monitored_metric
 from dph.report.page import visible
 
-_BROWSED, _BROWSED_ELSEWHERE = 60, 12
-"""Problems of the main split and of each other split whose completions can be browsed."""
-_ANSWERS = 6
-"""Distinct completions shown of one problem and label."""
+_LONGEST = 40_000_000
+"""Characters of completions in one page; a browser holds them all in memory."""
 _NOT_CURVES = frozenset({"step", "skipped"})
 
 
@@ -44,11 +43,10 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
         "training_metric": f"eval/{monitored}" if monitored else "reward",
         "styles": {label: dict(shares) for label, shares in styles.items()},
         "style_colors": dict(colors),
-        "problems": {
-            split: _problems(split, labels, _BROWSED if split == comparison.main else _BROWSED_ELSEWHERE)
-            for split, found in summaries.items()
-            if len(found) == len(labels)
-        },
+        "problems": within(
+            {split: _problems(split, {label: labels[label] for label in found}) for split, found in summaries.items()},
+            _LONGEST,
+        ),
     }
 
 
@@ -77,31 +75,25 @@ def _metrics(run: TrainRun) -> dict[str, tuple[list[float], list[float]]]:
     return found
 
 
-def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]], count: int) -> list[dict[str, Any]]:
-    """Problems with completions of the first run of each label: half of them those on which the runs differ most, the
-    others evenly spread."""
+def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[str, Any]]:
+    """All problems of a split with the completions of the first run of each label; those on which the runs differ most
+    come first."""
     runs = [group[0] for group in labels.values()]
     rows = aligned_rows(runs, split)
     rates = column(rows, lambda row: row["correct"] / max(1, row["samples"]))
-    differ = np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable")
-    chosen = [int(i) for i in differ[: count // 2]]
-    rest = [i for i in range(rates.shape[1]) if i not in chosen]
-    spread = min(len(rest), count - len(chosen))
-    chosen += [rest[i * len(rest) // spread] for i in range(spread)]
-    ids = [rows[0][i]["id"] for i in chosen]
-    answers = [read_answers(run, split, ids) for run in runs]
+    answers = [read_answers(run, split) for run in runs]
     found = []
-    for i, name in zip(chosen, ids, strict=True):
+    for i in np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable"):
         row = rows[0][i]
         answer = row.get("answer")
         found.append(
             {
-                "id": visible(name),
+                "id": visible(row["id"]),
                 "kind": visible(row["kind"] or ""),
                 "prompt": visible(row.get("prompt") or ""),
                 "answer": None if answer is None else visible(answer),
                 "runs": {
-                    label: _side(run_rows[i], given.get(name, []))
+                    label: _side(run_rows[i], given.get(row["id"], []))
                     for label, run_rows, given in zip(labels, rows, answers, strict=True)
                 },
             }
@@ -110,10 +102,24 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]], count: int) -
 
 
 def _side(row: Mapping[str, Any], given: Sequence[Answer]) -> dict[str, Any]:
-    shown = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in given[:_ANSWERS]]
-    return {
-        "correct": row["correct"],
-        "samples": row["samples"],
-        "answers": shown,
-        "more": max(0, len(given) - _ANSWERS),
-    }
+    answers = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in given]
+    return {"correct": row["correct"], "samples": row["samples"], "answers": answers, "more": 0}
+
+
+def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str, list[dict[str, Any]]]:
+    """The problems with at most `longest` characters of completions.
+
+    Every problem and label keeps its first n completions, the greedy one and the most frequent ones, with the largest
+    n that fits but at least one; "more" counts those left out.
+    """
+    sides = [side for found in problems.values() for problem in found for side in problem["runs"].values()]
+    lengths: Counter[int] = Counter()
+    for side in sides:
+        for rank, answer in enumerate(side["answers"]):
+            lengths[rank] += len(answer[0])
+    totals = np.cumsum([lengths[rank] for rank in range(len(lengths))])
+    kept = max(1, int(np.searchsorted(totals, longest, side="right")))
+    for side in sides:
+        side["more"] = max(0, len(side["answers"]) - kept)
+        del side["answers"][kept:]
+    return problems

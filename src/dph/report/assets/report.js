@@ -33,34 +33,46 @@ function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function layout(more) {
-  const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), automargin: true };
-  const small = window.innerWidth < 640;
-  return {
-    paper_bgcolor: css("--page"), plot_bgcolor: css("--page"), font: { color: css("--ink"), size: 13 },
-    margin: { l: 50, r: 12, t: 12, b: 44 }, hovermode: "closest", dragmode: small ? false : "zoom",
-    legend: small ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom" } : { orientation: "v" },
-    ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
-  };
+const SMALL = window.matchMedia("(max-width: 40rem)");
+
+function axis(own) {
+  const line = css("--line");
+  const title = own.title && { standoff: 10, ...own.title };
+  return { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true, ...own, ...(title && { title }) };
 }
 
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
+function draw(id, traces, more) {
+  const small = SMALL.matches;
+  const layout = {
+    paper_bgcolor: css("--page"), plot_bgcolor: css("--page"), font: { color: css("--ink"), size: 13 },
+    // The bar of buttons has the space above the plot, and a small screen has none: nothing can be dragged there.
+    margin: { l: 50, r: 24, t: small ? 12 : 40, b: 44 }, hovermode: "closest", dragmode: small ? false : "zoom",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") },
+    ...more, xaxis: axis(more.xaxis), yaxis: axis(more.yaxis),
+    legend: { traceorder: "normal",
+      ...(small ? { orientation: "h", yref: "container", y: 0, yanchor: "bottom" } : { orientation: "v" }) },
+  };
+  traces.sort((a, b) => Boolean(b.fill) - Boolean(a.fill)); // every band below every line
+  Plotly.react(id, traces, layout, { responsive: true, displaylogo: false, displayModeBar: small ? false : "hover",
+    modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+}
 
 function lines(label, look, points, name, legend) {
   const traces = [];
+  const color = look.linestyle === "--" ? css("--base") : look.color; // the base model's grey depends on the background
   const band = points.low.length > 0;
   if (band && name.bands) {
     traces.push({
       x: [...points.x, ...[...points.x].reverse()], y: [...points.high, ...[...points.low].reverse()], fill: "toself",
-      fillcolor: look.color + "22", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: label,
+      fillcolor: color + "22", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: label,
       mode: "lines",
     });
   }
   const text = points.x.map((_, i) => (band ? ` (${name.show(points.low[i])} to ${name.show(points.high[i])})` : ""));
   traces.push({
     x: points.x, y: points.y, text, name: label, legendgroup: label, showlegend: legend, mode: name.mode,
-    line: { color: look.color, dash: DASHES[look.linestyle], width: 2 },
-    marker: { color: look.color, symbol: SYMBOLS[look.marker], size: 7 },
+    line: { color, dash: DASHES[look.linestyle], width: 2 },
+    marker: { color, symbol: SYMBOLS[look.marker], size: 7 },
     hovertemplate: `${name.x} %{x}: %{y:${name.format}}%{text}<extra>%{fullData.name}</extra>`,
   });
   return traces;
@@ -72,10 +84,12 @@ function drawPass(data) {
   const name = { x: "k =", format: ".1%", show, mode: "lines+markers", bands: curves.length <= MANY_LINES };
   const traces = curves.flatMap(([label, points]) => lines(label, data.looks[label], points, name, true));
   const ks = [...new Set(curves.flatMap(([, points]) => points.x))].sort((a, b) => a - b);
-  Plotly.react("pass-chart", traces, layout({
+  $("pass-bands").textContent = name.bands ? "Bands are 95 % intervals." :
+    `The chart shows no bands, because there are more than ${MANY_LINES} lines: point at a line for its 95 % interval.`;
+  draw("pass-chart", traces, {
     xaxis: { type: "log", tickvals: ks, ticktext: ks.map(String), title: { text: "k" } },
     yaxis: { tickformat: ".0%", title: { text: "pass@k" } },
-  }), CONFIG);
+  });
 }
 
 function drawTraining(data) {
@@ -111,24 +125,34 @@ function drawTraining(data) {
   for (const trace of traces) {
     if (!shown.includes(trace.legendgroup)) trace.visible = "legendonly";
   }
-  Plotly.react("training-chart", traces, layout({
-    xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } },
-  }), CONFIG);
+  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } } });
 }
 
 function drawStyles(data) {
   const labels = Object.keys(data.styles);
-  const styles = [...new Set(labels.flatMap((label) => Object.keys(data.styles[label])))];
-  const traces = styles.map((style) => ({
+  const traces = Object.keys(data.style_colors).map((style) => ({
     type: "bar", orientation: "h", name: style, y: labels, x: labels.map((label) => data.styles[label][style] ?? 0),
     marker: { color: data.style_colors[style] }, hovertemplate: `%{y}: %{x:.1%}<extra>%{fullData.name}</extra>`,
   }));
-  Plotly.react("styles-chart", traces, layout({
-    barmode: "stack", xaxis: { tickformat: ".0%", range: [0, 1] }, yaxis: { autorange: "reversed" },
-  }), CONFIG);
+  draw("styles-chart", traces, {
+    barmode: "stack", xaxis: { tickformat: ".0%", range: [0, 1], tickvals: [0, 0.25, 0.5, 0.75, 1] },
+    yaxis: { autorange: "reversed" },
+  });
+}
+
+// ---- tables -------------------------------------------------------------------------------------------------------
+
+// A table that is wider than its space becomes blocks, one for each row, so that no number is cut.
+function fitTables() {
+  for (const wide of document.querySelectorAll(".wide")) {
+    wide.classList.remove("blocks");
+    wide.classList.toggle("blocks", wide.scrollWidth > wide.clientWidth);
+  }
 }
 
 // ---- completions --------------------------------------------------------------------------------------------------
+
+const FIRST = 6; // completions shown before the others are asked for
 
 function answer([text, outcome, style, count, greedy]) {
   const facts = [style, greedy ? "greedy" : "", count ? `drawn ${count}×` : ""].filter(Boolean);
@@ -142,8 +166,14 @@ function side(problem, label) {
   const made = element("div", {}, element("h3", { textContent:
     run ? `${label}: ${run.correct} of ${run.samples} correct` : `${label}: not evaluated here` }));
   if (!run) return made;
-  made.append(...run.answers.map(answer));
-  if (run.more) made.append(element("p", { className: "soft", textContent: `and ${run.more} other completions` }));
+  made.append(...run.answers.slice(0, FIRST).map(answer));
+  const others = run.answers.slice(FIRST);
+  if (others.length) {
+    const opens = element("summary", { textContent: `${others.length} other completion${others.length > 1 ? "s" : ""}` });
+    made.append(element("details", { className: "more" }, opens, ...others.map(answer)));
+  }
+  if (run.more) made.append(element("p", { className: "soft", textContent:
+    `${run.more} rarer completions are not in this page; completions.parquet of the run has them.` }));
   return made;
 }
 
@@ -152,6 +182,7 @@ function completions(data) {
   const labels = data.labels.map((label) => [label, label]);
   fill($("left"), labels, data.labels[0]);
   fill($("right"), labels, data.labels[data.labels.length - 1]);
+  $("second").hidden = labels.length < 2;
   fill($("browse-split"), Object.keys(data.problems).map((split) => [split, split]));
 
   function show() {
@@ -166,7 +197,8 @@ function completions(data) {
     const facts = [problem.kind, problem.answer === null ? "" : `answer: ${problem.answer}`].filter(Boolean).join(" · ");
     $("prompt").append(element("h3", { textContent: problem.id }),
       element("p", { className: "soft", textContent: facts }), element("pre", { textContent: problem.prompt }));
-    $("sides").append(...[...new Set([$("left").value, $("right").value])].map((label) => side(problem, label)));
+    const shown = labels.length > 1 ? [$("left").value, $("right").value] : [$("left").value];
+    $("sides").append(...shown.map((label) => side(problem, label)));
   }
 
   function rate(problem, label) {
@@ -219,10 +251,13 @@ async function start() {
     $("training-each").addEventListener("change", () => drawTraining(data));
   }
   if ($("styles-chart")) charts.push(() => drawStyles(data));
-  const draw = () => charts.forEach((chart) => chart());
+  const redraw = () => charts.forEach((chart) => chart());
   $("pass-split").addEventListener("change", () => drawPass(data));
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  draw();
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  SMALL.addEventListener("change", redraw);
+  redraw();
+  fitTables();
+  window.addEventListener("resize", fitTables);
   document.body.dataset.ready = "yes";
 }
 
