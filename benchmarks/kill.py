@@ -1,6 +1,7 @@
 """Kill a training run in the embedded world repeatedly, resume it each time, and compare the final files.
 
     python benchmarks/kill.py --kills 30 --out runs/kill
+    python benchmarks/kill.py --kills 10 --ranks 2 --out runs/kill-2      # two processes, by torchrun
 
 One run is left alone. Another is stopped at random moments within a part of the step (sampling, verification, update,
 checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT. When it ends before all kills
@@ -11,8 +12,10 @@ Writes kills.json; the exit status is 0 only if every comparison holds.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
+import os
 import random
 import shutil
 import signal
@@ -42,7 +45,9 @@ class Kill:
     aimed: str
     """Part of the step in which the moment was drawn."""
     part: str
-    """Part that the process was in when it was stopped."""
+    """Part that the process, or the first of several, was in when it was stopped."""
+    whom: str
+    """Process that the signal went to: "all", a rank, or torchrun."""
     step: int
     """Last step in its log."""
     seconds: float
@@ -54,14 +59,15 @@ class Kill:
 
 
 class Victim:
-    """A training process, and the part of the step that it is in."""
+    """A training process, or several under torchrun, and the part of the step that it, or the first, is in."""
 
-    def __init__(self, words: list[str], marker: Path, log: Path) -> None:
-        self.marker, self.run = marker, Path(words[words.index("--out") + 1])
+    def __init__(self, words: list[str], marker: Path, log: Path, ranks: int) -> None:
+        self.marker, self.run, self.ranks = marker, Path(words[words.index("--out") + 1]), ranks
         marker.write_bytes(b"")
+        torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(phases.__file__)), str(marker), *words],
+                [sys.executable, *(torchrun if ranks > 1 else ()), str(Path(phases.__file__)), str(marker), *words],
                 env=ENVIRONMENT,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -94,22 +100,55 @@ class Victim:
     def part(self) -> str:
         return phases.read(self.marker)
 
-    def stop(self, aimed: str, number: int) -> Kill:
-        """Stop it by a signal; it is paused while its part is read."""
-        self.process.send_signal(signal.SIGSTOP)
-        part, family = self.part, children(self.process.pid)
+    def stop(self, aimed: str, number: int, whom: str) -> Kill:
+        """Stop it by a signal to "all", a rank or "torchrun"; the process whose part is read is paused meanwhile."""
+        family = descendants(self.process.pid)
+        ranks = {rank_of(pid): pid for pid in family} if self.ranks > 1 else {"0": self.process.pid}
+        if not {"0", whom} - {"all", "torchrun"} <= ranks.keys():
+            whom = "all"  # torchrun has not started them yet
+        hit = {"torchrun": [self.process.pid], "all": [self.process.pid, *ranks.values()]}.get(whom) or [ranks[whom]]
+        first = ranks.get("0", self.process.pid)
+        send(first, signal.SIGSTOP)
+        part = self.part
         began = time.monotonic()
-        self.process.send_signal(number)
-        self.process.send_signal(signal.SIGCONT)
+        for pid in hit:
+            send(pid, number)
+        send(first, signal.SIGCONT)
         status = self.process.wait(120)
         seconds = time.monotonic() - began
         expected = {0, -number} if number == signal.SIGKILL else {0, 128 + number}
         if part == "start":  # its handlers may not be there yet
             expected.add(-number)
+        if self.ranks > 1 and whom != "all":
+            expected = {0, 1}  # torchrun's own for a process that failed or a signal
         if status not in expected:
-            raise SystemExit(f"the run ended with status {status} after signal {number} in {part}")
+            raise SystemExit(f"the run ended with status {status} after signal {number} to {whom} in {part}")
         left = [path.name for folder in (self.run, self.run / "checkpoints") for path in folder.glob(".*.tmp")]
-        return Kill(aimed, part, last_step(self.run), round(seconds, 2), survivors(family), " ".join(left))
+        orphans = survivors(family)
+        return Kill(aimed, part, whom, last_step(self.run), round(seconds, 2), orphans, " ".join(left))
+
+
+def descendants(pid: int) -> list[int]:
+    """Ids of the children of a process, of their children, and so on."""
+    own = children(pid)
+    return [*own, *(further for child in own for further in descendants(child))]
+
+
+def rank_of(pid: int) -> str:
+    """The rank of a process that torchrun has started; a name for another process, such as a verifier's worker."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return f"process {pid}"
+    ranks = [variable.removeprefix("RANK=") for variable in variables if variable.startswith("RANK=")]
+    return ranks[0] if ranks and phases.__file__ in words else f"process {pid}"
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process, which may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def survivors(family: list[int]) -> int:
@@ -157,6 +196,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--every", type=int, default=2, help="steps between evaluations and checkpoints")
     parser.add_argument("--signal", choices=("KILL", "TERM", "INT"), default="KILL")
+    parser.add_argument("--ranks", type=int, default=1, help="processes that train together, by torchrun")
     parser.add_argument("--base", type=Path, help="folder with an existing base/ and presample/")
     parser.add_argument("--smoke", action="store_true", help="train the base model for a few steps only")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
@@ -170,7 +210,7 @@ def main() -> int:
 
     def begin(name: str) -> Victim:
         words = training(model, sampled, out / name, options.steps, options.every, *small)
-        return Victim(words, marker, log)
+        return Victim(words, marker, log, options.ranks)
 
     def finish(victim: Victim) -> None:
         if victim.process.wait() != 0:
@@ -185,6 +225,9 @@ def main() -> int:
     lasts = {part: mean for part, (mean, _) in json.loads(marker.with_suffix(".json").read_text()).items()}
     expected = content(undisturbed.run)
 
+    whom = ["all"] if number == signal.SIGKILL or options.ranks == 1 else ["torchrun"]
+    if number == signal.SIGKILL and options.ranks > 1:
+        whom += map(str, range(options.ranks))
     kills: list[Kill] = []
     differing: list[list[str]] = []
     victim, aims = begin("killed"), cycle(TARGETS)
@@ -195,7 +238,7 @@ def main() -> int:
         else:
             reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
         if reached:
-            kills.append(victim.stop(aimed, number))
+            kills.append(victim.stop(aimed, number, rng.choice(whom) if len(whom) > 1 else whom[0]))
             print(f"{len(kills)}/{options.kills} {kills[-1]}", flush=True)
         else:
             finish(victim)
@@ -205,9 +248,11 @@ def main() -> int:
     finish(victim)
     differing.append(differences(expected, content(victim.run)))
     facts = {
+        "ranks": options.ranks,
         "kills": len(kills),
         "signal": options.signal,
         "by_part": dict(Counter(kill.part for kill in kills)),
+        "by_process": dict(Counter(kill.whom for kill in kills)),
         "left_half_written_files": sum(bool(kill.left) for kill in kills),
         "longest_seconds_to_end": max(kill.seconds for kill in kills),
         "orphans": sum(kill.orphans for kill in kills),

@@ -3,12 +3,14 @@
     python benchmarks/phases.py MARKER train --preset …
 
 The parts are wrapped from outside, so the package needs no code for it. The file holds the name of the part. When the
-command ends by itself, MARKER.json holds the mean seconds and the number of calls of each part.
+command ends by itself, MARKER.json holds the mean seconds and the number of calls of each part. Of several processes
+that torchrun started, the first writes MARKER, the others MARKER-of-rank-N.
 """
 
 import atexit
 import json
 import mmap
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -96,8 +98,9 @@ def read(path: Path) -> str:
 
 
 def main() -> None:
+    marker, rank = Path(sys.argv[1]), os.environ.get("RANK", "0")
     with CommandInterrupts():
-        run(Marker(Path(sys.argv[1])))
+        run(Marker(marker if rank == "0" else marker.with_name(f"{marker.name}-of-rank-{rank}")))
 
 
 def run(marker: Marker) -> None:
