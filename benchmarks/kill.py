@@ -4,9 +4,11 @@
     python benchmarks/kill.py --kills 10 --ranks 2 --out runs/kill-2      # two processes, by torchrun
 
 One run is left alone. Another is stopped at random moments within a part of the step (sampling, verification, update,
-checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT. When it ends before all kills
-are used, it is checked and a new one begins. Each must end with exactly the files of the undisturbed run, byte for
-byte: weights, optimizer moments, cursors, metrics.jsonl. No process may outlive its run. Linux only: it reads /proc.
+checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT. Of several processes, each one,
+torchrun and all together get the signal in turn. When the run ends before all kills are used, it is checked and a new
+one begins. Each must end with exactly the files of the undisturbed run, byte for byte: weights, optimizer moments,
+cursors, metrics.jsonl. No process may outlive its run, and SIGTERM and SIGINT may lose no finished step. Linux only: it
+reads /proc.
 
 Writes kills.json; the exit status is 0 only if every comparison holds.
 """
@@ -31,9 +33,13 @@ import phases
 from embedded import ENVIRONMENT, given, prepare, training
 from soak import children
 
+from dph.training.checkpoints import steps_saved
+
 TARGETS = ("sampling", "verification", "update", "checkpoint", "evaluation", "any")
 PATIENCE = 5.0
 """Seconds within which the processes of a killed run must have ended."""
+PATIENCE_TO_SAVE = 60.0
+"""The same where they complete an update and save their state first."""
 DIFFERING = {"timings.jsonl", "config.toml", "inputs.json"}
 """Files with times or with the run's own path: only their presence is compared."""
 
@@ -47,13 +53,15 @@ class Kill:
     part: str
     """Part that the process, or the first of several, was in when it was stopped."""
     whom: str
-    """Process that the signal went to: "all", a rank, or torchrun."""
+    """Process that the signal went to: "all", a rank, or "torchrun"."""
     step: int
     """Last step in its log."""
+    saved: int
+    """Step of its newest checkpoint."""
     seconds: float
-    """Time until it had ended."""
+    """Time until it and its processes had ended."""
     orphans: int
-    """Number of its processes that still existed `PATIENCE` seconds later."""
+    """Number of its processes that still existed after `PATIENCE` or `PATIENCE_TO_SAVE` seconds."""
     left: str
     """Temporary files that it left behind, which the next start must remove."""
 
@@ -102,12 +110,12 @@ class Victim:
 
     def stop(self, aimed: str, number: int, whom: str) -> Kill:
         """Stop it by a signal to "all", a rank or "torchrun"; the process whose part is read is paused meanwhile."""
-        family = descendants(self.process.pid)
-        ranks = {rank_of(pid): pid for pid in family} if self.ranks > 1 else {"0": self.process.pid}
-        if not {"0", whom} - {"all", "torchrun"} <= ranks.keys():
+        launcher, family = self.process.pid, descendants(self.process.pid)
+        ranks = {rank: pid for pid in family if (rank := rank_of(pid))} if self.ranks > 1 else {"0": launcher}
+        if len(ranks) < self.ranks:
             whom = "all"  # torchrun has not started them yet
-        hit = {"torchrun": [self.process.pid], "all": [self.process.pid, *ranks.values()]}.get(whom) or [ranks[whom]]
-        first = ranks.get("0", self.process.pid)
+        hit = {"torchrun": [launcher], "all": list({launcher, *ranks.values()})}.get(whom) or [ranks[whom]]
+        first = ranks.get("0", launcher)
         send(first, signal.SIGSTOP)
         part = self.part
         began = time.monotonic()
@@ -115,17 +123,18 @@ class Victim:
             send(pid, number)
         send(first, signal.SIGCONT)
         status = self.process.wait(120)
+        orphans = survivors(family, PATIENCE_TO_SAVE if whom == "torchrun" else PATIENCE)
         seconds = time.monotonic() - began
         expected = {0, -number} if number == signal.SIGKILL else {0, 128 + number}
+        if self.ranks > 1 and (number, whom) not in {(signal.SIGKILL, "all"), (signal.SIGKILL, "torchrun")}:
+            expected = {0, 1}  # torchrun's own, after a signal or when a process has failed
         if part == "start":  # its handlers may not be there yet
             expected.add(-number)
-        if self.ranks > 1 and whom != "all":
-            expected = {0, 1}  # torchrun's own for a process that failed or a signal
         if status not in expected:
             raise SystemExit(f"the run ended with status {status} after signal {number} to {whom} in {part}")
         left = [path.name for folder in (self.run, self.run / "checkpoints") for path in folder.glob(".*.tmp")]
-        orphans = survivors(family)
-        return Kill(aimed, part, whom, last_step(self.run), round(seconds, 2), orphans, " ".join(left))
+        step, saved = last_step(self.run), max([0, *steps_saved(self.run)])
+        return Kill(aimed, part, whom, step, saved, round(seconds, 2), orphans, " ".join(left))
 
 
 def descendants(pid: int) -> list[int]:
@@ -135,14 +144,14 @@ def descendants(pid: int) -> list[int]:
 
 
 def rank_of(pid: int) -> str:
-    """The rank of a process that torchrun has started; a name for another process, such as a verifier's worker."""
+    """The rank of a process that torchrun has started; "" for another process, such as a verifier's worker."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
-        return f"process {pid}"
+        return ""
     ranks = [variable.removeprefix("RANK=") for variable in variables if variable.startswith("RANK=")]
-    return ranks[0] if ranks and phases.__file__ in words else f"process {pid}"
+    return ranks[0] if ranks and phases.__file__ in words else ""
 
 
 def send(pid: int, number: int) -> None:
@@ -151,9 +160,9 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def survivors(family: list[int]) -> int:
-    """Number of processes that still exist after `PATIENCE` seconds."""
-    end = time.monotonic() + PATIENCE
+def survivors(family: list[int], patience: float) -> int:
+    """Number of processes that still exist after that many seconds."""
+    end = time.monotonic() + patience
     while (alive := sum(map(alive_now, family))) and time.monotonic() < end:
         time.sleep(0.05)
     return alive
@@ -225,12 +234,10 @@ def main() -> int:
     lasts = {part: mean for part, (mean, _) in json.loads(marker.with_suffix(".json").read_text()).items()}
     expected = content(undisturbed.run)
 
-    whom = ["all"] if number == signal.SIGKILL or options.ranks == 1 else ["torchrun"]
-    if number == signal.SIGKILL and options.ranks > 1:
-        whom += map(str, range(options.ranks))
     kills: list[Kill] = []
     differing: list[list[str]] = []
     victim, aims = begin("killed"), cycle(TARGETS)
+    victims = cycle([*map(str, range(options.ranks)), "torchrun", "all"] if options.ranks > 1 else ["all"])
     while len(kills) < options.kills:
         aimed = next(aims)
         if aimed == "any":
@@ -238,7 +245,7 @@ def main() -> int:
         else:
             reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
         if reached:
-            kills.append(victim.stop(aimed, number, rng.choice(whom) if len(whom) > 1 else whom[0]))
+            kills.append(victim.stop(aimed, number, next(victims)))
             print(f"{len(kills)}/{options.kills} {kills[-1]}", flush=True)
         else:
             finish(victim)
@@ -254,6 +261,7 @@ def main() -> int:
         "by_part": dict(Counter(kill.part for kill in kills)),
         "by_process": dict(Counter(kill.whom for kill in kills)),
         "left_half_written_files": sum(bool(kill.left) for kill in kills),
+        "steps_lost": sum(max(0, kill.step - kill.saved) for kill in kills),
         "longest_seconds_to_end": max(kill.seconds for kill in kills),
         "orphans": sum(kill.orphans for kill in kills),
         "runs_completed": len(differing),
@@ -263,7 +271,8 @@ def main() -> int:
     }
     (out / "kills.json").write_text(json.dumps(facts, indent=1) + "\n")
     print(json.dumps({name: value for name, value in facts.items() if name != "each"}, indent=1))
-    return 1 if facts["orphans"] or facts["files_that_differ"] else 0
+    lost = facts["steps_lost"] if number != signal.SIGKILL else 0
+    return 1 if facts["orphans"] or facts["files_that_differ"] or lost else 0
 
 
 if __name__ == "__main__":

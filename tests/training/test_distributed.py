@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,8 +19,10 @@ from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.training import checkpoints
+from dph.training.guards import check_judging
 from dph.training.optim import Optimizer
 from dph.training.update import Updater
+from dph.types import Outcome, Verdict
 from helpers import base_run, folder, gradient, presampled, random_rows, tiny_policy, train_config, weights
 
 pytestmark = pytest.mark.slow
@@ -90,12 +94,45 @@ def faulty(out, world):
     refused("no resume", config)
     with in_process(0, checkpoints, "save", 1, mistake):
         refused("checkpoint", config, resume=True)
-    with in_process(1, module.Updater, "update", 1, lambda: signal.raise_signal(signal.SIGTERM)):
+    with in_process(1, module.Updater, "update", 1, terminate):
         refused("signal", config, resume=True)
+    reset_signals()
+    module.train(config, resume=True)
+
+    rare = train_config(out / "rare", "grpo", {"steps": 4, "checkpoint_every": 4})
+    with in_process(0, checkpoints, "save", 1, lambda: time.sleep(1)):
+        with in_process(1, module.Updater, "update", 1, terminate):
+            refused("rare checkpoints", rare)
+        said["saved before a process left"] = checkpoints.steps_saved(out / "rare")
+        reset_signals()
+        with patch.object(module, "check_judging", unjudged_after(1)):
+            refused("judging", rare, resume=True)
+        said["saved before a process left, judging"] = checkpoints.steps_saved(out / "rare")
+    return said
+
+
+def terminate():
+    signal.raise_signal(signal.SIGTERM)
+
+
+def reset_signals():
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    module.train(config, resume=True)
-    return said
+
+
+def unjudged_after(steps):
+    """`check_judging`, which after a number of steps finds that the second process could judge nothing."""
+    calls = []
+
+    def check(drawn, world, limit):
+        calls.append(1)
+        if len(calls) > steps and world.rank == 1:
+            lost = Verdict(Outcome.INFRA_ERROR, 0.0, detail="no worker")
+            groups = [replace(g, rollouts=[replace(r, verdict=lost) for r in g.rollouts]) for g in drawn.sampled]
+            drawn = replace(drawn, groups=groups)
+        check_judging(drawn, world, limit)
+
+    return check
 
 
 def work(out):
@@ -192,7 +229,8 @@ def test_loss_and_gradient_of_a_fixed_batch_are_those_of_one_process(together):
 
 
 def test_a_mistake_or_signal_of_one_process_stops_both_with_the_state_saved(together):
-    """No process waits for one that has left; the run then goes on to the end of an undisturbed one."""
+    """No process waits for one that has left, and none leaves while another saves, because torchrun would then end
+    that one; the run then goes on to the end of an undisturbed one."""
     said = [json.loads((together / f"said{rank}.json").read_text()) for rank in (0, 1)]
     assert said[0] == said[1]
     place = str(together / "faults")
@@ -203,6 +241,11 @@ def test_a_mistake_or_signal_of_one_process_stops_both_with_the_state_saved(toge
         "no resume": f"{place} already holds a run; add --resume to continue it, or use a different --out",
         "checkpoint": "process 0 cannot go on",
         "signal": "stopped after step 2 of 3, which is saved; the same command with --resume continues",
+        "rare checkpoints": "stopped after step 1 of 4, which is saved; the same command with --resume continues",
+        "saved before a process left": [1],
+        "judging": "8 of 16 responses could not be judged (no worker); check the verifier's processes, then continue "
+        "with --resume, or raise --max-unjudged",
+        "saved before a process left, judging": [1, 2],
     }
     config = train_config(folder(), "grpo", {"steps": 3, "checkpoint_every": 1})
     from dph.stages.train import train

@@ -16,7 +16,7 @@ from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
-from dph.process.orphans import PARENT, when_parent_ends
+from dph.process.orphans import LAUNCHED, PARENT, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
 
@@ -168,8 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(dph.__version__)
         return
     show_messages()
-    if parent := os.environ.pop(PARENT, ""):
-        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent))
+    parent = os.environ.pop(PARENT, "")
+    if parent or LAUNCHED in os.environ:
+        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))
     try:
         _run(words[0], words[1:])
     except UserError as error:

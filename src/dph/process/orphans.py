@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 PARENT = "DPH_PARENT"
 """Environment variable with the id of the parent process; the command ends when that process ends."""
+LAUNCHED = "TORCHELASTIC_RUN_ID"
+"""Environment variable of the processes that torchrun starts; they end when torchrun ends."""
 
 
 def when_parent_ends(action: Callable[[], object], parent: int = 0, every: float = 0.5) -> None:

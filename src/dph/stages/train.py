@@ -8,7 +8,7 @@ from pathlib import Path
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, SharedUserError, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage
@@ -192,10 +192,13 @@ class Training:
         except Interrupted as error:
             where = f"stopped after step {self.state.step} of {self.config.steps}"
             kept = "which is saved" if self._rescue() else "but not saved"
+            self.world.wait()  # torchrun ends the processes that are left, one of which may be saving, when one leaves
             raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
-        except UserError:
+        except UserError as error:
             if self._rescue():
                 say(f"the state after step {self.state.step} is saved")
+            if isinstance(error, SharedUserError):
+                self.world.wait()
             raise
         except Exception:
             self._rescue()

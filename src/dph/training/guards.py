@@ -1,13 +1,13 @@
 """When a training run must stop: its verifier fails, its numbers are not finite, or its data have changed; and when it
 may be extended.
 
-The checks of a step raise UserError in every process, at a point where the state can still be saved.
+The checks of a step raise SharedUserError, at a point where the state can still be saved.
 """
 
 from collections import Counter
 
 from dph.config import SftConfig, TrainConfig
-from dph.errors import UserError
+from dph.errors import SharedUserError, UserError
 from dph.process.distributed import World
 from dph.runs.directory import RunDir
 from dph.runs.pinned import Pinned
@@ -18,13 +18,14 @@ from dph.types import Outcome, Verdict
 
 
 def check_judging(drawn: Drawn, world: World, limit: float) -> None:
-    """Raises UserError when judging failed for more than the share `limit` of a step's responses."""
+    """Raises SharedUserError when judging failed for more than the share `limit` of a step's responses."""
     verdicts = _verdicts(drawn)
     lost = sum(verdict.outcome is Outcome.INFRA_ERROR for verdict in verdicts)
     sums = world.sum_values({"sampled": len(verdicts), "lost": lost})
     if sums["lost"] > limit * sums["sampled"]:
-        reasons = {verdict.detail for verdict in verdicts if not verdict.scored}
-        raise UserError(
+        details = world.gather([verdict.detail for verdict in verdicts if not verdict.scored])
+        reasons = {detail for part in details for detail in part}
+        raise SharedUserError(
             f"{sums['lost']:.0f} of {sums['sampled']:.0f} responses could not be judged "
             f"({'; '.join(sorted(reasons)[:2]) or 'see the messages above'}); check the verifier's processes, then "
             "continue with --resume, or raise --max-unjudged"
@@ -45,15 +46,16 @@ def _verdicts(drawn: Drawn) -> list[Verdict]:
 
 
 def check_databases(pinned: Pinned, drawn: Drawn, world: World) -> None:
-    """Raises UserError when a database of a step's problems has changed since the run started."""
+    """Raises SharedUserError, or UserError in a single process, when a database of a step's problems has changed since
+    the run started."""
     world.together(lambda: pinned.check(group.problem for group in drawn.sampled))
 
 
 def check_updates(state: TrainState, limit: int, total: int) -> None:
-    """Raises UserError when loss or gradient has not been finite for `limit` updates in a row, or for all `total`
+    """Raises SharedUserError when loss or gradient has not been finite for `limit` updates in a row, or for all `total`
     updates of a shorter run; a limit of 0 never does."""
     if 0 < min(limit, total) <= state.skipped_in_a_row:
-        raise UserError(
+        raise SharedUserError(
             f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step {state.step}; "
             "restart from an earlier checkpoint with a lower --optim.lr, or raise --optim.max-skipped"
         )
