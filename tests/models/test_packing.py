@@ -1,5 +1,6 @@
 """Packed rows: by hand, and compared with each row on its own."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,12 +50,36 @@ def test_packing_by_hand():
     assert seen_by(packed.layout, 7) == [0, 1, 2, 6, 7] and seen_by(packed.layout, 4) == [3, 4]
 
 
+def test_one_target_by_hand():
+    rows = [Row([1, 2], [5, 6, 7], ()), Row([1, 2], [5, 8], ()), Row([3], [4], ()), Row([9, 9], [], ())]
+    packed = pack(rows, one_target=True, first_positions=[10, 10, 0, 3])
+    # 5 predicts both 6 and 8, so that each branch has its own
+    assert packed.input_ids.tolist() == [[1, 2, 3, 9, 9, 5, 6, 5]]
+    assert packed.position_ids.tolist() == [[10, 11, 0, 3, 4, 12, 13, 12]]
+    assert packed.sources[packed.states].tolist() == [1, 5, 6, 1, 7, 2]
+    assert seen_by(packed.layout, 7) == [0, 1, 7] and packed_tokens(rows) == 7
+
+
 @given(rows_of_few_tokens)
-def test_every_token_sees_its_own_row_and_predicts_its_own_response(rows):
-    packed = pack(rows)
+def test_a_token_has_one_target_if_asked(rows):
+    packed = pack(rows, one_target=True)
+    targets = {}
+    places = packed.sources[packed.states].tolist()
+    for token in (token for row in rows for token in row.response_ids):
+        assert targets.setdefault(places.pop(0), token) == token
+    groups = group_by_prompt(rows)
+    branches = sum(len({tuple(rows[index].response_ids) for index in group}) for group in groups)
+    assert packed_tokens(rows) <= packed.input_ids.shape[1] <= packed_tokens(rows) + branches
+
+
+@pytest.mark.parametrize("one_target", [False, True])
+@given(rows=rows_of_few_tokens)
+def test_every_token_sees_its_own_row_and_predicts_its_own_response(one_target, rows):
+    packed = pack(rows, one_target=one_target)
     ids, positions = packed.input_ids[0].tolist(), packed.position_ids[0].tolist()
     places = packed.sources[packed.states].tolist()
-    assert len(ids) == packed_tokens(rows) <= sum(row.length for row in rows)
+    assert one_target or len(ids) == packed_tokens(rows)
+    assert len(ids) <= sum(row.length for row in rows)
     for row in rows:
         whole = [*row.prompt_ids, *row.response_ids]
         for step in range(len(row.response_ids)):

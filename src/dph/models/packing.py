@@ -6,6 +6,9 @@ because nothing is predicted from it. Stems come first, then the branches, group
 
     [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
 
+A token before a fork predicts the first token of every branch. Where a model's forward pass takes one target per token,
+each branch begins one token earlier (`one_target`): the last common token is then stored once per branch.
+
 Apart from attention, a model processes every token independently. `dph.models.prefix` has the attention.
 """
 
@@ -93,7 +96,7 @@ class Packed:
     input_ids: Tensor
     """int64 [1, N]."""
     position_ids: Tensor
-    """int64 [1, N]: position of each token within its own row."""
+    """int64 [1, N]: position of each token within its own row, counted from that of the row's first token."""
     sources: Tensor
     """int64 [U]: packed indices of the tokens that predict a response token."""
     states: Tensor
@@ -109,17 +112,17 @@ class _Group:
     rows: list[int]
     responses: list[tuple[int, ...]]
     """Distinct responses, in the order of their rows."""
-    common: int
-    """Length of the responses' common prefix, in tokens."""
+    fork: int
+    """Length of the stem, in tokens."""
 
     @property
     def stem(self) -> tuple[int, ...]:
-        inputs = self.common - (len(self.responses) == 1 and self.common > 0)
-        return self.prompt + self.responses[0][:inputs]
+        return (self.prompt + self.responses[0])[: self.fork]
 
     @property
     def branches(self) -> list[tuple[int, ...]]:
-        return [response[self.common : -1] for response in self.responses]
+        before, after = self.prompt[self.fork :], max(0, self.fork - len(self.prompt))
+        return [(before + response[after:])[:-1] for response in self.responses]
 
     @property
     def tokens(self) -> int:
@@ -138,12 +141,14 @@ def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _group(rows: Sequence[Sequences], indices: list[int]) -> _Group:
+def _group(rows: Sequence[Sequences], indices: list[int], one_target: bool = False) -> _Group:
+    prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
     first, last = min(responses), max(responses)  # their common prefix is that of all
     agreed = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     common = next(agreed, min(len(first), len(last)))
-    return _Group(tuple(rows[indices[0]].prompt_ids), indices, responses, common)
+    alone = len(responses) == 1 and common > 0  # a single response has no branch, and its last token is left out
+    return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
 
 
 def packed_tokens(rows: Sequence[Sequences]) -> int:
@@ -151,9 +156,17 @@ def packed_tokens(rows: Sequence[Sequences]) -> int:
     return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
 
 
-def pack(rows: Sequence[Sequences]) -> Packed:
-    """Pack rows as described at the top of this file."""
-    groups = [_group(rows, indices) for indices in group_by_prompt(rows)]
+def pack(
+    rows: Sequence[Sequences], *, one_target: bool = False, first_positions: Sequence[int] | None = None
+) -> Packed:
+    """Pack rows as described at the top of this file.
+
+    Args:
+        rows: prompts, each of at least one token, and responses.
+        one_target: let no token predict two different ones.
+        first_positions: position of each row's first token, the same for rows with the same prompt; 0 if None.
+    """
+    groups = [_group(rows, indices, one_target) for indices in group_by_prompt(rows)]
     tokens: list[int] = []
     positions: list[int] = []
     spans: list[tuple[int, int]] = []
@@ -165,25 +178,28 @@ def pack(rows: Sequence[Sequences]) -> Packed:
         spans.append((start, len(sequence)))
         return start
 
-    stems = [place(group.stem, 0) for group in groups]
+    firsts = [0 if first_positions is None else first_positions[group.rows[0]] for group in groups]
+    stems = [place(group.stem, first) for group, first in zip(groups, firsts, strict=True)]
     sources: list[list[int]] = [[] for _ in rows]
     branches = []
-    for group, stem_start in zip(groups, stems, strict=True):
+    for group, stem_start, first_position in zip(groups, stems, firsts, strict=True):
         stem_length, first = len(group.stem), len(tokens)
         found = {}
         for response, branch in zip(group.responses, group.branches, strict=True):
-            start = place(branch, stem_length)
+            start = place(branch, first_position + stem_length)
             place_of = [*range(stem_start, stem_start + stem_length), *range(start, start + len(branch))]
             before = len(group.prompt) - 1
             found[response] = place_of[before : before + len(response)]
         for index in group.rows:
             sources[index] = found[tuple(rows[index].response_ids)]
-        if len(tokens) > first:
+        if stem_length and len(tokens) > first:
             own = [span for span in spans[-len(group.branches) :] if span[1]]
             branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
-    buckets = _buckets(spans[:count]) + _buckets([span for span in spans[count:] if span[1]])
+    buckets = [
+        bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([one for one in part if one[1]])
+    ]
     every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
     distinct, states = every.unique(return_inverse=True)
     return Packed(

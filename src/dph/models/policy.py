@@ -194,16 +194,10 @@ class Policy:
         if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
             return False
         if self._sharing is None:
-            parameter = next(self.model.parameters())
+            config, dtype = self.model.config.get_text_config(), next(self.model.parameters()).dtype
             with self.evaluating(), torch.autocast(self.device.type, enabled=False):
-                text = self.model.config.get_text_config()
-                self._sharing = examine(self._predict, text, parameter.device, parameter.dtype)
-        obstacle, window = self._sharing.obstacle, self._sharing.window
-        longest = max(row.length for row in rows)
-        if obstacle is None and longest > window:
-            obstacle = f"its attention window of {window} tokens is shorter than the sequences"
-        if obstacle is None and longest > self.traits.switch:
-            obstacle = f"its rotary embedding is another for sequences of more than {self.traits.switch} tokens"
+                self._sharing = examine(self._response_outputs, config, dtype)
+        obstacle = self._sharing.obstacle(max(row.length for row in rows))
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True
             say(f"this model computes the prompt again for each response: {obstacle}")
@@ -255,6 +249,11 @@ class Policy:
                 logits = predicted if self.traits.head is None else self.traits.head(predicted)
                 found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
         return torch.stack([found[id(row)] for row in asked])
+
+    def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
+        """As `_predict`, for each response token of the rows, packed or padded."""
+        batch = collate_tokens(rows, self.device, shared=shared)
+        return self._predict(batch)[batch.states]
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""

@@ -101,6 +101,11 @@ def say(text: str) -> None:
     _LOG.info(one_line(text))
 
 
+def warn(text: str) -> None:
+    """Log one line that the user of a library sees too."""
+    _LOG.warning(one_line(text))
+
+
 class _Printer(logging.Handler):
     """Prints messages on standard error, as they are."""
 

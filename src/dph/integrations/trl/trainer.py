@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""TRL's GRPO trainer with rehearsal. It overrides only TRL's `_compute_loss`, and adds to its result:
+"""TRL's GRPO trainer with rehearsal. It overrides TRL's `_compute_loss`, and adds to its result:
 
     pooled:   L = N_exp/(N_exp + N_pef) · L_TRL  +  η/(N_exp + N_pef) · Σ_{D_pef} f(u)
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
@@ -22,6 +22,9 @@ from trl import GRPOTrainer
 from dph.config import SamplingConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
+from dph.integrations.trl.rows import padded_rows
+from dph.integrations.trl.shared_prefix import SharedPrefixMixin
+from dph.models.batch import padded
 from dph.models.policy import Policy
 from dph.objective import Objective, TokenBatch, mean_metrics
 from dph.rehearsal.check import check_fit, check_start, open_set
@@ -30,8 +33,8 @@ from dph.training.rows import Row, rehearsal_row
 from dph.training.update import count_rows
 
 
-class DPHTrainer(GRPOTrainer):
-    """GRPOTrainer that rehearses stored responses of the reference policy."""
+class DPHTrainer(SharedPrefixMixin, GRPOTrainer):
+    """GRPOTrainer that rehearses stored responses of the reference policy, and computes each prompt once."""
 
     def __init__(
         self, *args: Any, rehearsal_set: str | Path | Sequence[Rehearsal] | None = None, **kwargs: Any
@@ -39,7 +42,8 @@ class DPHTrainer(GRPOTrainer):
         """
         Args:
             rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
-                starts from; not used where rehearsal_rows is 0. All other arguments are GRPOTrainer's.
+                starts from; not used where rehearsal_rows is 0. All other arguments are those of
+                SharedPrefixMixin and GRPOTrainer.
 
         Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
         """
@@ -110,29 +114,20 @@ class DPHTrainer(GRPOTrainer):
         return share * loss + processes * rehearsal  # gradients are averaged over processes
 
     def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
-        """log π_θ [B, T] of stored responses. As in TRL, prompts are padded on the left, responses on the right."""
-        device, pad = self.accelerator.device, self._tokenizer.pad_token_id
-        width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
-
-        def padded(values: Sequence[float], before: int, after: int, filling: float) -> list[float]:
-            return [filling] * before + list(values) + [filling] * after
-
-        ids, seen, mask, reference = [], [], [], []
+        """log π_θ [B, T] of stored responses, padded as TRL pads rollouts."""
+        device = self.accelerator.device
+        ids, seen, steps = padded_rows(rows, self._tokenizer.pad_token_id, device)
+        mask, references = [], []
         for row in rows:
-            left, right = width - len(row.prompt_ids), steps - len(row.response_ids)
-            ids.append(padded([*row.prompt_ids, *row.response_ids], left, right, pad))
-            seen.append(padded([1] * row.length, left, right, 0))
-            mask.append(padded([row.weight] * len(row.response_ids), 0, right, 0))
             assert row.ref_logprobs is not None
-            reference.append(padded(row.ref_logprobs, 0, right, 0))
-        logprobs, *_ = self._get_per_token_logps_and_entropies(
-            model, torch.tensor(ids, device=device), torch.tensor(seen, device=device), steps
-        )
-        references = torch.tensor(reference, dtype=torch.float32, device=device)
+            mask.append([row.weight] * len(row.response_ids))
+            references.append(row.ref_logprobs)
+        logprobs, *_ = self._get_per_token_logps_and_entropies(model, ids, seen, steps)
+        mask, reference = (padded(values, steps, torch.float32).to(device) for values in (mask, references))
         return logprobs, TokenBatch(
-            old_logprobs=references,
-            ref_logprobs=references,
-            response_mask=torch.tensor(mask, device=device),
+            old_logprobs=reference,
+            ref_logprobs=reference,
+            response_mask=mask,
             advantages=torch.zeros(len(rows), device=device),
             is_rehearsal=torch.ones(len(rows), dtype=torch.bool, device=device),
         )

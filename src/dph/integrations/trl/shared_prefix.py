@@ -1,0 +1,206 @@
+# pyright: reportMissingImports=false
+"""Prompts computed once for all of their responses, in any GRPO trainer of TRL:
+
+    class Trainer(SharedPrefixMixin, GRPOTrainer):
+        pass
+
+Loss, advantages, metrics and everything else remain TRL's. Rows of a micro-batch that have the same prompt are packed
+(see `dph.models.packing`) and go through TRL's own call of the model, so that wrappers, adapters, precision, output
+embedding and temperature are TRL's too. That call takes one target per token, and its positions count the padding on
+the left; the packed rows have both.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dph.errors import UserError
+from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
+from dph.models.batch import Tokens
+from dph.models.packing import group_by_prompt, pack
+from dph.models.prefix import shared_attention
+from dph.models.sharing import Sharing, examine
+from dph.process.progress import warn
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as _Trainer
+else:
+    _Trainer = object
+
+
+class SharedPrefixMixin(_Trainer):
+    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update."""
+
+    def __init__(self, *args: Any, shared_prefix: bool = True, whole_groups: bool = True, **kwargs: Any) -> None:
+        """
+        Args:
+            shared_prefix: False trains as TRL does.
+            whole_groups: bring the responses to a prompt into the same micro-batches. They move only among the
+                micro-batches of one optimizer step. Where the loss depends on which rows a micro-batch holds (bnpo, an
+                entropy bonus, an entropy quantile), they stay where TRL put them.
+            args, kwargs: all other arguments are the trainer's.
+
+        Raises UserError for settings under which packed rows would not be computed exactly.
+        """
+        super().__init__(*args, **kwargs)
+        self.shared_prefix, self.whole_groups = shared_prefix, whole_groups
+        self._sharing: dict[int, Sharing] = {}
+        """By the id of a model; the trainer keeps the policy and the reference model."""
+        self._told: set[str] = set()
+        if shared_prefix and (reason := self._refusal()):
+            raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
+        rows, responses = self.args.per_device_train_batch_size, self.num_generations
+        if shared_prefix and rows % responses:
+            self._tell(
+                f"a micro-batch has {rows} rows, so that the {responses} responses to a prompt are in several, each of "
+                "which computes the prompt; set per_device_train_batch_size to a multiple of num_generations"
+            )
+
+    def _refusal(self) -> str | None:
+        """Settings that change a model in ways that its trial on a few tokens does not see."""
+        args, parallelism = self.args, getattr(self.accelerator, "parallelism_config", None)
+        if args.use_liger_kernel:
+            return "use_liger_kernel replaces parts of the model after it was checked"
+        if parallelism is not None and (parallelism.cp_enabled or parallelism.sp_enabled):
+            return "context and sequence parallelism cut the rows into pieces"
+        if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            return "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
+        return None
+
+    def _tell(self, text: str) -> None:
+        """Show a text once, on one process."""
+        if text not in self._told and self.accelerator.is_main_process:
+            warn(text)
+        self._told.add(text)
+
+    # Log-probabilities -----------------------------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **modal: Any,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """As TRL's method: [B, T] log-probabilities, entropies if asked for, and an auxiliary loss if asked for."""
+        call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
+        if not self.shared_prefix:
+            return super()._get_per_token_logps_and_entropies(*call, **modal)
+        obstacle = self._obstacle(model, input_ids.shape[1])
+        if any(value is not None for value in modal.values()):
+            obstacle = "of images or other inputs beside tokens"
+        elif compute_aux_loss:
+            obstacle = "of the router's auxiliary loss, which counts every token of every row"
+        if obstacle is not None:
+            self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
+            return super()._get_per_token_logps_and_entropies(*call, **modal)
+        # As many forward passes as TRL makes, on every process: with FSDP and ZeRO-3 they wait for each other
+        size = batch_size or len(input_ids)
+        parts = [slice(start, start + size) for start in range(0, len(input_ids), size)]
+        rows = rows_of(input_ids, attention_mask, logits_to_keep)
+        if rows is None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
+            return super()._get_per_token_logps_and_entropies(*call, **modal)
+        found = [self._packed(model, rows[part], attention_mask[part], logits_to_keep) for part in parts]
+        logprobs, entropies = zip(*found, strict=True)
+        return torch.cat(logprobs), torch.cat(entropies) if compute_entropy else None, None
+
+    def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies [B, T] by one forward pass over the packed rows; 0 where a row has no token.
+
+        Args:
+            mask: [B, L], the attention mask of the padded rows.
+            steps: T, the number of their last columns that hold responses.
+        """
+        device = self.accelerator.device
+        width = mask.shape[1] - steps
+        packed = pack(rows, one_target=True, first_positions=[width - len(row.prompt_ids) for row in rows])
+        places = packed.sources[packed.states]
+        targets = torch.full_like(packed.input_ids, -100)
+        targets[0, places] = torch.tensor([token for row in rows for token in row.response_ids], dtype=torch.long)
+        with self.accelerator.autocast(), shared_attention(self.accelerator.unwrap_model(model).get_decoder()):
+            output = model(
+                input_ids=packed.input_ids.to(device),
+                position_ids=packed.position_ids.to(device),
+                prefix_layout=packed.layout.to(device),
+                shift_labels=targets.to(device),
+                fused_lm_head=True,
+            )
+        present, places = mask[:, width:].bool(), places.to(device)
+
+        def by_row(values: Tensor) -> Tensor:  # [1, N] → [B, T]
+            return values.new_zeros(present.shape).index_put((present,), values[0, places])
+
+        return by_row(output.log_probs), by_row(output.log_probs if output.entropy is None else output.entropy)
+
+    def _obstacle(self, model: Any, longest: int) -> str | None:
+        """Why rows of up to this many tokens cannot be packed for a model; None if they can."""
+        plain = self.accelerator.unwrap_model(model)
+        if _has_noise(plain):
+            return "of dropout, whose noise differs from response to response; set disable_dropout=True"
+        if id(plain) not in self._sharing:  # all processes come here together
+            self._sharing[id(plain)] = self._examine(model, plain)
+        reason = self._sharing[id(plain)].obstacle(longest)
+        return None if reason is None else f"of this model: {reason}"
+
+    def _examine(self, model: Any, plain: Any) -> Sharing:
+        """Whether a model can share prefixes, by a trial if its settings do not exclude it."""
+        adapters = getattr(plain, "peft_config", {}).values()
+        if any(getattr(one, "is_prompt_learning", False) for one in adapters):
+            return Sharing("its adapter puts tokens before each row", 0, 0)
+        if self.args.torch_compile:
+            return Sharing("torch_compile was not tried with packed rows", 0, 0)
+        if any(hasattr(part, "_checkpoint_wrapped_module") for part in plain.modules()):
+            return Sharing("layers in torch's checkpoint wrapper are recomputed without the packed layout", 0, 0)
+        mixed = self.accelerator.mixed_precision != "no"
+        dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
+        return examine(lambda rows, shared: self._try_rows(model, rows, shared), plain.config.get_text_config(), dtype)
+
+    def _try_rows(self, model: Any, rows: Sequence[Tokens], shared: bool) -> Tensor:
+        """Log-probabilities of all response tokens, packed or as TRL computes them."""
+        ids, mask, steps = padded_rows(rows, self._tokenizer.pad_token_id, self.accelerator.device)
+        if shared:
+            found, _ = self._packed(model, rows, mask, steps)
+        else:
+            found, *_ = super()._get_per_token_logps_and_entropies(model, ids, mask, steps)
+        return found[mask[:, -steps:].bool()]
+
+    # Micro-batches ---------------------------------------------------------------------------------------------------
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """As TRL's method, with the responses to a prompt in the same micro-batches."""
+        before = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is before or not self._may_regroup():
+            return inputs
+        parts, window = self._buffered_inputs, self.args.gradient_accumulation_steps
+        self._buffered_inputs = [
+            part for start in range(0, len(parts), window) for part in group_rows(parts[start : start + window])
+        ]
+        return self._buffered_inputs[self._step % len(parts)]
+
+    def _may_regroup(self) -> bool:
+        """Whether rows can move between the micro-batches of an optimizer step without changing its gradient."""
+        one, other = self.args.steps_per_generation, self.args.gradient_accumulation_steps
+        return (
+            (self.shared_prefix and self.whole_groups and max(one, other) % min(one, other) == 0)
+            and (self.loss_type != "bnpo" and not self._entropy_bonus_enabled and self.top_entropy_quantile == 1.0)
+            and not self.aux_loss_enabled
+            and all(isinstance(value, Tensor | None) for value in self._buffered_inputs[0].values())
+        )
+
+
+def _has_noise(model: torch.nn.Module) -> bool:
+    """Whether dropout is active in any part of a model: as a layer, or as a rate that its own code reads."""
+    for part in model.modules():
+        if part.training:
+            layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
+            rates = [value for name, value in vars(part).items() if "drop" in name or (layer and name == "p")]
+            if any(isinstance(rate, float) and rate > 0 for rate in rates):
+                return True
+    return False

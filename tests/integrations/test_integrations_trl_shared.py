@@ -1,0 +1,448 @@
+# pyright: reportMissingImports=false
+"""Shared prompts inside TRL: the same log-probabilities, gradients and weights as TRL's own trainer.
+
+It runs in an environment with the extra `trl`: scripts/test-trl
+"""
+
+import logging
+import subprocess
+import sys
+import warnings
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("trl", reason="TRL is not installed")
+    from trl import GRPOConfig, GRPOTrainer
+
+    from dph.integrations.trl import SharedPrefixMixin
+    from dph.integrations.trl import shared_prefix as module
+    from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
+
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from dph.errors import UserError
+from dph.models.batch import Tokens
+from helpers import folder, random_policy, tiny_policy
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.filterwarnings("ignore"),  # of TRL, accelerate and datasets, about themselves
+]
+HERE = Path(__file__).parent
+TOLERANCE = 1e-5
+TEXTS = ["easy 1 easy 2 easy 3", "hard 2", "hard 4 easy 5", "easy 6", "hard 1", "easy 2 hard 3", "hard 5", "easy 7"]
+
+
+@cache
+def start():
+    """A directory with the model that training starts from."""
+    tiny_policy().save(found := folder())
+    return str(found)
+
+
+class Stock(GRPOTrainer):
+    """TRL's trainer with responses of a generator: of different lengths, with common beginnings and equal ones."""
+
+    def _generate_single_turn(self, prompt_ids, *_, **__):
+        generator = torch.Generator().manual_seed(1000 * self._step + self.accelerator.process_index)
+        vocabulary, longest = self.model.config.get_text_config().vocab_size, self.max_completion_length
+
+        def numbers(low, high, count):
+            return torch.randint(low, high, (count,), generator=generator).tolist()
+
+        found = []
+        for index, prompt in enumerate(prompt_ids):
+            response = numbers(2, vocabulary, numbers(1, longest + 1, 1)[0])
+            if index % 4 == 1 and prompt_ids[index - 1] == prompt:
+                response = (found[-1][:2] + response)[:longest]
+            if index % 4 == 3 and prompt_ids[index - 1] == prompt:
+                response = found[-1][:longest]
+            found.append(response if len(response) == longest else [*response, self.eos_token_ids[0]])
+        return found, None
+
+
+class Shared(SharedPrefixMixin, Stock):
+    pass
+
+
+def reward(completion_ids, **_):
+    return [float(ids[0] % 3) + 0.1 * len(ids) for ids in completion_ids]
+
+
+def settings(folder, **changes):
+    values = {
+        "output_dir": str(folder),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "disable_dropout": True,
+        "save_strategy": "no",
+        "temperature": 0.7,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "learning_rate": 0.01,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 1e9,
+        "optim": "sgd",
+        "max_steps": 3,
+        "logging_steps": 1,
+        "seed": 3,
+    }
+    return GRPOConfig(**{**values, **changes})
+
+
+def trainer(cls, args, model=None, peft=None, **options):
+    return cls(
+        model=model or start(),
+        reward_funcs=reward,
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": TEXTS}),
+        processing_class=None if model is None else tiny_policy().tokenizer,
+        peft_config=peft,
+        **options,
+    )
+
+
+def ragged(vocabulary=18, steps=6):
+    """Rows of three prompts: common beginnings, equal responses, one that begins another, an empty one, one token."""
+    rows = []
+    generator = torch.Generator().manual_seed(7)
+
+    def numbers(count):
+        return torch.randint(2, vocabulary, (count,), generator=generator).tolist()
+
+    for prompt in (numbers(9), numbers(4), numbers(1)):
+        first, begin = numbers(steps), numbers(2)
+        rows += [Tokens(prompt, response) for response in (first, [*begin, *numbers(2)], [*begin, *numbers(3)], first)]
+    rows[7] = Tokens(rows[6].prompt_ids, rows[6].response_ids[:3])
+    rows[5] = Tokens(rows[4].prompt_ids, [])
+    return rows
+
+
+def inputs_of(rows, pad=0):
+    """Rollouts as TRL's buffers hold them, with a mask that excludes some tokens as results of tools."""
+    ids, mask, steps = padded_rows(rows, pad, torch.device("cpu"))
+    width, generator = ids.shape[1] - steps, torch.Generator().manual_seed(5)
+    completion_mask = mask[:, width:]
+    return {
+        "prompt_ids": ids[:, :width],
+        "prompt_mask": mask[:, :width],
+        "completion_ids": ids[:, width:],
+        "completion_mask": completion_mask,
+        "tool_mask": (torch.rand(completion_mask.shape, generator=generator) < 0.8).long(),
+        "advantages": torch.randn(len(rows), generator=generator),
+        "old_per_token_logps": -3 * torch.rand(completion_mask.shape, generator=generator),
+        "num_items_in_batch": completion_mask.sum(),
+    }
+
+
+def compute(made, inputs, shared):
+    """Log-probabilities and entropies of the pass without gradients, the loss, and its gradient."""
+    made.shared_prefix = shared
+    made.model.train()
+    made.model.zero_grad()
+    made.current_gradient_accumulation_steps = 1
+    ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+    with torch.no_grad():
+        steps = inputs["completion_ids"].shape[1]
+        logprobs, entropies, _ = made._get_per_token_logps_and_entropies(made.model, ids, mask, steps, 4, True)
+    loss = made._compute_loss(made.model, inputs)
+    loss.backward()
+    gradient = torch.cat([x.grad.flatten() for x in made.model.parameters() if x.grad is not None])
+    assert entropies is not None
+    return logprobs, entropies, loss.detach(), gradient
+
+
+def errors(made, inputs=None):
+    """Differences from TRL: largest of log-probabilities and of entropies, of loss and gradient relative norms."""
+    inputs = inputs or inputs_of(ragged())
+    stock, ours = (compute(made, inputs, shared) for shared in (False, True))
+    largest = [float((a - b).abs().max()) for a, b in zip(stock[:2], ours[:2], strict=True)]
+    return [*largest, *(float((a - b).norm() / a.norm()) for a, b in zip(stock[2:], ours[2:], strict=True))]
+
+
+@pytest.fixture
+def packed_calls(monkeypatch):
+    """How many prompts each packed forward pass computed, and for how many rows."""
+    calls, packed = [], module.pack
+
+    def noted(rows, **options):
+        calls.append((len({tuple(row.prompt_ids) for row in rows}), len(rows)))
+        return packed(rows, **options)
+
+    monkeypatch.setattr(module, "pack", noted)
+    return calls
+
+
+# The same numbers ---------------------------------------------------------------------------------------------------
+
+
+def lora():
+    from peft import LoraConfig
+
+    return LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "peft"),
+    [
+        ({}, False),
+        ({"gradient_checkpointing": True}, False),
+        ({"gradient_checkpointing": True}, True),
+        ({"importance_sampling_level": "sequence", "loss_type": "grpo"}, False),
+        ({"entropy_coef": 0.01, "top_entropy_quantile": 0.5, "loss_type": "dr_grpo"}, False),
+        ({"cast_lm_head_to_fp32": True}, False),
+    ],
+    ids=["plain", "checkpointing", "lora", "sequence", "entropy", "fp32-head"],
+)
+def test_log_probabilities_and_gradients_are_trls(changes, peft, tmp_path, packed_calls):
+    made = trainer(Shared, settings(tmp_path, **changes), tiny_policy().model, lora() if peft else None)
+    assert max(errors(made)) < TOLERANCE
+    assert packed_calls[1:] == [(1, 4), (1, 4), (1, 4), (3, 12)]  # after the trial
+
+
+def test_bf16_is_as_near_to_fp32_as_trls_bf16(tmp_path):
+    inputs = inputs_of(ragged())
+    exact = compute(trainer(Shared, settings(tmp_path), tiny_policy().model), inputs, shared=False)
+    made = trainer(Shared, settings(tmp_path, bf16=True), tiny_policy().model)
+    theirs, ours = (
+        [float((a - b).norm() / a.norm()) for a, b in zip(exact, compute(made, inputs, shared), strict=True)]
+        for shared in (False, True)
+    )
+    assert all(1e-4 < a < 0.1 and b < 1.5 * a for a, b in zip(theirs, ours, strict=True))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "cohere", "granite", "gemma2"])
+def test_other_architectures(name, tmp_path, packed_calls):
+    """Absolute positions, which count TRL's padding, scaled logits, and capped scores, which are not packed."""
+    made = trainer(Shared, settings(tmp_path), random_policy(name).model)
+    assert max(errors(made)) < TOLERANCE
+    assert len(packed_calls) == (1 if name == "gemma2" else 5)
+
+
+def test_no_name_of_trls_is_taken(tmp_path):
+    stock, made = (trainer(cls, settings(tmp_path), tiny_policy().model) for cls in (Stock, Shared))
+    overridden = {"__init__", "__module__", "__doc__", "_get_per_token_logps_and_entropies", "_prepare_inputs"}
+    overridden |= {name for name in vars(SharedPrefixMixin) if name.startswith("__")}
+    assert set(vars(SharedPrefixMixin)) & set(dir(stock)) <= overridden
+    assert vars(made).keys() - vars(stock).keys() == {"shared_prefix", "whole_groups", "_sharing", "_told"}
+
+
+CASES = {
+    "dapo": {},
+    "grpo": {"loss_type": "grpo"},
+    "bnpo": {"loss_type": "bnpo"},
+    "dr_grpo": {"loss_type": "dr_grpo"},
+    "sequence": {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+    "kl": {"beta": 0.1},
+    "iterations": {"num_iterations": 2, "max_steps": 4},
+    "split groups": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8},
+    "generation of two steps": {"steps_per_generation": 4, "max_steps": 4},
+    "entropy bonus": {"entropy_coef": 0.01},
+    "truncated": {"mask_truncated_completions": True},
+}
+
+
+def train(cls, args, **options):
+    """The gradient of every optimizer step, the trainer, and how far the weights moved from those at the start."""
+    gradients = []
+
+    class Gradients(TrainerCallback):
+        def on_pre_optimizer_step(self, *_, model, **__):
+            gradients.append(torch.cat([x.grad.flatten().clone() for x in model.parameters() if x.grad is not None]))
+
+    made = trainer(cls, args, callbacks=[Gradients()], **options)
+    before = torch.cat([x.detach().flatten().clone() for x in made.model.parameters()])
+    made.train()
+    return gradients, made, torch.cat([x.detach().flatten() for x in made.model.parameters()]) - before
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_is_trls(name, tmp_path, packed_calls):
+    args = [settings(tmp_path, **CASES[name]) for _ in range(2)]
+    theirs, stock, expected = train(Stock, args[0])
+    assert not packed_calls
+    ours, made, moved = train(Shared, args[1])
+    assert len(theirs) == len(ours) == args[0].max_steps and packed_calls
+    for one, other in zip(theirs, ours, strict=True):
+        assert one.norm() > 1e-3 and (one - other).norm() / one.norm() < TOLERANCE
+    assert (moved - expected).norm() / expected.norm() < TOLERANCE
+    for one, other in zip(stock.state.log_history[:-1], made.state.log_history[:-1], strict=True):
+        assert one.keys() == other.keys() >= {"loss", "entropy"}
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-4, abs=2e-6)
+
+
+def test_without_moving_rows_the_logs_are_trls_too(tmp_path):
+    args = [settings(tmp_path, beta=0.1) for _ in range(2)]
+    _, stock, _ = train(Stock, args[0])
+    _, made, _ = train(Shared, args[1], whole_groups=False)
+    for one, other in zip(stock.state.log_history[:-1], made.state.log_history[:-1], strict=True):
+        for key in one.keys() - {"step_time"}:
+            assert other[key] == pytest.approx(one[key], rel=1e-4, abs=2e-6), key
+
+
+# Which rows are computed together -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "prompts"),
+    [({}, 2), ({"loss_type": "bnpo"}, 3), ({"steps_per_generation": 4}, 3)],
+    ids=["moved", "bnpo stays", "within an optimizer step"],
+)
+def test_a_microbatch_holds_whole_groups(changes, prompts, tmp_path, packed_calls):
+    """Two groups of four fill a micro-batch of eight. TRL's shuffling leaves more prompts in one."""
+    train(Shared, settings(tmp_path, max_steps=1, **changes))
+    (one, rows), (other, _) = packed_calls[-2:]  # the update's, after passes for old log-probabilities if there are any
+    assert rows == 8 and (one == other == 2 if prompts == 2 else max(one, other) >= prompts)
+
+
+def test_rows_move_within_a_step_and_each_is_kept_once():
+    rows = ragged()
+    whole = inputs_of(rows)
+    shuffled = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    parts = [
+        {name: x if x.ndim == 0 else x[shuffled[start : start + 4]] for name, x in whole.items()} for start in (0, 4, 8)
+    ]
+    parts = [{**part, "ref_per_token_logps": None} for part in parts]
+    found = group_rows(parts)
+    assert [len(part["advantages"]) for part in found] == [4, 4, 4]
+    for part in found:
+        assert len({tuple(ids) for ids in part["prompt_ids"].tolist()}) == 1
+        assert part["num_items_in_batch"] == whole["num_items_in_batch"] and part["ref_per_token_logps"] is None
+    for name in ("advantages", "completion_ids", "old_per_token_logps"):
+        both = [torch.cat([part[name] for part in group]) for group in (parts, found)]
+        before, after = (sorted(x.reshape(12, -1).tolist()) for x in both)
+        assert before == after
+
+
+def test_rows_survive_padding():
+    rows = ragged()
+    ids, mask, steps = padded_rows(rows, 1, torch.device("cpu"))
+    assert [(row.prompt_ids, row.response_ids) for row in rows_of(ids, mask, steps) or []] == [
+        (row.prompt_ids, row.response_ids) for row in rows
+    ]
+    assert all(ids[~mask.bool()] == 1)
+    holes = mask.clone()
+    holes[0, 3] = 0
+    assert rows_of(ids, holes, steps) is None
+    assert rows_of(ids, mask * 0, steps) is None
+
+
+def test_a_microbatch_that_cannot_hold_a_group_is_said_once(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING, "dph"):
+        trainer(Shared, settings(tmp_path, per_device_train_batch_size=2))
+    assert ["multiple of num_generations" in one.message for one in caplog.records] == [True]
+
+
+TWO_PROCESSES = """
+import sys, torch
+sys.path[:0] = {folders!r}
+import test_integrations_trl_shared as t
+moved = {{}}
+for cls in (t.Stock, t.Shared):
+    gradients, made, moved[cls] = t.train(cls, t.settings({folder!r}), model=t.tiny_policy().model)
+    assert made.accelerator.num_processes == 2
+one, other = moved[t.Stock], moved[t.Shared]
+assert one.norm() > 1e-3 and (one - other).norm() / one.norm() < t.TOLERANCE
+print("agrees")
+"""
+
+
+@pytest.mark.timeout(420)
+def test_two_processes_train_as_trls_do(tmp_path):
+    script = tmp_path / "two.py"
+    script.write_text(TWO_PROCESSES.format(folders=[str(HERE), str(HERE.parent)], folder=str(tmp_path)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.stdout.count("agrees") == 2, done.stderr[-3000:]
+
+
+# Where prompts are not shared ---------------------------------------------------------------------------------------
+
+
+def told(caplog):
+    return [one.message for one in caplog.records if one.name == "dph"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("bloom", {}, "because of this model"),
+        ("opt", {"dropout": 0.0}, "because of this model"),
+        ("mistral", {"sliding_window": 9}, "attention window of 9 tokens"),
+        ("llama", {"attention_dropout": 0.1}, "dropout"),
+        ("opt", {"dropout": 0.1}, "dropout"),
+    ],
+)
+def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, caplog):
+    made = trainer(Shared, settings(tmp_path), random_policy(name, **changes).model)
+    if reason == "dropout":
+        torch.manual_seed(0)
+        noisy = compute(made, inputs_of(ragged()), shared=True)
+        torch.manual_seed(0)
+        assert all(map(torch.equal, noisy, compute(made, inputs_of(ragged()), shared=False)))
+    else:
+        assert errors(made) == [0, 0, 0, 0]
+    (message,) = told(caplog)
+    assert reason in message
+
+
+def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkeypatch):
+    """The trial compares with TRL's own numbers, so it finds what no setting tells."""
+    right = module.pack
+
+    def wrong(rows, **options):
+        packed = right(rows, **options)
+        packed.position_ids[:, -1] += 1
+        return packed
+
+    monkeypatch.setattr(module, "pack", wrong)
+    made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    assert errors(made) == [0, 0, 0, 0]
+    assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
+
+
+def test_images_are_left_to_trl(tmp_path, caplog, monkeypatch):
+    made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    monkeypatch.setattr(
+        GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **more: ("TRL's", sorted(more), None)
+    )
+    ids, mask, steps = padded_rows(ragged(), 0, torch.device("cpu"))
+    made._sharing[id(made.model)] = module.Sharing(None, 99, 99)
+    for _ in range(2):
+        found = made._get_per_token_logps_and_entropies(made.model, ids, mask, steps, pixel_values=torch.ones(1))
+        assert found == ("TRL's", ["pixel_values"], None)
+    assert [message.count("images") for message in told(caplog)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}, "use_reentrant"),
+        ({"use_liger_kernel": True}, "use_liger_kernel"),
+    ],
+)
+def test_settings_that_are_refused(changes, message, tmp_path):
+    args = settings(tmp_path, **{name: x for name, x in changes.items() if name != "use_liger_kernel"})
+    args.use_liger_kernel = "use_liger_kernel" in changes  # GRPOConfig itself wants the package
+    with pytest.raises(UserError, match=message):
+        trainer(Shared, args, tiny_policy().model)
+    trainer(Shared, args, tiny_policy().model, shared_prefix=False)
+
+
+def test_sequence_parallelism_is_refused(tmp_path):
+    made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    for name in ("cp", "sp"):
+        enabled = {"cp_enabled": name == "cp", "sp_enabled": name == "sp"}
+        made.accelerator = type("Parallel", (), {"parallelism_config": type("Config", (), enabled)})
+        assert "cut the rows into pieces" in (made._refusal() or "")
