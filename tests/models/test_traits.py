@@ -60,6 +60,17 @@ class Narrowed(LlamaForCausalLM):
         return output
 
 
+class WrongBeyondAChunk(LlamaForCausalLM):
+    """The last token of a row changes the logits at those before it, if the row is longer than a chunk."""
+
+    def forward(self, *args, **kwargs):
+        output: Any = super().forward(*args, **kwargs)
+        ids = kwargs["input_ids"]
+        if ids.shape[1] > max(getattr(self.config, name, 0) for name in ("chunk_size", "mamba_chunk_size")):
+            output.logits[..., 0] += ids[:, -1:] / 10
+        return output
+
+
 @pytest.mark.parametrize("kind", [Scaled, Narrowed])
 def test_a_model_that_transforms_logits_by_any_setting_is_found_by_trying(kind, capsys):
     policy = tiny_policy()
@@ -98,6 +109,20 @@ def test_a_model_that_is_no_policy_is_refused_in_one_sentence(name, changes, rea
         with pytest.raises(UserError, match=reason) as caught:
             use(any_policy(name, **changes))
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("setting", "size"), [("chunk_size", 128), ("mamba_chunk_size", 256)])
+def test_a_model_is_tried_beyond_the_chunk_in_which_it_computes_a_sequence(setting, size):
+    """Layers with a state may be wrong beyond one chunk only, as those of Nemotron-H in transformers 5.9."""
+    policy = tiny_policy()
+    model = WrongBeyondAChunk(policy.model.config).eval()
+    model.load_state_dict(policy.model.state_dict())
+    model.config.max_position_embeddings = 1024
+    setattr(model.config, setting, size)
+    with pytest.raises(UserError, match="it is not causal"):
+        _ = Policy(model, policy.tokenizer).traits
+    setattr(model.config, setting, 1024)  # too long to try
+    _ = Policy(model, policy.tokenizer).traits
 
 
 def test_such_a_model_is_refused_when_it_is_loaded(tmp_path):

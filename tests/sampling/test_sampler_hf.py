@@ -81,7 +81,7 @@ OWN = {
     "lfm2": StateDecoder,
     "qwen3_next": StateDecoder,
     "qwen3_5_text": StateDecoder,
-    "granitemoehybrid": StateDecoder,
+    "falcon_h1": StateDecoder,
     "jamba": StateDecoder,
     "bart": StateDecoder,
     "rwkv": WholeDecoder,

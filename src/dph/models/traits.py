@@ -12,7 +12,10 @@ _TOLERANCE = {"fp32": 1e-4, "bf16": 0.1}
 """Largest difference of logits, relative to the largest, that is taken for rounding, which is 1e-5 or less in fp32."""
 _HEAD_TOLERANCE = 1e-5
 """The same for two ways to compute the same numbers with the same operations."""
-_LONGEST = 24  # tokens of the test's rows
+_CHUNK, _LARGEST_CHUNK = 8, 512
+_MORE = 15
+"""The trial's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
+_APART = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,9 @@ def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
     config = model.config.get_text_config()
     device = next(model.parameters()).device
     switch, limit = rotary_limits(config)
-    context = int(getattr(config, "max_position_embeddings", None) or _LONGEST)
-    length = min(_LONGEST, context, switch)
-    kept = length * 2 // 3  # tokens that both rows begin with
+    context = int(getattr(config, "max_position_embeddings", None) or 1 << 62)
+    length = min(_chunk(config) + _MORE, context, switch)
+    kept = max(1, length - _APART)
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
     second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
     pair, alone = torch.tensor([first, second], device=device), torch.tensor([first[:kept]], device=device)
@@ -70,9 +73,19 @@ def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
     if expected.isfinite().all() and not agree(together[:, :kept], expected, precision):
         raise UserError(
             "the model cannot be used, because it is not causal: its prediction of a token changes with later tokens "
-            "or with the other rows of a batch; choose another model, or set is_decoder in config.json if it has that"
+            "or with the other rows of a batch; choose another model or version of transformers, or set is_decoder in "
+            "config.json if it has that"
         )
     return Traits(_plain_head(causal_lm, alone, expected), switch, limit)
+
+
+def _chunk(config: Any) -> int:
+    """The largest size, in tokens, in which a model's settings say that it cuts a sequence, or a small number.
+
+    Layers with a state compute a sequence in chunks, and may be exact only up to one chunk, or for whole chunks.
+    """
+    sizes = [size for name, size in config.to_dict().items() if "chunk" in name and type(size) is int]
+    return max([_CHUNK, *(size for size in sizes if size <= _LARGEST_CHUNK)])
 
 
 def _sums(model: Any) -> Tensor:
