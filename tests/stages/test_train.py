@@ -13,6 +13,7 @@ import torch
 from dph.config import (
     LossConfig,
     MonitorConfig,
+    OverlongConfig,
     RehearsalConfig,
     TaskConfig,
     TrainConfig,
@@ -21,13 +22,17 @@ from dph.config import (
 )
 from dph.config.checks import check_train
 from dph.errors import UserError
+from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
+from dph.runs.samples import Sample, read_samples
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import recomputes_old, train
+from dph.training import guards
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
+from dph.training.shaping import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from helpers import METHODS, OTHER_METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
 
@@ -37,6 +42,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is d
 def same_weights(a, b):
     one, two = weights(a / "model"), weights(b / "model")
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def kept(run):
+    """The files of kept responses, byte by byte."""
+    return {file.name: file.read_bytes() for file in (run / "samples").iterdir()}
 
 
 @pytest.mark.parametrize("method", METHODS + OTHER_METHODS)
@@ -94,6 +104,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     parts = train(config, resume=True)
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert same_weights(whole, parts) and len(read_metrics(parts)) == 5
+    assert kept(parts) == kept(whole) and len(kept(parts)) == 5  # the rollouts of steps 2 and 4, the monitor's of 0 too
     before = (parts / "model" / "model.safetensors").stat().st_mtime_ns
     train(config, resume=True)  # complete: nothing happens
     assert (parts / "model" / "model.safetensors").stat().st_mtime_ns == before
@@ -197,6 +208,87 @@ def test_the_monitor_measures_before_the_first_step_and_then_as_asked(tmp_path):
     assert [line["step"] for line in lines if "eval/pass@4" in line] == [0, 2]
     assert {"eval/greedy", "eval/mean@4", "eval/pass@1", "eval/styles"} <= lines[0].keys()
     assert "loss" not in lines[0]
+
+
+def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step(tmp_path, monkeypatch):
+    settings = {"steps": 2, "monitor": {"every": 1, "limit": 3, "n": 2}}
+    whole = train(train_config(tmp_path / "whole", "grpo", settings))
+    config = train_config(tmp_path / "parts", "grpo", settings)
+    monkeypatch.setattr(module.Monitor, "measure", interrupted_at(module.Monitor.measure, 2))  # after step 1's update
+    with pytest.raises(KeyboardInterrupt):
+        train(config)
+    monkeypatch.undo()
+    (config_dir := tmp_path / "parts" / "samples").joinpath("monitor-00000003.parquet").write_bytes(b"of a later step")
+    (config_dir / ".rollouts-00000002.parquet.new.1.tmp").write_bytes(b"of a killed process")
+    parts = train(config, resume=True)
+    assert kept(parts) == kept(whole) and len(kept(parts)) == 5
+    assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, monkeypatch):
+    """The advantage is the reward minus its group's mean, divided by the deviation (n − 1)."""
+    drawn = []
+    monkeypatch.setattr(module, "step_verdicts", lambda step, world: drawn.append(step) or verdicts(step, world))
+    verdicts = guards.step_verdicts
+    monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
+    run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage
+    rollouts, held_out = read_samples(run, "rollouts"), read_samples(run, "monitor")
+    groups = drawn[1].groups  # of step 2
+    expected = [(group, index) for index in range(4) for group in groups][:10]
+    assert [(s.step, s.id, s.sample) for s in rollouts] == [(2, group.problem.id, index) for group, index in expected]
+    for sample, (group, index) in zip(rollouts, expected, strict=True):
+        rollout = group.rollouts[index]
+        rewards = torch.tensor([other.reward for other in group.rollouts])
+        assert sample.advantage == pytest.approx(
+            ((rewards - rewards.mean()) / (rewards.std() + 1e-6))[index].item(), abs=1e-4
+        )
+        assert (sample.response, sample.outcome, sample.reward) == (
+            rollout.text,
+            rollout.verdict.outcome.value,
+            rollout.reward,
+        )
+        assert sample.logprob == pytest.approx(sum(rollout.completion.logprobs)) and sample.logprob < 0
+        assert sample.tokens == len(rollout.completion.token_ids) and sample.prompt == group.problem.prompt
+    # three problems: their greedy responses, then their samples, the same problems at every step
+    assert [(s.step, s.sample) for s in held_out] == [(t, i) for t in (0, 2) for i in (-1, -1, -1, 0, 0, 0, 1, 1, 1)]
+    assert len({s.id for s in held_out}) == 3 and {s.advantage for s in held_out} == {None}
+
+
+def test_no_responses_are_kept_if_none_are_asked_for(tmp_path):
+    monitor = MonitorConfig(every=1, limit=2, n=2, kept_responses=0)
+    assert not (train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=monitor)) / "samples").exists()
+
+
+def test_a_response_that_is_not_in_the_loss_has_no_advantage():
+    shaping = Shaping(Advantage("group", {}), OverlongConfig(), 8, mask_truncated=True, style=lambda *_: None)
+    judged = group((GOOD, 1.0, 3, "stop"), (LOST, 0.0, 4, "stop"), (BAD, 0.0, 8, "length"), (BAD, 0.0, 2, "stop"))
+    (rows,) = shaping.rows([judged])
+    assert len(rows) == 2
+    found = shaping.advantages(judged, rows)
+    assert found == [rows[0].advantage, None, None, rows[1].advantage]
+    assert found[0] == pytest.approx(2 / 3**0.5, abs=1e-5)  # rewards 1, 0, 0: mean 1/3, deviation 1/√3
+
+
+def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
+    caplog.set_level("INFO", "dph")
+    monitor = MonitorConfig(every=2, limit=3, n=2)
+    config = train_config(tmp_path, "grpo", {"steps": 3, "show_samples": 2}, monitor=monitor)
+    run = train(config)
+    said = [line for line in caplog.messages if line.startswith("step ")]
+    shown = read_samples(run, "monitor")[:2] + read_samples(run, "rollouts")[:2]
+    assert said == [f"step {sample.step}: {sample.line()}" for sample in shown]
+    first = shown[-1]
+    assert said[-1].startswith(f"step 2: {first.id}: {first.outcome}, reward {first.reward:g}, advantage ")
+    with pytest.raises(UserError, match="show_samples is 2, but only responses that the monitor keeps can be shown"):
+        check_train(replace(config, monitor=MonitorConfig(every=0)))
+    train(replace(config, show_samples=0), resume=True)  # what is printed may change
+
+
+def test_a_sample_is_one_harmless_line():
+    rollout = Rollout(Completion([1] * 9, [-0.5] * 9, "length"), "a\n\x1b[2J" + "b" * 500 + "end", Verdict(BAD, 0.1))
+    line = Sample.of(3, "rollouts", Problem("p", "", "", "exact"), 0, rollout, -0.25).line()
+    assert line.startswith("p: wrong, reward 0.1, advantage -0.25, 9 tokens, cut off: a \ufffd[2Jbbb")
+    assert line.endswith("bbbend") and " […] " in line and len(line) < 400 and "\n" not in line
 
 
 def group(*rollouts):

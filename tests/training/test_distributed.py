@@ -18,6 +18,7 @@ from dph.errors import Interrupted, UserError
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
+from dph.runs.samples import read_samples
 from dph.training import checkpoints
 from dph.training.guards import check_judging
 from dph.training.optim import Optimizer
@@ -260,6 +261,15 @@ def test_a_run_is_that_of_one_process(together, method):
     alone = folder()
     runs(alone, (method,))
     lines = [read_metrics(out / method) for out in (alone, together)]
+    kept = [
+        [
+            (s.source, s.step, s.id, s.sample, s.response)
+            for source in ("rollouts", "monitor")
+            for s in read_samples(run, source)
+        ]
+        for run in (alone / method, together / method)
+    ]
+    assert kept[0] == kept[1] and len(kept[0]) > 20
     assert [line["step"] for line in lines[1]] == [0, 1, 2] and lines[0][0].keys() == lines[1][0].keys()
     for one, two in zip(*lines, strict=True):
         # the same responses; losses are sums in another order, and the second step follows Adam's (see above)

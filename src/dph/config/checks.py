@@ -72,6 +72,11 @@ def check_train(config: TrainConfig) -> None:
         raise UserError(f"rollout.n is {config.rollout.n}; advantages are relative to a group of at least 2 responses")
     if config.rollout.temperature <= 0:
         raise UserError("rollout.temperature must be above 0: greedy responses of a group would all be the same")
+    if config.show_samples > (config.monitor.kept_responses if config.monitor.every else 0):
+        raise UserError(
+            f"show_samples is {config.show_samples}, but only responses that the monitor keeps can be shown; set "
+            "monitor.every, and monitor.kept_responses to at least as many"
+        )
     if config.sampler.engine == "vllm":
         _check_vllm(config)
     if config.overlong.buffer > config.rollout.max_tokens:

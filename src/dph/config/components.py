@@ -320,6 +320,9 @@ class MonitorConfig:
     """Number of problems, from the start of the split."""
     n: PositiveInt = 16
     """Samples per problem."""
+    kept_responses: NonNegativeInt = 64
+    """Responses kept in the folder `samples` at each such step, so many of the step's rollouts and so many of the
+    monitor's; 0 keeps none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class TrainConfig:
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     max_unjudged: Share = 0.05
     """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
+    show_samples: NonNegativeInt = 0
+    """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
     tracker: Literal["none", "wandb", "trackio"] = "none"
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
 

@@ -239,7 +239,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _compared(config: Any) -> dict[str, Any]:
-    """The settings that are compared on resume; the path of the run directory is not one of them."""
+    """The settings that are compared on resume: not the path of the run directory, nor what is printed."""
     settings = to_dict(config)
-    settings.pop("out", None)
+    for name in ("out", "show_samples"):
+        settings.pop(name, None)
     return comparable(settings)

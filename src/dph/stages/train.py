@@ -21,6 +21,7 @@ from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import Pinned, pin
+from dph.runs.samples import MONITOR, ROLLOUTS, Sample, drop_samples, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler, close, weights_changed
 from dph.sampling.rollouts import encode_problems, usable_problems
@@ -129,6 +130,7 @@ class Training:
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
+            drop_samples(run.path, -1 if fresh else state.step)
         if rehearsal is not None:
             check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
         needs_reference = objective.needs_reference or advantage.needs_reference
@@ -205,11 +207,12 @@ class Training:
             raise
 
     def _loop(self, metrics: Metrics, interrupts: Interrupts) -> None:
-        config, every, alone = self.config, self.config.monitor.every, self.world.size == 1
-        if self.state.step == 0 and every:
+        config, alone = self.config, self.world.size == 1
+        if self.state.step == 0 and self.monitor.due(0):
             with interrupts.allowed(alone):
-                values = self.monitor.measure()
+                values, samples = self.monitor.measure(0)
             self.best.check(values)
+            self.keep(0, MONITOR, samples)
             metrics.log(0, values, {})
             self.best.note(0, values)
         updates = config.steps * config.optim.minibatches
@@ -221,9 +224,11 @@ class Training:
                 if self.state.pending is None:
                     self.step(clock, interrupts)
                 values = dict(self.state.pending or {})
-                if every and self.state.step % every == 0:
+                if self.monitor.due(self.state.step):
                     with interrupts.allowed(alone):
-                        values |= self.monitor.measure()
+                        measured, samples = self.monitor.measure(self.state.step)
+                    values |= measured
+                    self.keep(self.state.step, MONITOR, samples)
                     clock.lap("monitor")
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
@@ -249,6 +254,8 @@ class Training:
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         rows = self.shaping.rows(drawn.groups)  # rewards become advantages
+        if self.monitor.due(state.step + 1):
+            self.keep(state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
         minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
         self.whole = False
         # PPO-clip on rollouts, η·f(u) on stored responses
@@ -268,6 +275,25 @@ class Training:
         self.whole = True
         clock.lap("update")
         clock.rate("tokens_per_second", rollouts.tokens)
+
+    def _sampled(self, drawn: Drawn, rows: Sequence[Sequence[Row]]) -> list[tuple[int, Sample]]:
+        """This process's rollouts of the next step as samples, each with the place of its group."""
+        return [
+            (place, Sample.of(self.state.step + 1, ROLLOUTS, group.problem, index, rollout, advantage))
+            for place, group, own in zip(drawn.ranks, drawn.groups, rows, strict=True)
+            for index, (rollout, advantage) in enumerate(
+                zip(group.rollouts, self.shaping.advantages(group, own), strict=True)
+            )
+        ]
+
+    def keep(self, step: int, source: str, samples: Sequence[Sample]) -> None:
+        """Write the responses of a monitored step that are kept, and show some. Rollouts are written before the update
+        that uses them, so every checkpoint after it has them."""
+        if self.world.leads and samples:
+            write_samples(self.directory.path, step, source, samples)
+            if source == ROLLOUTS or step == 0:
+                for sample in samples[: self.config.show_samples]:
+                    say(f"step {step}: {sample.line()}")
 
     def record(self, metrics: Metrics, values: Mapping[str, float], clock: Clock) -> None:
         """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""

@@ -18,6 +18,7 @@ from dph.evaluation.scoring import Scored, metric_means, score_group
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
+from dph.runs.samples import MONITOR, Sample
 from dph.tasks import Task
 from dph.training.checkpoints import path_of, steps_saved
 from dph.training.explore import Drawn, is_informative
@@ -191,16 +192,38 @@ class Monitor:
 
     def __init__(self, config: MonitorConfig, evaluator: Evaluator, task: Task, world: World) -> None:
         self._evaluator, self._task, self._world = evaluator, task, world
+        self._every, self._kept = config.every, config.kept_responses
         self.problems: list[Problem] = select(task, config.split, config.limit) if config.every else []
 
-    def measure(self) -> dict[str, float]:
-        """Metrics named eval/…, from the same random keys each time."""
-        own = [self.problems[i] for i in self._world.share(len(self.problems))]
-        scored = self._world.together(lambda: self._score(own) if own else [])
+    def due(self, step: int) -> bool:
+        """Whether a step is measured."""
+        return self._every > 0 and step % self._every == 0
+
+    def measure(self, step: int) -> tuple[dict[str, float], list[Sample]]:
+        """Metrics named eval/…, and the responses to keep: from the same random keys at every step."""
+        own = {self.problems[i].id: i for i in self._world.share(len(self.problems))}
+        pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in own.values()]))
         every = [item for part in self._world.gather(scored) for item in part]
         means = metric_means(every, self._evaluator.params.n)
-        return {f"eval/{name}": value for name, value in means.items()}
+        placed = [
+            (own[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
+            for pair in pairs
+            for first, group in zip((0, -1), pair, strict=True)
+            if group is not None
+            for i, rollout in enumerate(group.rollouts)
+        ]
+        return {f"eval/{name}": value for name, value in means.items()}, self.pick(placed)
 
-    def _score(self, problems: Sequence[Problem]) -> list[Scored]:
-        pairs = self._evaluator.responses(problems, "monitor", quiet=True)
-        return [score_group(self._task, *pair) for pair in pairs]
+    def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
+        """The responses to keep, out of those of all processes with the places of their groups: the first of every
+        group, then the second of every group, until there are enough."""
+
+        def first(every: Sequence[tuple[int, Sample]]) -> list[tuple[int, Sample]]:
+            return sorted(every, key=lambda item: (item[1].sample, item[0]))[: self._kept]
+
+        parts = self._world.gather(first(placed))
+        return [sample for _, sample in first([item for part in parts for item in part])]
+
+    def _score(self, problems: Sequence[Problem]) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
+        pairs = self._evaluator.responses(problems, "monitor", quiet=True) if problems else []
+        return pairs, [score_group(self._task, *pair) for pair in pairs]

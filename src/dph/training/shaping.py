@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from dph.evaluation.measures import answer_of
 from dph.objective.advantages import Advantage, GroupView
 from dph.training.reference import Reference
 from dph.training.rows import Row
-from dph.types import Group, Problem
+from dph.types import Group, Problem, Rollout
 
 
 def overlong_penalty(length: int, max_tokens: int, config: OverlongConfig) -> float:
@@ -59,7 +60,7 @@ class Shaping:
         rows = []
         for index, (rollout, advantage) in enumerate(zip(group.rollouts, self.advantage(view), strict=True)):
             completion = rollout.completion
-            if rollout.verdict.scored and not (self.mask_truncated and completion.finish_reason == "length"):
+            if self._enters(rollout):
                 rows.append(
                     Row(
                         group.prompt_ids,
@@ -70,6 +71,16 @@ class Shaping:
                     )
                 )
         return rows
+
+    def _enters(self, rollout: Rollout) -> bool:
+        return rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
+
+    def advantages(self, group: Group, rows: Sequence[Row]) -> list[float | None]:
+        """The advantage of each response of a group, given the group's rows: the mean over its tokens where they
+        differ, None where the response became no row."""
+        own = iter(rows)
+        found = [next(own).advantage if self._enters(rollout) else None for rollout in group.rollouts]
+        return [fmean(value) if isinstance(value, Sequence) else value for value in found]
 
     def _reference_logprobs(self, groups: Sequence[Group]) -> list[list[list[float]]]:
         """log π_ref of every response token, group by group."""

@@ -25,10 +25,12 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "model.device": None,
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
     "model.shared_prefix": None,
+    "monitor.kept_responses": None,
     "optim.max_skipped": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
+    "show_samples": None,
 }
 """Settings of `dph train` that training through verl does not use, and the value that verl always acts by, if any."""
 

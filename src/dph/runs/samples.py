@@ -1,0 +1,126 @@
+"""Responses that a training run keeps, to see what it learns: some of every monitored step.
+
+samples/SOURCE-STEP.parquet: a file for each step and source, the step's rollouts ("rollouts", with their advantages)
+and the monitor's responses to held-out problems ("monitor"). A file is written whole or not at all, and a resumed run
+drops those after its step, so they are a function of the settings and the seed. The folder reads as one table.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dph.errors import UserError, one_line
+from dph.runs.files import written_atomically
+from dph.types import Problem, Rollout, as_text
+
+FOLDER = "samples"
+"""Within the run directory."""
+ROLLOUTS, MONITOR = "rollouts", "monitor"
+"""Where a response comes from."""
+_SHOWN = 300
+_SCHEMA = pa.schema(
+    {
+        "step": pa.int64(),
+        "source": pa.string(),
+        "id": pa.string(),
+        "sample": pa.int64(),
+        "prompt": pa.string(),
+        "response": pa.string(),
+        "outcome": pa.string(),
+        "reward": pa.float64(),
+        "advantage": pa.float64(),
+        "logprob": pa.float64(),
+        "tokens": pa.int64(),
+        "finish_reason": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A response as it is kept and shown."""
+
+    step: int
+    source: str
+    id: str
+    """Of the problem."""
+    sample: int
+    """Its place in the group; -1 is the greedy response."""
+    prompt: str
+    response: str
+    outcome: str
+    reward: float
+    """Of the verdict, without a length penalty."""
+    advantage: float | None
+    """What the loss multiplies, the mean over tokens where they differ; None for a response that is not in the loss."""
+    logprob: float
+    """Sum over the response's tokens of the sampler's log-probabilities, in nats."""
+    tokens: int
+    finish_reason: str
+
+    @classmethod
+    def of(
+        cls, step: int, source: str, problem: Problem, sample: int, rollout: Rollout, advantage: float | None = None
+    ) -> "Sample":
+        """The sample of a judged response."""
+        completion = rollout.completion
+        return cls(
+            step=step,
+            source=source,
+            id=problem.id,
+            sample=sample,
+            prompt=as_text(problem.prompt),
+            response=rollout.text,
+            outcome=str(rollout.verdict.outcome),
+            reward=float(rollout.reward),
+            advantage=advantage,
+            logprob=float(sum(completion.logprobs)),
+            tokens=len(completion.token_ids),
+            finish_reason=completion.finish_reason,
+        )
+
+    def line(self) -> str:
+        """The sample on one line for a terminal: verdict, numbers, and the beginning and the end of the response."""
+        advantage = "" if self.advantage is None else f", advantage {self.advantage:+.2f}"
+        cut = ", cut off" if self.finish_reason == "length" else ""
+        text = self.response
+        if len(text) > _SHOWN:
+            text = f"{text[: _SHOWN * 2 // 3]} […] {text[-_SHOWN // 3 :]}"
+        facts = f"{self.outcome}, reward {self.reward:g}{advantage}, {self.tokens} tokens{cut}"
+        return one_line(f"{self.id}: {facts}: {text or '(empty)'}")
+
+
+def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:
+    """Write the samples of a step and source."""
+    folder = run / FOLDER
+    folder.mkdir(exist_ok=True)
+    with written_atomically(folder / f"{source}-{step:08d}.parquet") as file:
+        pq.write_table(pa.Table.from_pylist([asdict(sample) for sample in samples], schema=_SCHEMA), file)
+
+
+def drop_samples(run: Path, after: int) -> None:
+    """Remove the samples of steps after `after`, and what a killed process left behind."""
+    for step, file in _files(run):
+        if step > after:
+            file.unlink()
+    for leftover in (run / FOLDER).glob(".*.tmp"):
+        leftover.unlink()
+
+
+def read_samples(run: Path, source: str) -> list[Sample]:
+    """The samples of a source, by step; none where the run kept none. Raises UserError when a file is damaged."""
+    found: list[Sample] = []
+    for _, file in _files(run, source):
+        try:
+            found += [Sample(**row) for row in pq.read_table(file, schema=_SCHEMA).to_pylist()]
+        except (OSError, pa.ArrowException) as error:
+            raise UserError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
+    return found
+
+
+def _files(run: Path, source: str = "*") -> Iterable[tuple[int, Path]]:
+    found = sorted((run / FOLDER).glob(f"{source}-*.parquet"))
+    return [(int(digits), file) for file in found if (digits := file.stem.rpartition("-")[2]).isdecimal()]
