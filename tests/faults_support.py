@@ -11,10 +11,10 @@ def config_of(run, **changes):
 
 
 def same(run, other):
-    """Assert that two runs hold the same metrics and, byte for byte, the same models and checkpoints."""
+    """Assert that two runs hold the same metrics and, byte for byte, the same models, checkpoints and responses."""
 
     def files(path):
-        folders = (path / "model", path / "checkpoints")
+        folders = (path / "model", path / "checkpoints", path / "samples")
         return {
             str(file.relative_to(path)): file.read_bytes()
             for folder in folders

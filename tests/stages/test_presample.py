@@ -134,6 +134,20 @@ def test_several_correct_responses_are_stored_the_refinement_draw_first(tmp_path
     ]
 
 
+def test_the_end_shows_outcomes_and_responses(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "dph")
+    run_scripted(monkeypatch, tmp_path)
+    assert caplog.messages[-7:] == [
+        "4 prompts to explore, 2 near-perfect (2 stored responses), 1 dropped",
+        "28 responses: correct 15, wrong 8, infra_error 5; cut off at rollout.max_tokens: 0",
+        "train/0: correct, reward 0, 2 tokens: presample0",
+        "train/1: correct, reward 0, 2 tokens: presample0",
+        "train/2: correct, reward 0, 2 tokens: presample0",
+        "train/4: wrong, reward 0, 2 tokens: presample0",
+        "train/5: infra_error, reward 0, 2 tokens: presample0",
+    ]
+
+
 def drawn(ids, outcome=GOOD, reason: FinishReason = "stop"):
     return Rollout(Completion(ids, [-1.0] * len(ids), reason), str(ids), Verdict(outcome, 0.0))
 

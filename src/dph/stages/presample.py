@@ -4,6 +4,7 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
                                     └──no──► D_exp ◄──── move (or discard) ───no──┘
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,11 +24,15 @@ from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
 from dph.runs.files import written_atomically
 from dph.runs.pinned import content_hashes
+from dph.runs.samples import ROLLOUTS, Sample
 from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
-from dph.types import Group, Rollout
+from dph.types import Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
+
+_SHOWN = 5
+"""Responses shown at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,20 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
     )
+    _show(first)
     return run.path
+
+
+def _show(groups: Sequence[Group]) -> None:
+    """Say how the judging of all responses ended, and show one response of problems that are evenly spread."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
+    counts = ", ".join(f"{outcome} {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
+    cut = sum(rollout.completion.finish_reason == "length" for rollout in rollouts)
+    say(f"{len(rollouts)} responses: {counts}; cut off at rollout.max_tokens: {cut}")
+    shown = min(_SHOWN, len(groups))
+    for group in (groups[i * len(groups) // shown] for i in range(shown)):
+        say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())
 
 
 def _count(group: Group) -> tuple[int, int]:
