@@ -116,8 +116,8 @@ def make_sampler(
     """Create the sampler that the settings name.
 
     Args:
-        model: where a model of the policy's architecture can be loaded from; if the policy is not trained, its weights
-        too.
+        model: where a model of the policy's architecture can be loaded from, and the weights of a policy that is not
+            trained.
         longest: most tokens of a prompt and its response together.
         training: the policy's weights change between calls; `dph.sampling.protocol.weights_changed` announces it.
     """

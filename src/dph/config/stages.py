@@ -238,10 +238,12 @@ class ReproduceConfig:
     """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
 
     scale: str = "tiny"
-    """Grid of experiments: tiny (the embedded world), small (real Spider, a model made from scratch), or full (the
-    paper's models and data: launches for a cluster are written, nothing is run)."""
+    """Grid of experiments: tiny (the embedded world), bench (every method at its own settings in several embedded
+    worlds), small (real Spider, a model made from scratch), or full (the paper's models and data: launches for a
+    cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
-    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too."""
+    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too; for
+    bench names and your own preset files (core: all of its methods)."""
     seeds: tuple[int, ...] = ()
     """Training seeds of every method; empty: those of the grid."""
     out: str = ""

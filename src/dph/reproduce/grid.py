@@ -6,7 +6,7 @@ its own) and sweeps (one setting of an arm varied). Reading it checks that all a
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
@@ -60,6 +60,8 @@ class Base:
     label: str
     settings: Mapping[str, Any]
     """Settings of `dph sft`."""
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the task, for every stage of this base model and of what is trained from it: a world of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +119,23 @@ def grid_names() -> list[str]:
     """Grids of the package that one machine can run."""
     folder = resources.files("dph") / "presets" / "grids"
     names = {entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml")}
-    return sorted(names - {"full"})
+    return sorted(names - {"full", "bench"})
 
 
 def read_grid(name: str) -> Grid:
     """A grid by name. Raises UserError for an unknown name, and for arms whose budgets differ."""
     if name not in grid_names():
-        raise UserError(f"no scale is named {name!r}; known are: {', '.join([*grid_names(), 'full'])}")
+        raise UserError(f"no scale is named {name!r}; known are: {', '.join([*grid_names(), 'bench', 'full'])}")
     text = (resources.files("dph") / "presets" / "grids" / f"{name}.toml").read_text(encoding="utf-8")
     return grid_from(name, tomllib.loads(text))
 
 
 def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     """A grid from its TOML tree; see `read_grid`."""
-    bases = {key: Base(key, value["label"], value.get("sft", {})) for key, value in tree["bases"].items()}
+    bases = {
+        key: Base(key, value["label"], value.get("sft", {}), value.get("task", {}))
+        for key, value in tree["bases"].items()
+    }
     stores = {key: Store(key, value["base"], value.get("presample", {})) for key, value in tree["stores"].items()}
     arms: dict[str, Arm] = {}
     for key, value in tree["arms"].items():
@@ -153,7 +158,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
         points = {arm.name: own}
         for number in value["values"]:
             varied = f"{arm.name}-{key}-{number:g}"
-            settings = _with(arm.settings, value["setting"], number)
+            settings = joined(arm.settings, nested(value["setting"], number))
             label = f"{arm.label}, {value['setting'].rpartition('.')[2]} {number:g}"
             arms[varied] = replace(
                 arm,
@@ -201,16 +206,17 @@ def joined(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with(settings: Mapping[str, Any], dotted: str, value: float) -> dict[str, Any]:
+def nested(dotted: str, value: Any) -> dict[str, Any]:
+    """The setting with a dotted name as nested tables."""
     head, _, rest = dotted.partition(".")
-    return joined(settings, {head: _with({}, rest, value) if rest else value})
+    return {head: nested(rest, value) if rest else value}
 
 
 def _check(grid: Grid) -> None:
     budgets: dict[tuple[Any, ...], str] = {}
     for arm in grid.arms.values():
         for kind, name, known in (
-            ("preset", arm.preset, preset_names()),
+            ("preset", arm.preset, [*preset_names(), *([arm.preset] if arm.preset.endswith(".toml") else [])]),
             ("base", arm.base, grid.bases),
             ("store", arm.store, grid.stores),
             ("tier", arm.tier, TIERS),

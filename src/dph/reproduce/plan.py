@@ -118,21 +118,30 @@ def _has_old_names(path: Path, config: Any, remedy: str) -> bool:
 def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
     grid, configs = choice.grid, dict[Path, Any]()
 
-    def add(stage: str, name: str, settings: Mapping[str, Any]) -> None:
+    def add(stage: str, name: str, settings: Mapping[str, Any], base: Base) -> None:
         tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
         data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
-        config = from_dict(STAGES[stage], joined(settings, tiny, data), f"the settings of {name!r}")
+        task = {"task": base.task} if base.task else {}
+        config = from_dict(STAGES[stage], joined(settings, tiny, data, task), f"the settings of {name!r}")
         _check(name, config)
         configs[paths.settings(stage, name)] = config
 
     for base in choice.bases():
-        add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings))
+        add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings), base)
+        evaluation = joined(merge_settings("eval", [grid.world], []), grid.evaluate)
+        add("eval", _eval_settings(grid, base), evaluation, base)
     for store in choice.stores():
-        add("presample", store.name, joined(merge_settings("presample", [grid.world], []), store.settings))
+        settings = joined(merge_settings("presample", [grid.world], []), store.settings)
+        add("presample", store.name, settings, grid.bases[store.base])
     for name in choice.arms:
-        add("train", name, train_settings(grid.world, grid.arms[name], grid.train))
-    add("eval", grid.name, joined(merge_settings("eval", [grid.world], []), grid.evaluate))
+        arm = grid.arms[name]
+        add("train", name, train_settings(grid.world, arm, grid.train), grid.bases[arm.base])
     return configs
+
+
+def _eval_settings(grid: Grid, base: Base) -> str:
+    """The name of the settings with which models of a base are evaluated: one for all, or one for each world."""
+    return base.name if base.task else grid.name
 
 
 def _check(name: str, config: Any) -> None:
@@ -171,11 +180,10 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
         model = paths.base(base) / "model"
         needs = [f"base-{base.name}"]
         out = paths.evaluation(base.name)
-        jobs.append(_evaluation(choice, paths, f"eval-{base.name}", base.label, model, out, needs))
-        again = ("--seed", str(AGAIN_SEED))
-        jobs.append(
-            _evaluation(choice, paths, f"again-{base.name}", base.label + AGAIN, model, paths.again(base), needs, again)
-        )
+        settings = _eval_settings(grid, base)
+        jobs.append(_evaluation(settings, paths, f"eval-{base.name}", base.label, model, out, needs))
+        name, out, drawn = f"again-{base.name}", paths.again(base), ("--seed", str(AGAIN_SEED))
+        jobs.append(_evaluation(settings, paths, name, base.label + AGAIN, model, out, needs, drawn))
     for seed in dict.fromkeys(seed for seeds in choice.arms.values() for seed in seeds):
         arms = [grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds]
         for arm in arms:
@@ -190,7 +198,8 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
             out, needs = paths.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
             # With the random numbers of the base model's evaluation, a method would look like its base model.
             drawn = ("--seed", str(seed))
-            jobs.append(_evaluation(choice, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
+            settings = _eval_settings(grid, grid.bases[arm.base])
+            jobs.append(_evaluation(settings, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
     return jobs
 
 
@@ -209,7 +218,7 @@ def _job(
 
 
 def _evaluation(
-    choice: Choice,
+    settings: str,
     paths: RunPaths,
     name: str,
     label: str,
@@ -219,4 +228,4 @@ def _evaluation(
     words: Sequence[str] = (),
 ) -> Job:
     arguments = ("--model.path", str(model), "--label", label, *words)
-    return _job(name, "eval", paths, choice.grid.name, arguments, out, needs)
+    return _job(name, "eval", paths, settings, arguments, out, needs)

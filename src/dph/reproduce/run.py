@@ -45,6 +45,10 @@ def reproduce(config: ReproduceConfig) -> Path:
         from dph.reproduce.full import reproduce_full  # verl's launches; the other scales do without
 
         return reproduce_full(config)
+    if config.scale == "bench":
+        from dph.reproduce.bench.run import reproduce_bench
+
+        return reproduce_bench(config)
     started = time.monotonic()
     grid = read_grid(config.scale)
     paths = RunPaths(Path(config.out or f"runs/reproduce-{config.scale}"))

@@ -1,0 +1,1 @@
+"""The bench: every method with settings of its own, chosen on development worlds and compared on others."""

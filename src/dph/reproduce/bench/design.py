@@ -1,0 +1,179 @@
+"""What the bench compares: methods with the settings that are tried for each, worlds, and the rule that chooses.
+
+`presets/grids/bench.toml` holds the design. A phase of the bench is an ordinary grid (`dph.reproduce.grid`) with one
+base model and one rehearsal set for each world and one arm for each setting and world.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from dph.config import preset_label, preset_names
+from dph.errors import UserError
+from dph.reproduce.grid import Grid, grid_from, joined, nested
+
+_LEARNING_RATES = (1e-4, 2e-4)
+"""Tried where a method names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to train with a method."""
+
+    name: str
+    method: str
+    label: str
+    preset: str
+    settings: Mapping[str, Any] = field(compare=False)
+    """Settings of `dph train` that override the preset's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How two settings of each method are chosen; see bench.toml for the words."""
+
+    target: str
+    """The method whose highest greedy accuracy is the target."""
+    near: float
+    far: float
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The whole design."""
+
+    methods: Mapping[str, Sequence[Setting]]
+    rule: Rule
+    corner: tuple[float, float]
+    development: tuple[int, ...]
+    test: tuple[int, ...]
+    """Seeds of the worlds."""
+    development_seed: int
+    test_seeds: tuple[int, ...]
+    twice: frozenset[str]
+    """Methods that are trained with every test seed; the others have the first."""
+    _tree: Mapping[str, Any]
+
+    def label(self, method: str) -> str:
+        return _label(self.methods[method][0].preset)
+
+    def grid(self, name: str, settings: Sequence[Setting], worlds: Sequence[int], seeds: Sequence[int]) -> Grid:
+        """A grid of some settings in some worlds. Raises UserError for settings whose budgets differ."""
+        tree: dict[str, Any] = {
+            "world": self._tree["world"],
+            "seeds": seeds,
+            "fewer_seeds": seeds,
+            "domains": {"in-domain": self._tree["evaluate"]["task"]["split"]},
+            "train": self._tree.get("train", {}),
+            "evaluate": self._tree["evaluate"],
+            "smoke": self._tree["smoke"],
+            "bases": {
+                base_of(world): {
+                    "label": f"base, world {world}",
+                    "sft": {"seed": world},
+                    "task": {"options": {"seed": str(world)}},
+                }
+                for world in worlds
+            },
+            "stores": {base_of(world): {"base": base_of(world)} for world in worlds},
+            "arms": {
+                arm_of(setting, world): {
+                    "label": f"{setting.label}, world {world}",
+                    "preset": setting.preset,
+                    "tier": "core",
+                    "base": base_of(world),
+                    "store": base_of(world),
+                    "train": setting.settings,
+                }
+                for world in worlds
+                for setting in settings
+            },
+        }
+        return grid_from(name, tree)
+
+
+def base_of(world: int) -> str:
+    """The name of a world's base model and rehearsal set."""
+    return f"world-{world}"
+
+
+def arm_of(setting: Setting, world: int) -> str:
+    """The name of a setting's arm in a world."""
+    return f"{setting.name}.world-{world}"
+
+
+def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
+    """The design with the chosen methods (all, if none is named) and the method that sets the target.
+
+    A method is one of bench.toml or the path of a preset file, whose table `meta` may have the keys `strength`,
+    `values` and `lr` of bench.toml. Raises UserError for a name that is neither.
+
+    smoke: two settings of each method and one test world.
+    """
+    text = (resources.files("dph") / "presets" / "grids" / "bench.toml").read_text(encoding="utf-8")
+    tree = tomllib.loads(text)
+    known: Mapping[str, Any] = tree["methods"]
+    wanted = dict.fromkeys(chosen or known)
+    for name in wanted:
+        if name not in known and not name.endswith(".toml"):
+            raise UserError(
+                f"the bench has no method {name!r}; known are: {', '.join(known)}; for a method of your own give the "
+                "path of its preset, which ends in .toml"
+            )
+    target = tree["target"]
+    methods = {
+        Path(name).stem: _settings(Path(name).stem, name, known.get(name) or _own(name)) for name in [target, *wanted]
+    }
+    if smoke:
+        methods = {name: [settings[0], settings[-1]] for name, settings in methods.items()}
+    seeds, k = tree["seeds"], tree["smoke"]["evaluate"]["rollout"]["n"] if smoke else tree["k"]
+    return Bench(
+        methods,
+        Rule(target, tree["near"], tree["far"], k),
+        tuple(tree["corner"]),
+        tuple(tree["worlds"]["development"]),
+        tuple(tree["worlds"]["test"][: 1 if smoke else None]),
+        seeds["development"],
+        tuple(seeds["test"]),
+        frozenset(seeds["twice"]),
+        tree,
+    )
+
+
+def _own(path: str) -> Mapping[str, Any]:
+    """What the preset file of a user says about the settings to try."""
+    try:
+        meta = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("meta", {})
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the preset {path}: {error}") from error
+    return {key: meta[key] for key in ("strength", "values", "lr") if key in meta} if isinstance(meta, dict) else {}
+
+
+def _label(preset: str) -> str:
+    return preset_label(preset) or Path(preset).stem
+
+
+def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Setting]:
+    """Every value of the strength with every learning rate."""
+    if not preset.endswith(".toml") and preset not in preset_names():
+        raise UserError(f"bench.toml names an unknown preset {preset!r}")
+    fields, values = tried.get("strength", ()), tried.get("values", ())
+    if bool(fields) != bool(values) or not isinstance(fields, list | tuple) or not isinstance(values, list | tuple):
+        raise UserError(f"the preset {preset}: meta.strength is a list of settings and meta.values of their values")
+    found = []
+    for value in values or (None,):
+        layers, words, label = [], [method], [_label(preset)]
+        if value is not None:
+            layers = [nested(field, f"{value:g}" if "options." in field else value) for field in fields]
+            short = str(fields[0]).rpartition(".")[2]
+            words.append(f"{short}{value:g}")
+            label.append(f"{short} {value:g}")
+        for lr in tried.get("lr", _LEARNING_RATES):
+            settings = joined(*layers, nested("optim.lr", lr))
+            name = "-".join([*words, f"lr{lr:g}"])
+            found.append(Setting(name, method, ", ".join([*label, f"lr {lr:g}"]), preset, settings))
+    return found

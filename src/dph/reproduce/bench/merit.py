@@ -1,0 +1,86 @@
+"""Figures of merit of a frontier, and their spread over worlds.
+
+A point is (accuracy, coverage): greedy accuracy or mean@n, and pass@k. A method's points in one world are its frontier.
+Claims are about worlds: an interval covers the choice of worlds, each with its own databases, questions and base model.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dph.metrics.bootstrap import student_quantile
+from dph.report.data import Value
+
+Place = tuple[float, float]
+
+
+def hypervolume(points: Sequence[Place], corner: Place) -> float:
+    """Area that the points dominate above the corner: of all (x, y) with corner ≤ (x, y) ≤ some point."""
+    area, covered = 0.0, corner[1]
+    for x, y in sorted(points, reverse=True):
+        if x > corner[0] and y > covered:
+            area += (x - corner[0]) * (y - covered)
+            covered = y
+    return area
+
+
+def attained(points: Sequence[Place], accuracy: float) -> float:
+    """The highest coverage of a point with at least this accuracy; NaN if there is none."""
+    return max((y for x, y in points if x >= accuracy), default=math.nan)
+
+
+def attainment(frontiers: Sequence[Sequence[Place]], accuracies: Sequence[float]) -> list[float]:
+    """Mean over worlds of the attained coverage at each accuracy; NaN where fewer than half of the worlds attain it."""
+    curve = []
+    for accuracy in accuracies:
+        found = [value for value in (attained(points, accuracy) for points in frontiers) if not math.isnan(value)]
+        curve.append(float(np.mean(found)) if 2 * len(found) >= len(frontiers) and found else math.nan)
+    return curve
+
+
+def over_worlds(values: Sequence[float], level: float = 0.95) -> Value:
+    """Mean over worlds with Student's interval; worlds that are NaN are left out. No interval with fewer than two."""
+    known = np.array([value for value in values if not math.isnan(value)])
+    if len(known) == 0:
+        return Value(math.nan)
+    mean = float(known.mean())
+    if len(known) < 2:
+        return Value(mean)
+    half = student_quantile((1 + level) / 2, len(known) - 1.0) * float(known.std(ddof=1)) / math.sqrt(len(known))
+    return Value(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Standard deviations of the mean of one run in one world: what other problems of that world, another training
+    seed, another world would do to it. NaN where there are not two of them."""
+
+    problems: float
+    seeds: float
+    worlds: float
+
+
+def components(worlds: Sequence[np.ndarray]) -> Components:
+    """Components of variance, from the values [seeds, problems] of a metric in each world.
+
+    Within a world: seeds crossed with problems. Between worlds: what the variance of their means has beyond the parts
+    of problems and seeds in it. Without a second seed in any world, that part of the seeds stays in `worlds`.
+    """
+    of_problems = [float(values.mean(0).var(ddof=1)) / values.shape[1] for values in worlds if values.shape[1] > 1]
+    of_seeds = [float(values.mean(1).var(ddof=1)) - _noise(values) for values in worlds if len(values) > 1]
+    problems = float(np.mean(of_problems)) if of_problems else math.nan
+    seeds = max(0.0, float(np.mean(of_seeds))) if of_seeds else math.nan
+    between = math.nan
+    if len(worlds) > 1:
+        shared = 0.0 if math.isnan(seeds) else seeds * float(np.mean([1 / len(values) for values in worlds]))
+        between = float(np.var([values.mean() for values in worlds], ddof=1)) - problems - shared
+    return Components(*(math.sqrt(max(0.0, part)) if part == part else part for part in (problems, seeds, between)))
+
+
+def _noise(values: np.ndarray) -> float:
+    """What the rest, which is neither of the seed nor of the problem, adds to the variance of the seeds' means."""
+    count, size = values.shape
+    rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    return float((rest**2).sum()) / ((count - 1) * max(1, size - 1) * size)

@@ -1,0 +1,66 @@
+"""What the runs of the bench say: points of settings in worlds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dph.report.data import EvalRun
+from dph.reproduce.bench.choose import Point
+from dph.reproduce.bench.design import Bench, Setting, arm_of, base_of
+from dph.reproduce.results import IN_DOMAIN, Results, values
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The runs of some settings in some worlds."""
+
+    results: Results
+    settings: Sequence[Setting]
+    worlds: Sequence[int]
+
+    @property
+    def split(self) -> str:
+        return self.results.choice.grid.domains[IN_DOMAIN]
+
+    def runs(self, setting: Setting, world: int) -> Sequence[EvalRun]:
+        """Evaluations of a setting in a world, one for each finished seed."""
+        return self.results.arms.get(arm_of(setting, world), ())
+
+    def seen(self, setting: Setting) -> list[int]:
+        """The worlds in which a setting has been evaluated."""
+        return [world for world in self.worlds if self.runs(setting, world)]
+
+    def table(self, setting: Setting, metric: str) -> dict[int, np.ndarray]:
+        """Values [seeds, problems] of a metric by world; problems without a value are left out."""
+        found = {world: values(self.runs(setting, world), self.split, metric) for world in self.seen(setting)}
+        return {world: array[:, ~np.isnan(array).any(0)] for world, array in found.items()}
+
+    def means(self, setting: Setting, metric: str) -> dict[int, float]:
+        """Mean of a metric over seeds and problems, by world."""
+        return {world: float(array.mean()) for world, array in self.table(setting, metric).items() if array.size}
+
+    def base_means(self, metric: str) -> dict[int, float]:
+        """The same of each world's base model."""
+        runs = {world: self.results.bases.get(base_of(world)) for world in self.worlds}
+        found = {world: values([run], self.split, metric) for world, run in runs.items() if run is not None}
+        return {world: float(np.nanmean(array)) for world, array in found.items() if not np.isnan(array).all()}
+
+
+def development_points(bench: Bench, phases: Sequence[Phase]) -> dict[str, dict[str, Point]]:
+    """Each setting's means over the worlds of all phases; settings that were not run in all of them are left out."""
+    points: dict[str, dict[str, Point]] = {}
+    for method, settings in bench.methods.items():
+        for setting in settings:
+            parts = [(phase.means(setting, "greedy"), phase.means(setting, f"pass@{bench.rule.k}")) for phase in phases]
+            if all(greedy and coverage for greedy, coverage in parts):
+                greedy, coverage = (
+                    float(np.mean([value for part in parts for value in part[place].values()])) for place in (0, 1)
+                )
+                points.setdefault(method, {})[setting.name] = Point(greedy, coverage)
+    return points
+
+
+def by_name(bench: Bench) -> Mapping[str, Setting]:
+    """All settings by name."""
+    return {setting.name: setting for settings in bench.methods.values() for setting in settings}

@@ -1,0 +1,146 @@
+"""`dph reproduce --scale bench`: settings are chosen on development worlds, frozen, and compared on test worlds."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dph.config import ReproduceConfig
+from dph.errors import UserError
+from dph.process.jobs import run_jobs
+from dph.process.progress import say
+from dph.report import plots
+from dph.report.table import print_table, to_markdown
+from dph.reproduce.bench.choose import Points, freeze, halved, read_frozen, write_frozen
+from dph.reproduce.bench.design import Bench, Setting, arm_of, read_bench
+from dph.reproduce.bench.figure import frontier_figure
+from dph.reproduce.bench.results import Phase, by_name, development_points
+from dph.reproduce.bench.tables import Frozen, chosen_settings, merit_table, test_table, tried_table, variance_table
+from dph.reproduce.counts import read_counts, write_counts
+from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
+from dph.reproduce.results import Counts, read_results
+from dph.runs.files import write_atomically, written_atomically
+
+FROZEN = "frozen.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One call of the command."""
+
+    config: ReproduceConfig
+    bench: Bench
+    root: Path
+
+    def phase(self, name: str, arms: Mapping[Setting, Mapping[int, Sequence[int]]]) -> tuple[Phase, list[str]]:
+        """Run what is missing of a phase: settings with their seeds by world. Returns it with the jobs that failed."""
+        settings = list(arms)
+        worlds = list(dict.fromkeys(world for seeds in arms.values() for world in seeds))
+        seeds = sorted({seed for by_world in arms.values() for found in by_world.values() for seed in found})
+        grid = self.bench.grid(f"bench-{name}", settings, worlds, seeds)
+        wanted = {arm_of(s, world): tuple(found) for s, by_world in arms.items() for world, found in by_world.items()}
+        choice, paths = Choice(grid, wanted, smoke=self.config.smoke), RunPaths(self.root / name)
+        counts = self._counts(choice, name)
+        failures: list[str] = []
+        if not self.config.report_only:
+            missing = {arm: tuple(s for s in found if s not in counts.get(arm, {})) for arm, found in wanted.items()}
+            to_run = replace(choice, arms={arm: found for arm, found in missing.items() if found})
+            write_settings(to_run, paths)
+            jobs = plan(to_run, paths, self.config.jobs)
+            say(f"{name}: {len(settings)} settings in worlds {', '.join(map(str, worlds))}; {len(jobs)} jobs in all")
+            failures = run_jobs(jobs, paths.root / "logs", self.config.jobs, f"bench {name}", keep_going=True)
+        results = read_results(choice, paths, counts)
+        try:
+            write_counts(results, paths, self.root / "report" / "counts" / name)
+        except UserError as error:
+            say(f"no counts are written: {error}")
+        return Phase(results, settings, worlds), failures
+
+    def _counts(self, choice: Choice, name: str) -> Counts:
+        folder = Path(self.config.counts) / name
+        if not self.config.counts or not folder.is_dir():
+            return {}
+        there = {arm: seeds for arm, seeds in choice.arms.items() if (folder / f"{arm}.parquet").is_file()}
+        return read_counts(replace(choice, arms=there), folder) if there else {}
+
+
+def reproduce_bench(config: ReproduceConfig) -> Path:
+    """Run what is missing of the bench, then write its tables and figures; returns the tables' file.
+
+    The same command goes on after an interruption. Settings that are frozen already are not chosen again.
+
+    Raises UserError for unknown methods, for a directory with other settings, and when runs failed.
+    """
+    started = time.monotonic()
+    if config.smoke and not config.out:
+        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
+    bench = read_bench([] if config.methods == ("core",) else config.methods, smoke=config.smoke)
+    run = _Run(config, bench, Path(config.out or "runs/reproduce-bench"))
+    frozen, development, failures = _choose(run)
+    test = None
+    if not failures and all(method in frozen for method in bench.methods):
+        test, failures = run.phase("test", _test_arms(run, frozen))
+    page = _write(run, frozen, development, test)
+    say(f"{time.monotonic() - started:.0f} s; open {page}")
+    if failures:
+        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    return page
+
+
+def _choose(run: _Run) -> tuple[Frozen, list[Phase], list[str]]:
+    """The frozen settings, the development phases, and the jobs that failed."""
+    bench, file = run.bench, run.root / FROZEN
+    shipped = Path(run.config.counts) / FROZEN
+    if run.config.counts and shipped.is_file() and not file.exists():
+        write_frozen(read_frozen(shipped), file)
+    frozen = read_frozen(file) if file.exists() else {}
+    every = [setting for settings in bench.methods.values() for setting in settings]
+    phases: list[Phase] = []
+    points: Points = {}
+    for number, world in enumerate(bench.development, 1):
+        name = f"development-{number}"
+        seeds = {world: (bench.development_seed,)}
+        phase, failures = run.phase(name, {setting: seeds for setting in every})
+        phases.append(phase)
+        points = development_points(bench, phases)
+        if failures or any(method not in points for method in bench.methods):
+            return frozen, phases, failures or [f"{name} is not finished"] * (not run.config.report_only)
+        kept = halved(points, bench.rule)
+        every = [by_name(bench)[one] for names in kept.values() for one in names]
+    new = {method: roles for method, roles in freeze(points, bench.rule).items() if method not in frozen}
+    if new:
+        write_frozen(new, file)
+        frozen = read_frozen(file)
+    return frozen, phases, []
+
+
+def _test_arms(run: _Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[int]]]:
+    """The chosen settings in every test world, with their seeds."""
+    bench = run.bench
+    return {
+        setting: {w: bench.test_seeds if setting.method in bench.twice else bench.test_seeds[:1] for w in bench.test}
+        for setting in chosen_settings(bench, frozen)
+    }
+
+
+def _write(run: _Run, frozen: Frozen, development: Sequence[Phase], test: Phase | None) -> Path:
+    """Write tables.md and the figures."""
+    bench, out = run.bench, run.root / "report"
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    tables = [tried_table(bench, development, frozen)]
+    if test is not None:
+        tables = [test_table(bench, test), merit_table(bench, test), variance_table(bench, test), *tables]
+    found = [table for table in tables if table is not None]
+    parts = ["# The bench of diversity", *map(to_markdown, found)]
+    for name, phase in {"development": development[0], **({"test": test} if test is not None else {})}.items():
+        for metric in ("greedy", "mean"):
+            figure = frontier_figure(bench, phase, metric)
+            if figure is not None:
+                file = out / "figures" / f"{name}-{metric}.png"
+                with written_atomically(file) as temporary:
+                    temporary.write_bytes(plots.to_png(figure))
+                title = f"{metric} against pass@{bench.rule.k}, {name} worlds; grey: {bench.label(bench.rule.target)}"
+                parts.append(f"![{title}](figures/{file.name})\n\n{title}; cross: the base models")
+    write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
+    print_table(found[0])
+    return out / "tables.md"

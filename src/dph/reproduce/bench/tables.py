@@ -1,0 +1,147 @@
+"""The bench's tables: the chosen settings in the test worlds, figures of merit, everything tried, where variance is."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dph.report.data import Value
+from dph.report.table import Cell, Table, cell
+from dph.reproduce.bench.choose import ROLES
+from dph.reproduce.bench.design import Bench, Setting
+from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds
+from dph.reproduce.bench.results import Phase, by_name
+
+Frozen = Mapping[str, Mapping[str, str]]
+
+_WORLDS = "95 % intervals over worlds (Student's t over their means); the worlds are paired in differences"
+
+
+def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
+    """The settings of the test: both roles of each method, once where they are the same."""
+    known = by_name(bench)
+    names = dict.fromkeys(frozen[method][role] for method in bench.methods if method in frozen for role in ROLES)
+    return [known[name] for name in names if name in known]
+
+
+def test_table(bench: Bench, test: Phase) -> Table:
+    """Greedy accuracy, mean@n, pass@k, votes and styles of each chosen setting, over the test worlds."""
+    coverage = f"pass@{bench.rule.k}"
+    metrics = {
+        "greedy": "greedy",
+        "mean": "mean@n",
+        coverage: coverage,
+        "maj@32": "maj@32",
+        "styles_correct": "styles (correct)",
+    }
+    bases = [cell(metric, over_worlds([*test.base_means(metric).values()])) for metric in metrics]
+    rows = [[Cell("base models"), *bases, Cell("–")]]
+    for setting in test.settings:
+        if worlds := test.seen(setting):
+            found = [cell(metric, over_worlds([*test.means(setting, metric).values()])) for metric in metrics]
+            rows.append([Cell(setting.label), *found, Cell(str(len(worlds)))])
+    return Table(
+        "The chosen settings in the test worlds", ["", *metrics.values(), "worlds"], rows, f"Percent. {_WORLDS}."
+    )
+
+
+def merit_table(bench: Bench, test: Phase) -> Table | None:
+    """Each method's frontier in the test worlds against that of the target method; None before that was run."""
+    rule, known = bench.rule, {name: [s for s in settings if test.seen(s)] for name, settings in bench.methods.items()}
+    coverage = f"pass@{rule.k}"
+    if not known[rule.target]:
+        return None
+    places = {name: _places(test, settings, coverage) for name, settings in known.items() if settings}
+    goal = {world: max(x for x, _ in found) for world, found in places[rule.target].items()}
+    rows = []
+    for method, found in places.items():
+        worlds = sorted(found.keys() & goal.keys())
+        volumes = {world: hypervolume(found[world], bench.corner) for world in worlds}
+        others = {world: hypervolume(places[rule.target][world], bench.corner) for world in worlds}
+        reached = {world: attained(found[world], goal[world] - rule.far) for world in worlds}
+        own = {world: attained(places[rule.target][world], goal[world] - rule.far) for world in worlds}
+        gained = [volumes[world] - others[world] for world in worlds]
+        farther = [reached[world] - own[world] for world in worlds]
+        compared = method != rule.target
+        rows.append(
+            [
+                Cell(bench.label(method)),
+                Cell(f"{1e4 * float(np.mean(list(volumes.values()))):.0f}"),
+                _points(gained, 1e4, 0) if compared else Cell("–"),
+                _points(farther, 100, 1) if compared else Cell("–"),
+                Cell(f"{sum(not math.isnan(value) for value in reached.values())}/{len(worlds)}"),
+                Cell(f"{sum(value > 0 for value in gained)}/{len(worlds)}" if compared else "–"),
+            ]
+        )
+    columns = [
+        "",
+        "hypervolume",
+        "gain in hypervolume",
+        f"gain in {coverage} near the target's accuracy",
+        "worlds that reach it",
+        "worlds with a gain",
+    ]
+    note = (
+        f"Hypervolume of (greedy, {coverage}) above {100 * bench.corner[0]:.0f} %, {100 * bench.corner[1]:.0f} % in "
+        f"squared points; near: at most {100 * rule.far:.0f} points below {bench.label(rule.target)}. {_WORLDS}."
+    )
+    return Table(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
+
+
+def _places(test: Phase, settings: Sequence[Setting], coverage: str) -> dict[int, list[tuple[float, float]]]:
+    """The points of a method in each world where all of its settings were run."""
+    found = [(test.means(setting, "greedy"), test.means(setting, coverage)) for setting in settings]
+    worlds = set.intersection(*({*greedy} & {*covered} for greedy, covered in found))
+    return {world: [(greedy[world], covered[world]) for greedy, covered in found] for world in worlds}
+
+
+def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
+    value = over_worlds(differences)
+    if math.isnan(value.mean):
+        return Cell("–")
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
+    return Cell(f"{scale * value.mean:+.{digits}f}", interval)
+
+
+def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> Table:
+    """Every setting that was tried in the development worlds, and what was chosen."""
+    coverage, rows = f"pass@{bench.rule.k}", []
+    worlds = [world for phase in development for world in phase.worlds]
+    for method, settings in bench.methods.items():
+        for setting in settings:
+            row = [Cell(setting.label)]
+            for phase in development:
+                for world in phase.worlds:
+                    for metric in ("greedy", "mean", coverage):
+                        found = phase.means(setting, metric).get(world)
+                        row.append(cell(metric, None if found is None else Value(found)))
+            roles = [role for role in ROLES if frozen.get(method, {}).get(role) == setting.name]
+            rows.append([*row, Cell(", ".join(roles) or "–")])
+    columns = [f"world {world}: {metric}" for world in worlds for metric in ("greedy", "mean@n", coverage)]
+    return Table(
+        "Every setting that was tried in the development worlds", ["", *columns, "chosen as"], rows, "Percent."
+    )
+
+
+def variance_table(bench: Bench, test: Phase) -> Table | None:
+    """Where the variance of a run's mean comes from, for each chosen setting; None with fewer than two worlds."""
+    metrics = ("greedy", "mean", f"pass@{bench.rule.k}")
+    rows = []
+    for setting in test.settings:
+        if len(test.seen(setting)) < 2:
+            continue
+        found = [components(list(test.table(setting, metric).values())) for metric in metrics]
+        rows.append([Cell(setting.label), *(entry for parts in found for entry in _deviations(parts))])
+    if not rows:
+        return None
+    titles = {"mean": "mean@n"}
+    columns = [
+        f"{titles.get(metric, metric)}: {part}" for metric in metrics for part in ("problems", "seeds", "worlds")
+    ]
+    note = "Standard deviations in percentage points; –: not two of them. Seeds come from the methods trained twice."
+    return Table("Components of variance of one run's mean", ["", *columns], rows, note)
+
+
+def _deviations(parts: Components) -> list[Cell]:
+    found = (parts.problems, parts.seeds, parts.worlds)
+    return [Cell("–" if math.isnan(part) else f"{100 * part:.1f}") for part in found]

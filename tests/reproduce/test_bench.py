@@ -1,0 +1,148 @@
+"""The bench: what is tried, the rule that chooses, figures of merit by hand and by simulation, and a smoke run."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dph.config import flatten
+from dph.errors import UserError
+from dph.reproduce.bench.choose import Point, chosen, freeze, halved, read_frozen, write_frozen
+from dph.reproduce.bench.design import Rule, arm_of, read_bench
+from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds
+from dph.reproduce.grid import train_settings
+from dph.reproduce.plan import Choice, RunPaths, write_settings
+
+RULE = Rule("grpo", near=0.005, far=0.02, k=32)
+
+
+# The design ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_method_has_settings_that_its_stage_accepts(tmp_path):
+    """Writing the settings checks their names, bounds, options and budgets."""
+    bench = read_bench()
+    every = [setting for settings in bench.methods.values() for setting in settings]
+    assert len(bench.methods) >= 20 and all(len(settings) == 4 for settings in bench.methods.values())
+    assert len({setting.name for setting in every}) == len(every)
+    grid = bench.grid("bench-test", every, bench.test[:1], [1])
+    write_settings(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path))
+    assert len(list((tmp_path / "settings").glob("train-*.toml"))) == len(every)
+    assert bench.twice <= bench.methods.keys() and not set(bench.development) & set(bench.test)
+
+
+def test_a_strength_of_two_settings_and_an_option_written_as_text():
+    mara = read_bench(["mara"]).methods["mara"]
+    found = [flatten(setting.settings) for setting in mara]
+    names = ("advantage.options.beta", "loss.kl_coef", "optim.lr")
+    assert [tuple(one[name] for name in names) for one in found] == [
+        ("0.03", 0.03, 1e-4), ("0.03", 0.03, 2e-4), ("0.1", 0.1, 1e-4), ("0.1", 0.1, 2e-4),
+    ]  # fmt: skip
+
+
+def test_each_world_has_its_own_problems_in_every_stage():
+    bench = read_bench(["maxrl"])
+    [first, *_] = bench.methods["maxrl"]
+    grid = bench.grid("bench-test", [first], [3, 4], [1])
+    assert [dict(base.task["options"]) for base in grid.bases.values()] == [{"seed": "3"}, {"seed": "4"}]
+    arm = grid.arms[arm_of(first, 4)]
+    assert (arm.base, arm.store) == ("world-4", "world-4")
+    assert train_settings(grid.world, arm, grid.train)["optim"]["lr"] == 5e-5
+
+
+def test_a_method_of_the_user(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        '[meta]\nlabel = "Mine"\nstrength = ["loss.eta"]\nvalues = [0.1]\nlr = [1e-4]\n[train]\nmethod = "mine"\n'
+    )
+    bench = read_bench([str(tmp_path / "mine.toml")])
+    assert list(bench.methods) == ["grpo", "mine"]  # the target is always there
+    [setting] = bench.methods["mine"]
+    assert (setting.label, bench.label("mine")) == ("Mine, eta 0.1, lr 0.0001", "Mine")
+    (tmp_path / "half.toml").write_text('[meta]\nstrength = ["loss.eta"]\n')
+    with pytest.raises(UserError, match=r"meta\.strength is a list of settings and meta\.values of their values"):
+        read_bench([str(tmp_path / "half.toml")])
+
+
+def test_unknown_methods_are_refused():
+    with pytest.raises(UserError, match="the bench has no method 'maxlr'; known are: grpo, "):
+        read_bench(["maxlr"])
+    with pytest.raises(UserError, match=r"cannot read the preset nowhere\.toml"):
+        read_bench(["nowhere.toml"])
+
+
+# The rule -----------------------------------------------------------------------------------------------------------
+
+GRPO = {"a": Point(0.80, 0.90), "b": Point(0.79, 0.93), "c": Point(0.70, 0.99), "d": Point(0.60, 0.60)}
+WEAK = {"e": Point(0.70, 0.95), "f": Point(0.72, 0.91)}
+
+
+def test_the_choice_is_the_highest_coverage_near_the_target():
+    assert chosen(GRPO, 0.80, RULE) == {"accurate": "a", "diverse": "b"}
+    assert chosen(WEAK, 0.80, RULE) == {"accurate": "f", "diverse": "f"}  # none comes near: the most accurate one
+    assert freeze({"grpo": GRPO, "weak": WEAK}, RULE)["weak"]["diverse"] == "f"
+
+
+def test_half_of_the_settings_go_on_the_choices_among_them():
+    assert halved({"grpo": GRPO, "weak": WEAK}, RULE) == {"grpo": ["a", "b"], "weak": ["f"]}
+    near = {"a": Point(0.80, 0.90), "b": Point(0.75, 0.99), "c": Point(0.76, 0.80), "d": Point(0.5, 0.5)}
+    assert halved({"grpo": near}, RULE) == {"grpo": ["a", "b"]}  # one choice, and the next by the sum
+
+
+def test_a_choice_is_final(tmp_path):
+    file = tmp_path / "frozen.toml"
+    write_frozen({"grpo": {"accurate": "a", "diverse": "b"}}, file)
+    write_frozen({"maxrl": {"accurate": "c", "diverse": "c"}}, file)
+    assert read_frozen(file).keys() == {"grpo", "maxrl"}
+    with pytest.raises(UserError, match="holds another choice for grpo; a choice is final"):
+        write_frozen({"grpo": {"accurate": "b", "diverse": "b"}}, file)
+    file.write_text('[grpo]\naccurate = "a"\n')
+    with pytest.raises(UserError, match="each method needs accurate and diverse"):
+        read_frozen(file)
+
+
+# Figures of merit ---------------------------------------------------------------------------------------------------
+
+
+def test_hypervolume_by_hand():
+    # (0.8, 0.9) covers 0.2 × 0.1; (0.7, 1.0) adds 0.1 × 0.1; (0.65, 0.85) is dominated; (0.5, 1.0) is outside.
+    points = [(0.7, 1.0), (0.8, 0.9), (0.65, 0.85), (0.5, 1.0)]
+    assert hypervolume(points, (0.6, 0.8)) == pytest.approx(0.02 + 0.01)
+    assert hypervolume([(0.5, 0.9)], (0.6, 0.8)) == 0 == hypervolume([], (0.6, 0.8))
+
+
+def test_hypervolume_is_the_share_of_random_points_that_are_dominated():
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0, 1, (6, 2))
+    drawn = rng.uniform(0, 1, (40_000, 2))
+    dominated = (drawn[:, None] <= points).all(-1).any(1).mean()
+    assert hypervolume([tuple(point) for point in points], (0.0, 0.0)) == pytest.approx(dominated, abs=0.01)
+
+
+def test_attained_coverage():
+    points = [(0.7, 1.0), (0.8, 0.9)]
+    assert (attained(points, 0.6), attained(points, 0.75)) == (1.0, 0.9) and math.isnan(attained(points, 0.81))
+    curve = attainment([points, [(0.75, 0.8)]], [0.7, 0.78, 0.9])
+    assert curve[:2] == pytest.approx([0.9, 0.9]) and math.isnan(curve[2])
+
+
+def test_intervals_over_worlds_cover_as_they_say():
+    rng = np.random.default_rng(1)
+    found = [over_worlds(list(rng.normal(0.3, 0.05, 6))) for _ in range(2000)]
+    assert np.mean([value.low <= 0.3 <= value.high for value in found]) == pytest.approx(0.95, abs=0.015)
+    assert math.isnan(over_worlds([0.5, math.nan]).low) and math.isnan(over_worlds([]).mean)
+
+
+def test_components_of_variance_are_found_again():
+    """Effects of known size: problems .3/√400, seeds .02, worlds .04."""
+    rng, found = np.random.default_rng(2), []
+    for _ in range(200):
+        worlds = []
+        for _ in range(6):
+            problems, seeds = rng.normal(0, 0.3, 400), rng.normal(0, 0.02, (2, 1))
+            worlds.append(rng.normal(0.8, 0.04) + seeds + problems + rng.normal(0, 0.1, (2, 400)))
+        found.append(components(worlds))
+    for name, size in (("problems", 0.3 / 20), ("seeds", 0.02), ("worlds", 0.04)):
+        mean_square = float(np.mean([getattr(parts, name) ** 2 for parts in found]))
+        assert math.sqrt(mean_square) == pytest.approx(size, rel=0.12), name
+    one = components([np.array([[0.0, 1.0]])])
+    assert math.isnan(one.seeds) and math.isnan(one.worlds) and one.problems == pytest.approx(0.5)
