@@ -233,9 +233,12 @@ def test_other_architectures(name, tmp_path, packed_calls):
 def test_no_name_of_trls_is_taken(tmp_path):
     stock, made = (trainer(cls, settings(tmp_path), tiny_policy().model) for cls in (Stock, Shared))
     overridden = {"__init__", "__module__", "__doc__", "_get_per_token_logps_and_entropies", "_prepare_inputs"}
+    overridden |= {"_generate_single_turn"}
     overridden |= {name for name in vars(SharedPrefixMixin) if name.startswith("__")}
     assert set(vars(SharedPrefixMixin)) & set(dir(stock)) <= overridden
-    assert vars(made).keys() - vars(stock).keys() == {"shared_prefix", "whole_groups", "_sharing", "_told"}
+    assert vars(made).keys() - vars(stock).keys() == {
+        *("shared_prefix", "whole_groups", "shared_generation", "_sharing", "_sampler", "_told")
+    }
 
 
 CASES = {
@@ -365,6 +368,67 @@ def test_two_processes_train_as_trls_do(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.stdout.count("agrees") == 2, done.stderr[-3000:]
+
+
+# Generation ---------------------------------------------------------------------------------------------------------
+
+
+class Sampling(SharedPrefixMixin, GRPOTrainer):
+    pass
+
+
+PROMPTS = [[5, 6, 7, 8], [9], [5, 6, 7, 8], [4, 3], [9], [5, 6, 7, 8]]
+
+
+def generated(made, prompts, shared):
+    made.model_wrapped = made.model
+    made.shared_generation = shared
+    found, logprobs = made._generate_single_turn(prompts, None, {}, 2)
+    assert logprobs is None
+    return found
+
+
+def test_the_most_likely_responses_are_transformers(tmp_path, caplog):
+    args, lengths = settings(tmp_path, temperature=1e-3, max_completion_length=8), set()
+    for seed in range(5):
+        made = trainer(Sampling, args, tiny_policy(seed).model)
+        stock, ours = (generated(made, PROMPTS, shared) for shared in (False, True))
+        assert ours == stock and made._sampler is not None and not told(caplog)
+        lengths |= {len(response) for response in ours}
+    assert lengths > {8}  # some end by an end token
+
+
+def test_tokens_are_drawn_from_the_models_distribution(tmp_path):
+    made = trainer(Sampling, settings(tmp_path, max_completion_length=1), tiny_policy().model)
+    torch.manual_seed(0)
+    found = generated(made, [PROMPTS[0]] * 4000, shared=True)
+    counts = torch.bincount(torch.tensor(found).flatten(), minlength=18)
+    logits = made.model(input_ids=torch.tensor([PROMPTS[0]])).logits[0, -1]
+    assert float((counts / 4000 - (logits / 0.7).softmax(-1)).abs().sum()) / 2 < 0.03
+    again = [generated(made, PROMPTS, shared=True) for _ in range(9)]
+    assert len({str(one) for one in again}) > 1  # other draws at each call
+    torch.manual_seed(0)
+    assert generated(made, [PROMPTS[0]] * 4000, shared=True) == found
+
+
+def test_training_with_shared_generation(tmp_path, caplog):
+    _, made, moved = train(Sampling, settings(tmp_path, gradient_checkpointing=True), shared_generation=True)
+    assert made._sampler is not None and not told(caplog) and moved.norm() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"generation_kwargs": {"min_new_tokens": 3}}, "the sampler does not support min_new_tokens=3"),
+        ({"top_k": 3}, "the sampler does not support top_k=3"),
+        ({"generation_kwargs": {"do_sample": False}}, "the sampler does not support do_sample=False"),
+        ({"repetition_penalty": 1.2}, "the sampler does not support repetition_penalty=1.2"),
+    ],
+)
+def test_what_the_sampler_cannot_do_transformers_does(changes, reason, tmp_path, caplog):
+    made = trainer(Sampling, settings(tmp_path, **changes), tiny_policy().model)
+    assert [len(generated(made, PROMPTS, shared=True)) for _ in range(2)] == [6, 6]
+    assert made._sampler is None and told(caplog) == [f"transformers generates, because {reason}"]
 
 
 # Where prompts are not shared ---------------------------------------------------------------------------------------

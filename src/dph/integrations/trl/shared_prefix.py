@@ -15,14 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from trl.models import unwrap_model_for_generation
 
 from dph.errors import UserError
+from dph.integrations.trl.generation import sample_groups, unknown_setting
 from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
 from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
+from dph.models.policy import Policy
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
 from dph.process.progress import warn
+from dph.sampling.hf import HFSampler
+from dph.types import SamplingParams
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
@@ -33,21 +38,33 @@ else:
 class SharedPrefixMixin(_Trainer):
     """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update."""
 
-    def __init__(self, *args: Any, shared_prefix: bool = True, whole_groups: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        shared_prefix: bool = True,
+        whole_groups: bool = True,
+        shared_generation: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """
         Args:
             shared_prefix: False trains as TRL does.
             whole_groups: bring the responses to a prompt into the same micro-batches. They move only among the
                 micro-batches of one optimizer step. Where the loss depends on which rows a micro-batch holds (bnpo, an
                 entropy bonus, an entropy quantile), they stay where TRL put them.
+            shared_generation: where TRL would generate with transformers, sample with `dph.sampling`, which keeps a
+                prompt once for all of its responses. The distribution is the same, the random draws are others.
             args, kwargs: all other arguments are the trainer's.
 
         Raises UserError for settings under which packed rows would not be computed exactly.
         """
         super().__init__(*args, **kwargs)
         self.shared_prefix, self.whole_groups = shared_prefix, whole_groups
+        self.shared_generation = shared_generation
         self._sharing: dict[int, Sharing] = {}
         """By the id of a model; the trainer keeps the policy and the reference model."""
+        self._sampler: HFSampler | None = None
+        """Made once, so that what it finds out about the model is kept."""
         self._told: set[str] = set()
         if shared_prefix and (reason := self._refusal()):
             raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
@@ -193,6 +210,45 @@ class SharedPrefixMixin(_Trainer):
             and not self.aux_loss_enabled
             and all(isinstance(value, Tensor | None) for value in self._buffered_inputs[0].values())
         )
+
+    # Generation ------------------------------------------------------------------------------------------------------
+
+    def _generate_single_turn(
+        self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
+    ) -> tuple[list[list[int]], list[list[float]] | None]:
+        """As TRL's method: token ids of a response to each prompt, the end token included, and log-probabilities."""
+        if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
+            responses, reason = None, "of images or other inputs beside tokens"
+            if not images and not multimodal_fields:
+                responses, reason = self._sample_shared(prompt_ids)
+            if responses is not None:
+                return responses, None
+            self._tell(f"transformers generates, because {reason}")
+        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+
+    def _sample_shared(self, prompts: list[list[int]]) -> tuple[list[list[int]] | None, str]:
+        """Responses of this package's sampler, or None and why it cannot take transformers' place."""
+        if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.mixed_precision == "fp16":
+            return None, "the sampler was not tried with FSDP, DeepSpeed or fp16"
+        chosen = self.generation_config
+        with unwrap_model_for_generation(
+            self.model_wrapped,
+            self.accelerator,
+            generation_kwargs=self.generation_kwargs,
+            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+        ) as model:
+            if unknown := unknown_setting(model, chosen):
+                return None, f"the sampler does not support {unknown}"
+            if self._sampler is None:
+                precision = "bf16" if self.accelerator.mixed_precision == "bf16" else "fp32"
+                policy = Policy(model, self._tokenizer, precision=precision)
+                policy.eos_ids = frozenset(self.eos_token_ids)
+                self._sampler = HFSampler(policy)
+            params = SamplingParams(1, chosen.temperature, chosen.top_p, chosen.max_new_tokens)
+            try:
+                return sample_groups(self._sampler, prompts, params), ""
+            except UserError as error:
+                return None, str(error)
 
 
 def _has_noise(model: torch.nn.Module) -> bool:
