@@ -2,7 +2,7 @@
 """The update of TRL's trainer with shared prompts and without: the same model, rows and optimizer, in turns.
 
     python benchmarks/trl_prefix.py                       # three sizes, 8 and 16 responses to a prompt
-    python benchmarks/trl_prefix.py --sizes 512+64 --responses 8 --pairs 3
+    python benchmarks/trl_prefix.py --sizes 512+64 --responses 8 --generation
 
 Run it in an environment with the extra `trl`. For each size two processes hold the model of `step.py` (3.4 million
 parameters, fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one micro-batch for each
@@ -10,7 +10,8 @@ prompt's responses, shuffled by TRL. The responses are random tokens, so no time
 
 It prints medians of the update (forward, backward and optimizer), of the pass for log-probabilities without gradients
 over the same rows, and of the ratios within a pair; the peak memory of the update beyond the memory before the first;
-and the largest difference of a log-probability from TRL's.
+and the largest difference of a log-probability from TRL's. With `--generation` it also times both ways to generate for
+the same prompts: transformers' and, in the trainer with shared prompts, the built-in sampler.
 """
 
 import argparse
@@ -27,7 +28,9 @@ from typing import Any
 VOCABULARY, WARM_UP = 2048, 1
 
 
-def worker(shared: bool, prompt: int, response: int, prompts: int, responses: int, threads: int, clock: str) -> None:
+def worker(
+    shared: bool, prompt: int, response: int, prompts: int, responses: int, threads: int, generation: int, clock: str
+) -> None:
     """Take an optimizer step at each line of standard input, and print its times as JSON."""
     import torch
     from datasets import Dataset
@@ -87,7 +90,23 @@ def worker(shared: bool, prompt: int, response: int, prompts: int, responses: in
                 theirs = logprobs()
                 trainer.shared_prefix = True
                 found["difference"] = float((ours - theirs).abs().max())
+            if generation:
+                found["generation"] = generate()
             print("@@" + json.dumps(found), flush=True)
+
+    def generate() -> float:
+        """Seconds for the responses of a step."""
+        one = trainer.processing_class(text=texts)["input_ids"]
+        rows = [ids for ids in one for _ in range(responses)]
+        start = now()
+        if shared:
+            trainer.shared_generation = True
+            trainer._generate_single_turn(rows, None, {}, responses)
+            trainer.shared_generation = False
+            assert trainer._sampler is not None
+        else:
+            GRPOTrainer._generate_single_turn(trainer, rows, None, {}, responses)
+        return now() - start
 
     def logprobs() -> torch.Tensor:
         """Of the step's rows."""
@@ -135,7 +154,7 @@ class Worker:
     """A process that takes one optimizer step at each request."""
 
     def __init__(self, shared: bool, sizes: list[int], args: argparse.Namespace) -> None:
-        given = [str(int(shared)), *map(str, sizes), str(args.threads), args.clock]
+        given = [str(int(shared)), *map(str, sizes), str(args.threads), str(int(args.generation)), args.clock]
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         command = [sys.executable, __file__, "--worker", *given]
         self._process = subprocess.Popen(
@@ -180,7 +199,7 @@ def show(found: dict[str, Any]) -> None:
     """Print a table of one size."""
     sizes = "{prompt}+{response} tokens, {prompts} prompts with {responses} responses, load {load}".format(**found)
     print(f"\n{sizes}\n{'':16}{'TRL':>10}{'shared':>10}{'ratio':>10}")
-    for name in ("update", "log-probs"):
+    for name in [name for name in ("update", "log-probs", "generation") if name in found["steps"][0]["TRL"]]:
         both = [[step[one][name] for step in found["steps"]] for one in ("TRL", "shared")]
         ratio = statistics.median(a / b for a, b in zip(*both, strict=True))
         print(f"{name + ', s':16}{statistics.median(both[0]):10.3f}{statistics.median(both[1]):10.3f}{ratio:10.2f}")
@@ -201,6 +220,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3, help="measured pairs of steps per size")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
+    parser.add_argument("--generation", action="store_true", help="time generation too")
     parser.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
     args = parser.parse_args()
     every = []

@@ -4,6 +4,7 @@
 It runs in an environment with the extra `trl`: scripts/test-trl
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="TRL is not installed")
     from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
+    from dph.integrations.trl.passk import passes
 
 from datasets import Dataset
 
@@ -331,6 +333,42 @@ def test_a_resumed_run_takes_the_rows_that_come_next(tmp_path, monkeypatch):
     assert again.state.global_step == 2
     assert [step for step, _ in whole] == [0, 1]
     assert taken[-1] == whole[-1] != whole[0]
+
+
+# pass@k -------------------------------------------------------------------------------------------------------------
+
+
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_response():
+    generator = torch.Generator().manual_seed(2)
+    rewards = torch.randint(0, 2, (5, 6), generator=generator).float()
+    rewards[0, 1] = rewards[1, :3] = rewards[2] = float("nan")
+    scored = [[value for value in row if value in (0, 1)] for row in rewards.tolist()]
+    found = passes(rewards)
+    assert found.keys() == {2, 4}
+    for k, value in found.items():
+        groups = [[max(part) for part in itertools.combinations(row, k)] for row in scored if len(row) >= k]
+        assert value == pytest.approx(sum(sum(group) / len(group) for group in groups) / len(groups))
+    assert passes(rewards.nan_to_num(0.5)) == {} and passes(rewards[2:3]) == {}
+
+
+def test_pass_at_k_is_logged_for_verdicts_only(tmp_path):
+    def length(completions, **_):
+        return [float(len(text)) for text in completions]
+
+    given = []
+
+    def verdict(completions, **_):
+        given.extend([float(len(text) % 2) for text in completions])
+        return given[-len(completions) :]
+
+    args = settings(tmp_path, max_steps=1, logging_steps=1, per_device_train_batch_size=12, num_generations=4)
+    made = trainer(args, reward_funcs=[verdict, length])
+    made.train()
+    logged = made.state.log_history[0]
+    assert {key for key in logged if "pass@" in key} == {"rewards/verdict/pass@2", "rewards/verdict/pass@4"}
+    groups = torch.tensor(given).view(3, 4)
+    assert logged["rewards/verdict/pass@4"] == pytest.approx(float(groups.amax(1).mean()))
+    assert logged["rewards/verdict/pass@2"] == pytest.approx(passes(groups)[2])
 
 
 # Data ---------------------------------------------------------------------------------------------------------------

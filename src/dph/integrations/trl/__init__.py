@@ -1,7 +1,8 @@
 # pyright: reportMissingImports=false
 """DPH-RL for users of TRL: `DPHTrainer` is `GRPOTrainer` with rehearsal. It needs the extra `trl` (TRL 1.16).
 
-`SharedPrefixMixin` lets any GRPO trainer of TRL compute each prompt once for all of its responses.
+`SharedPrefixMixin` lets any GRPO trainer of TRL compute each prompt once for all of its responses; `PassAtKMixin`
+logs unbiased pass@k.
 `exploration_set` gives the prompts of a presample run, and `VerifierReward` its verifiers as a reward function.
 """
 
@@ -18,7 +19,8 @@ if not trl.__version__.startswith("1.16."):
 
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.data import VerifierReward, exploration_set
+from dph.integrations.trl.passk import PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.integrations.trl.trainer import DPHTrainer
 
-__all__ = ["DPHConfig", "DPHTrainer", "SharedPrefixMixin", "VerifierReward", "exploration_set"]
+__all__ = ["DPHConfig", "DPHTrainer", "PassAtKMixin", "SharedPrefixMixin", "VerifierReward", "exploration_set"]

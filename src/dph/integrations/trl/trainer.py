@@ -22,6 +22,7 @@ from trl import GRPOTrainer
 from dph.config import SamplingConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
+from dph.integrations.trl.passk import PassAtKMixin
 from dph.integrations.trl.rows import padded_rows
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.models.batch import padded
@@ -33,8 +34,8 @@ from dph.training.rows import Row, rehearsal_row
 from dph.training.update import count_rows
 
 
-class DPHTrainer(SharedPrefixMixin, GRPOTrainer):
-    """GRPOTrainer that rehearses stored responses of the reference policy, and computes each prompt once."""
+class DPHTrainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
+    """GRPOTrainer with rehearsal of stored responses of the reference policy, shared prompts, and pass@k in logs."""
 
     def __init__(
         self, *args: Any, rehearsal_set: str | Path | Sequence[Rehearsal] | None = None, **kwargs: Any
