@@ -1,14 +1,16 @@
-"""The alarms about a run's verdicts."""
+"""The alarms about a run's verdicts and about a fall of pass@k."""
 
 from dataclasses import replace
 
 import pytest
 
+from dph.config import MonitorConfig
+from dph.stages import train as module
 from dph.stages.train import train
 from dph.training import explore
-from dph.training.alarms import StepVerdicts, alarm
+from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.types import Outcome, Verdict
-from helpers import train_config
+from helpers import interrupted_at, train_config
 
 GOOD = StepVerdicts({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
 PARTIAL = StepVerdicts({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
@@ -104,3 +106,42 @@ def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch,
     assert f"step 1: every reward is 0 in this step ({count} responses: {count} no_answer);" in told
     assert f"step 2: every reward is 0 in 2 steps in a row ({count} responses" in told
     assert "step 3: every" not in told
+
+
+def test_a_fall_of_pass_at_k_below_its_interval_is_told_of_ever_more_rarely():
+    watched = PassAlarm()
+    values = [(0.90, 0.95), (0.95, 0.99), (0.90, 0.96), (0.85, 0.94), (0.85, 0.94), (0.85, 0.94), (0.85, 0.94)]
+    said = [watched.note(20 * i, "pass@8", *value) for i, value in enumerate(values)]
+    # steps 0 to 40 are within the interval of the newest; 60 is not, and neither are 80, 100, 120
+    assert [message is not None for message in said] == [False, False, False, True, True, False, True]
+    assert str(said[3]).startswith(
+        "pass@8 of the monitored problems has fallen from 95.0% at step 20 to 85.0% (95 % interval up to 94.0%): "
+    )
+    assert watched.note(140, "pass@8", 0.93, 0.97) is None and watched.note(160, "pass@8", 0.85, 0.94) is not None
+
+
+def test_a_run_tells_of_a_fall_and_a_resumed_run_still_knows_the_best(tmp_path, monkeypatch, caplog):
+    """The monitored problems are all solved before step 1 and hardly any of them after step 1."""
+    caplog.set_level("INFO", "dph")
+    score = module.Monitor._score
+    calls = []
+
+    def scored(self, problems):
+        calls.append(1)
+        pairs, found = score(self, problems)
+        solved = 4 if len(calls) == 1 else 0
+        return pairs, [
+            replace(item, samples=4, correct=solved + (i == 0 and not solved)) for i, item in enumerate(found)
+        ]
+
+    monkeypatch.setattr(module.Monitor, "_score", scored)
+    monitor = MonitorConfig(every=1, limit=10, n=4)
+    config = train_config(tmp_path, "grpo", {"steps": 2, "checkpoint_every": 1}, monitor=monitor)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
+        train(config)
+    train(config, resume=True)
+    falls = [message.split(" (")[0] for message in caplog.messages if "has fallen" in message]
+    # pass@2 of 1 correct in 4 is 1/2, of one problem in 10
+    fallen = "pass@2 of the monitored problems has fallen from 100.0% at step 0 to 5.0%"
+    assert falls == [f"step 1: {fallen}", f"step 2: {fallen}"]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dph.evaluation.measures import MEASURES
 from dph.metrics.bootstrap import bootstrap_interval
 from dph.metrics.passk import mean_at_k, pass_at_k
+from dph.metrics.wilson import Interval
 from dph.tasks import Task
 from dph.types import Group, Problem
 
@@ -69,6 +70,11 @@ def powers_of_two(limit: int) -> list[int]:
 def metric_means(scored: Sequence[Scored], n: int) -> dict[str, float]:
     """Mean of every metric over the problems of a split, without intervals; see `summarise`."""
     return {name: float(values.mean()) for name, values in _values(scored, n).items()}
+
+
+def metric_interval(scored: Sequence[Scored], n: int, name: str) -> Interval:
+    """One of these means with its 95 % interval by bootstrap over problems."""
+    return bootstrap_interval(_values(scored, n)[name])
 
 
 def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:

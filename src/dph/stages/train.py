@@ -26,12 +26,21 @@ from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler, close, weights_changed
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
-from dph.training.alarms import StepVerdicts, alarm
+from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
 from dph.training.inputs import check_rehearsal, load_policy, make_objective, open_rehearsal
-from dph.training.monitor import Best, Clock, Monitor, count_rollouts, peak_memory
+from dph.training.monitor import (
+    Best,
+    Clock,
+    Measured,
+    Monitor,
+    count_rollouts,
+    deciding,
+    pass_alarm,
+    peak_memory,
+)
 from dph.training.optim import Optimizer
 from dph.training.rows import Row, rehearsal_row
 from dph.training.shaping import Shaping
@@ -100,6 +109,7 @@ class Training:
     tried: TrainState
     """The state of the last attempted checkpoint; if that attempt failed, an immediate second one would too."""
     best: Best
+    passes: PassAlarm
     by_function: bool
     """Whether a reward function judges, not the verifiers."""
     whole: bool = True
@@ -184,6 +194,7 @@ class Training:
             saved=state,
             tried=state,
             best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
+            passes=pass_alarm(run.path),
             by_function=verifiers.only == "function",
         )
 
@@ -210,11 +221,11 @@ class Training:
         config, alone = self.config, self.world.size == 1
         if self.state.step == 0 and self.monitor.due(0):
             with interrupts.allowed(alone):
-                values, samples = self.monitor.measure(0)
-            self.best.check(values)
-            self.keep(0, MONITOR, samples)
-            metrics.log(0, values, {})
-            self.best.note(0, values)
+                measured = self.monitor.measure(0)
+            self.best.check(measured.values)
+            self.watch(measured)
+            metrics.log(0, measured.values, {})
+            self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
         label = f"training {config.method}"
@@ -226,9 +237,9 @@ class Training:
                 values = dict(self.state.pending or {})
                 if self.monitor.due(self.state.step):
                     with interrupts.allowed(alone):
-                        measured, samples = self.monitor.measure(self.state.step)
-                    values |= measured
-                    self.keep(self.state.step, MONITOR, samples)
+                        measured = self.monitor.measure(self.state.step)
+                    values |= measured.values
+                    self.watch(measured)
                     clock.lap("monitor")
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
@@ -285,6 +296,15 @@ class Training:
                 zip(group.rollouts, self.shaping.advantages(group, own), strict=True)
             )
         ]
+
+    def watch(self, measured: Measured) -> None:
+        """Keep what the monitor found at this step, and say if pass@k has fallen."""
+        step = self.state.step
+        self.keep(step, MONITOR, measured.samples)
+        for name in deciding(measured.values):
+            message = self.passes.note(step, name.removeprefix("eval/"), measured.values[name], measured.high)
+            if message and self.world.leads:
+                say(f"step {step}: {message}")
 
     def keep(self, step: int, source: str, samples: Sequence[Sample]) -> None:
         """Write the responses of a monitored step that are kept, and show some. Rollouts are written before the update

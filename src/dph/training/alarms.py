@@ -1,8 +1,10 @@
-"""Alarms of a training run: verdicts which show that the verifier, the prompts or a limit is at fault, not the policy.
+"""Alarms of a training run: from what consecutive steps show to a message, or None.
 
-Pure functions: from the verdicts of consecutive steps to a message, or None.
+Verdicts can show that the verifier, the prompts or a limit is at fault, not the policy. Pass@k on held-out problems can
+show that the policy loses solutions that it had.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +55,31 @@ def alarm(steps: Sequence[StepVerdicts], *, by_function: bool = False) -> str | 
             counts = ", ".join(f"{n} {kind}" for kind, n in sorted(newest.outcomes.items(), key=_by_count) if n)
             return f"{message} in {since} ({newest.responses} responses: {counts}); {_advice(newest, by_function)}"
     return None
+
+
+@dataclass(slots=True)
+class PassAlarm:
+    """Watches pass@k of the monitored problems for a fall below its best that the choice of problems does not explain:
+    the best lies above the 95 % interval of the newest value."""
+
+    best: float = -math.inf
+    step: int = 0
+    """The step of the best value."""
+    _lasted: int = 0
+
+    def note(self, step: int, name: str, value: float, high: float = math.inf) -> str | None:
+        """Take a measured step into account; high: the upper end of the value's interval. A fall that lasts is
+        reported in its 1st, 2nd, 4th, 8th, … measured step."""
+        self._lasted = self._lasted + 1 if high < self.best else 0
+        if value > self.best:
+            self.best, self.step = value, step
+        if not self._lasted or self._lasted & (self._lasted - 1):
+            return None
+        return (
+            f"{name} of the monitored problems has fallen from {self.best:.1%} at step {self.step} to {value:.1%} "
+            f"(95 % interval up to {high:.1%}): the policy loses solutions that it had; a rehearsal set (preset "
+            "dph_js), a larger loss.eta or a smaller optim.lr keeps more of them"
+        )
 
 
 _FAILED = "every verdict is an error"

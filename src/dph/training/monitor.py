@@ -14,12 +14,13 @@ from dph.build import select
 from dph.config import MonitorConfig
 from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.scoring import Scored, metric_means, score_group
+from dph.evaluation.scoring import Scored, metric_interval, metric_means, score_group
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
 from dph.runs.samples import MONITOR, Sample
 from dph.tasks import Task
+from dph.training.alarms import PassAlarm
 from dph.training.checkpoints import path_of, steps_saved
 from dph.training.explore import Drawn, is_informative
 from dph.types import Group, Problem
@@ -166,7 +167,7 @@ class Best:
         return step > 0
 
     def _rank(self, values: Mapping[str, float]) -> list[float]:
-        return [*(values[name] for name in _deciding(values)), values[self.metric]]
+        return [*(values[name] for name in deciding(values)), values[self.metric]]
 
     def write(self, run: Path) -> None:
         """Write checkpoints/best.json, once there is a best."""
@@ -175,16 +176,38 @@ class Best:
                 "step": self.step,
                 "metric": self.metric,
                 "value": self.values[self.metric],
-                **{name: self.values[name] for name in _deciding(self.values)},
+                **{name: self.values[name] for name in deciding(self.values)},
                 "model": f"{path_of(run, self.step).name}/model" if self.step else self.start,
             }
             write_atomically(run / "checkpoints" / "best.json", json.dumps(facts, indent=1) + "\n")
 
 
-def _deciding(values: Mapping[str, float]) -> list[str]:
-    """The name of pass@k at the largest k of which there are 2k samples, or else at k = 1; none without samples."""
+def deciding(values: Mapping[str, float]) -> list[str]:
+    """What decides between steps of about the same accuracy: the name of pass@k at the largest k of which there are 2k
+    samples, or else at k = 1; none without samples."""
     ks = sorted(int(name.removeprefix("eval/pass@")) for name in values if name.startswith("eval/pass@"))
     return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
+
+
+def pass_alarm(run: Path) -> PassAlarm:
+    """The alarm about pass@k after the steps that a run has logged."""
+    alarm = PassAlarm()
+    for line in read_metrics(run):
+        for name in deciding(line):
+            alarm.note(int(line["step"]), name, line[name])
+    return alarm
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the monitor finds at a step."""
+
+    values: Mapping[str, float]
+    """Metrics named eval/…"""
+    high: float
+    """The upper end of the 95 % interval of the pass@k that decides on the best step, over problems."""
+    samples: Sequence[Sample]
+    """The responses to keep."""
 
 
 class Monitor:
@@ -199,12 +222,14 @@ class Monitor:
         """Whether a step is measured."""
         return self._every > 0 and step % self._every == 0
 
-    def measure(self, step: int) -> tuple[dict[str, float], list[Sample]]:
-        """Metrics named eval/…, and the responses to keep: from the same random keys at every step."""
+    def measure(self, step: int) -> Measured:
+        """Answer the problems, from the same random keys at every step."""
         own = {self.problems[i].id: i for i in self._world.share(len(self.problems))}
         pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in own.values()]))
         every = [item for part in self._world.gather(scored) for item in part]
-        means = metric_means(every, self._evaluator.params.n)
+        n = self._evaluator.params.n
+        values = {f"eval/{name}": value for name, value in metric_means(every, n).items()}
+        bounds = [metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)]
         placed = [
             (own[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
             for pair in pairs
@@ -212,7 +237,7 @@ class Monitor:
             if group is not None
             for i, rollout in enumerate(group.rollouts)
         ]
-        return {f"eval/{name}": value for name, value in means.items()}, self.pick(placed)
+        return Measured(values, min(bounds, default=math.inf), self.pick(placed))
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
         """The responses to keep, out of those of all processes with the places of their groups: the first of every
