@@ -307,6 +307,20 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
         read_partition(tmp_path / "both", TaskConfig(name="toy", split="train,long"))
 
 
+@pytest.mark.parametrize("prompt_set", ["explore", "all"])
+def test_problems_added_after_presampling_are_named_and_not_trained_on(tmp_path, capsys, prompt_set):
+    config = train_config(tmp_path, "dph_js")
+    problems = load_problems(config.task)[1]
+    chosen = training_problems(config.rehearsal.path, config.task, prompt_set, problems)
+    assert "not trained on" not in capsys.readouterr().err
+    added = [*problems, *(replace(problems[0], id=f"new{i}") for i in range(2))]
+    assert training_problems(config.rehearsal.path, config.task, prompt_set, added) == chosen
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count(f"not trained on: 2 of {len(added)} problems (first 'new0')") == 1
+    assert training_problems(config.rehearsal.path, config.task, prompt_set, added, fresh=False) == chosen
+    assert not capsys.readouterr().err  # a resumed run has said it
+
+
 def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     hard = presample_config(tmp_path / "hard", task=TaskConfig(name="toy", limit=1))
     presample(hard)

@@ -87,7 +87,8 @@ def training_problems(
     *,
     fresh: bool = True,
 ) -> list[Problem]:
-    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems.
+    """The exploration set, or all that pre-sampling did not drop, or without a partition all problems. Says how many
+    problems are in no set.
 
     Args:
         path: run directory of `dph presample`, or empty.
@@ -101,6 +102,12 @@ def training_problems(
     if fresh:
         check_problems(run, problems, task.split)
     partition = partition_of(run)
+    unknown = [problem.id for problem in problems if problem.id not in partition]
+    if fresh and unknown:
+        say(
+            f"not trained on: {len(unknown)} of {len(problems)} problems (first {unknown[0]!r}), because the presample "
+            f"run {path} left them out or they were added later; `dph presample` into a new directory includes these"
+        )
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:
