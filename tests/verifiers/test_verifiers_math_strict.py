@@ -1,22 +1,19 @@
 r"""The policy `strict`: what it refuses beyond math-verify, and which wrong answers each policy accepts."""
 
-import sys
 from collections import Counter
 from pathlib import Path
 
+import perturbed_math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wrong_answers
 
 from dph.tasks.protocol import load_task
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.math.policy import PolicyName, judge_at_sight, make_policy
 from dph.verifiers.math.strict import strict_fault
 from dph.verifiers.math.verifier import MathVerifier
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import perturbed_math
-from perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wrong_answers
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -73,6 +73,8 @@ class WorkerPool:
 
         Returns the replies in the shape of `chains`. Raises WorkersFailed if workers cannot start.
         """
+        if not chains:
+            return []
         todo = deque(enumerate(chains))
         replies: list[list[Reply]] = [[] for _ in chains]
         stopped = threading.Event()

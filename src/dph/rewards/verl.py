@@ -1,0 +1,38 @@
+"""A reward function for verl as it is: `custom_reward_function.path=pkg://dph.rewards.verl`, `name=compute_score`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dph.rewards.judge import reward_function
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    kind: str = "math",
+    meta: Sequence[str] = (),
+    reward_router_address: object = None,
+    reward_model_tokenizer: object = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Judge one response.
+
+    verl cannot leave a response out: where the judging failed, `score` is 0 and `scored` is 0. Every result has the
+    same keys, which verl requires.
+
+    Args:
+        kind, options: as for `reward_function`; they come from `custom_reward_function.reward_kwargs`.
+        meta: keys of extra_info that the verifier needs, such as "db" for SQL.
+        reward_router_address, reward_model_tokenizer: verl passes them when it serves a reward model; not used.
+    """
+    found = {name: (extra_info or {})[name] for name in meta}
+    verdict = await reward_function(kind, **options).averdict(solution_str, ground_truth, **found)
+    return {
+        "score": verdict.reward if verdict.scored else 0.0,
+        "acc": float(verdict.correct),
+        "scored": float(verdict.scored),
+        "outcome": str(verdict.outcome),
+    }
