@@ -104,6 +104,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     parts = train(config, resume=True)
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert same_weights(whole, parts) and len(read_metrics(parts)) == 5
+    assert (parts / "coverage.jsonl").read_bytes() == (whole / "coverage.jsonl").read_bytes()
     assert kept(parts) == kept(whole) and len(kept(parts)) == 5  # the rollouts of steps 2 and 4, the monitor's of 0 too
     before = (parts / "model" / "model.safetensors").stat().st_mtime_ns
     train(config, resume=True)  # complete: nothing happens

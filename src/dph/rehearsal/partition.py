@@ -48,11 +48,19 @@ def partition_of(run: RunDir) -> dict[str, Set]:
     return {row["problem_id"]: row["set"] for row in _rows(run)}
 
 
+def reference_counts(path: str) -> dict[str, tuple[int, int]]:
+    """Correct and all responses of the reference policy for each problem that a presample run sampled; {} without a
+    path. Raises UserError when the run cannot be read."""
+    if not path:
+        return {}
+    return {row["problem_id"]: (row["correct"], row["samples"]) for row in _rows(open_presampled(Path(path)))}
+
+
 def _rows(run: RunDir) -> list[dict[str, Any]]:
     file = run.path / FILE
     try:
         stored = set(pq.read_schema(file).names)
-        table = pq.read_table(file, columns=["problem_id", "set", *{"content"} & stored])
+        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", *{"content"} & stored])
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
     return table.to_pylist()

@@ -180,9 +180,8 @@ class RunDir:
 
     def sync(self) -> None:
         """Flush the logged lines to the disk; call this before writing a checkpoint."""
-        for name in ("metrics.jsonl", "timings.jsonl"):
-            if (self.path / name).exists():
-                sync(self.path / name)
+        for path in self.path.glob("*.jsonl"):
+            sync(path)
 
     def rewind(self, step: int) -> None:
         """Drop the lines logged after `step`, that is, between the last checkpoint and an interruption."""

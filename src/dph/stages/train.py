@@ -16,7 +16,7 @@ from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.progress import progress, say
-from dph.rehearsal.partition import training_problems
+from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
@@ -28,6 +28,7 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
+from dph.training.coverage import Ledger, drop_visits, read_visits, visits_of, write_visits
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
 from dph.training.inputs import check_rehearsal, load_policy, make_objective, open_rehearsal
@@ -110,6 +111,7 @@ class Training:
     """The state of the last attempted checkpoint; if that attempt failed, an immediate second one would too."""
     best: Best
     passes: PassAlarm
+    ledger: Ledger
     by_function: bool
     """Whether a reward function judges, not the verifiers."""
     whole: bool = True
@@ -141,6 +143,7 @@ class Training:
         if world.leads:
             run.rewind(-1 if fresh else state.step - (state.pending is not None))
             drop_samples(run.path, -1 if fresh else state.step)
+            drop_visits(run.path, -1 if fresh else state.step)
         if rehearsal is not None:
             check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
         needs_reference = objective.needs_reference or advantage.needs_reference
@@ -195,6 +198,10 @@ class Training:
             tried=state,
             best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
             passes=pass_alarm(run.path),
+            ledger=Ledger(
+                reference_counts(config.rehearsal.path),
+                () if fresh else [found for at, found in read_visits(run.path).items() if at <= state.step],
+            ),
             by_function=verifiers.only == "function",
         )
 
@@ -265,6 +272,9 @@ class Training:
         clock.lap("sample")
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         rows = self.shaping.rows(drawn.groups)  # rewards become advantages
+        visits = visits_of(drawn, self.world)
+        if self.world.leads:
+            write_visits(self.directory.path, state.step + 1, visits)
         if self.monitor.due(state.step + 1):
             self.keep(state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
         minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
@@ -273,7 +283,7 @@ class Training:
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
         weights_changed(self.sampler)
         rollouts = count_rollouts(drawn, self.world)
-        values |= rollouts.means() | {"lr": self.optimizer.lr}
+        values |= rollouts.means() | self.ledger.note(visits) | {"lr": self.optimizer.lr}
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,

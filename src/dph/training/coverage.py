@@ -1,0 +1,114 @@
+"""The coverage ledger: how often each problem was solved whenever training sampled it, and which are being lost.
+
+pass@k falls while the mean reward rises: some problems are no longer solved at all. Training sees this as it happens,
+because it samples every prompt again and again. coverage.jsonl has one line for each step:
+
+    {"step": 3, "problems": [["id", correct, judged], …]}
+
+Lines are written before the update of their step, and a resumed run drops those after its checkpoint.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from dph.process.distributed import World
+from dph.runs.files import write_atomically
+from dph.training.explore import Drawn
+
+FILE = "coverage.jsonl"
+CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
+"""Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
+
+Visit = tuple[str, int, int]
+"""A problem's id, its correct responses and its judged ones at one visit."""
+
+
+class Ledger:
+    """What is known of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
+
+    def __init__(self, reference: Mapping[str, tuple[int, int]], history: Iterable[Sequence[Visit]] = ()) -> None:
+        """reference: correct and all responses of the reference policy by problem; history: the visits of the steps so
+        far."""
+        self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
+        self._solved = {id for id, (correct, _) in reference.items() if correct}
+        self._last: dict[str, int] = {}
+        for visits in history:
+            self.note(visits)
+
+    @property
+    def lost(self) -> list[str]:
+        """Problems that were solved once, by this policy or by the reference, and were not when last visited."""
+        return [id for id, correct in self._last.items() if not correct and id in self._solved]
+
+    def note(self, visits: Sequence[Visit]) -> dict[str, float]:
+        """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md)."""
+        for id, correct, judged in visits:
+            if judged:
+                self._last[id] = correct
+                if correct:
+                    self._solved.add(id)
+        found = {
+            "coverage/visited": float(len(self._last)),
+            "coverage/lost": float(len(self.lost)),
+            "coverage/unsolved": float(sum(id not in self._solved for id in self._last)),
+        }
+        for name in CLASSES:
+            own = [correct > 0 for id, correct, judged in visits if judged and self._class.get(id) == name]
+            if own:
+                found[f"coverage/solved_{name}"] = sum(own) / len(own)
+        return found
+
+
+def _class_of(rate: float) -> str:
+    return next(name for name, (low, high) in CLASSES.items() if low < rate <= high or rate == low == 0.0)
+
+
+def visits_of(drawn: Drawn, world: World) -> list[Visit]:
+    """The visits of a step over all processes, those of groups that dynamic sampling dropped included, by id."""
+    own = [
+        (
+            group.problem.id,
+            sum(rollout.verdict.correct for rollout in group.rollouts),
+            sum(rollout.verdict.scored for rollout in group.rollouts),
+        )
+        for group in drawn.sampled
+    ]
+    return sorted(visit for part in world.gather(own) for visit in part)
+
+
+def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
+    """Append a step's line."""
+    with (run / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n")
+
+
+def read_visits(run: Path) -> dict[int, list[Visit]]:
+    """Visits by step, oldest first; a line that an interruption cut off ends them."""
+    found: dict[int, list[Visit]] = {}
+    for line in _lines(run):
+        row = json.loads(line)
+        found[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
+    return found
+
+
+def drop_visits(run: Path, after: int) -> None:
+    """Remove the lines of steps after `after`."""
+    if (run / FILE).is_file():
+        kept = [line for line in _lines(run) if json.loads(line)["step"] <= after]
+        write_atomically(run / FILE, "".join(line + "\n" for line in kept))
+
+
+def _lines(run: Path) -> list[str]:
+    lines: list[str] = []
+    if not (run / FILE).is_file():
+        return lines
+    for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+            if [type(row["step"]), *(len(visit) for visit in row["problems"])] != [int, *[3] * len(row["problems"])]:
+                break
+        except (ValueError, TypeError, KeyError):
+            break
+        lines.append(line)
+    return lines
