@@ -24,7 +24,9 @@ with warnings.catch_warnings():
     from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
 
 from datasets import Dataset
+from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
+from transformers.integrations.neftune import activate_neftune
 
 from dph.errors import UserError
 from dph.models.batch import Tokens
@@ -158,7 +160,8 @@ def compute(made, inputs, shared):
         logprobs, entropies, _ = made._get_per_token_logps_and_entropies(made.model, ids, mask, steps, 4, True)
     loss = made._compute_loss(made.model, inputs)
     loss.backward()
-    gradient = torch.cat([x.grad.flatten() for x in made.model.parameters() if x.grad is not None])
+    found = [x.grad for x in made.model.parameters() if x.grad is not None]
+    gradient = torch.cat([(x.full_tensor() if isinstance(x, DTensor) else x).flatten() for x in found])
     assert entropies is not None
     return logprobs, entropies, loss.detach(), gradient
 
@@ -351,6 +354,33 @@ def test_a_microbatch_that_cannot_hold_a_group_is_said_once(tmp_path, caplog):
     assert ["multiple of num_generations" in one.message for one in caplog.records] == [True]
 
 
+SHARDED = """
+import sys, torch
+sys.path[:0] = {folders!r}
+import test_integrations_trl_shared as t
+from torch.distributed.fsdp import fully_shard
+made = t.trainer(t.Shared, t.settings({folder!r}, gradient_checkpointing=True), t.tiny_policy().model)
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+for layer in made.model.model.layers:
+    fully_shard(layer, mesh=mesh)
+fully_shard(made.model, mesh=mesh)
+found = t.errors(made)
+assert max(found) < t.TOLERANCE, found
+assert not made._told and type(made.model).__name__.startswith("FSDP")
+print("agrees")
+"""
+
+
+@pytest.mark.timeout(420)
+def test_weights_sharded_by_fsdp2(tmp_path):
+    """One process: the wrapper, its hooks and its distributed tensors."""
+    script = tmp_path / "sharded.py"
+    script.write_text(SHARDED.format(folders=[str(HERE), str(HERE.parent)], folder=str(tmp_path)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    assert done.stdout.count("agrees") == 1, done.stderr[-3000:]
+
+
 TWO_PROCESSES = """
 import sys, torch
 sys.path[:0] = {folders!r}
@@ -450,11 +480,14 @@ def told(caplog):
         ("mistral", {"sliding_window": 9}, "attention window of 9 tokens"),
         ("llama", {"attention_dropout": 0.1}, "dropout"),
         ("opt", {"dropout": 0.1}, "dropout"),
+        ("llama", {}, "NEFTune"),
     ],
 )
 def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, caplog):
     made = trainer(Shared, settings(tmp_path), random_policy(name, **changes).model)
-    if reason == "dropout":
+    if reason == "NEFTune":
+        activate_neftune(made.model, 5.0)
+    if reason in ("dropout", "NEFTune"):
         torch.manual_seed(0)
         noisy = compute(made, inputs_of(ragged()), shared=True)
         torch.manual_seed(0)

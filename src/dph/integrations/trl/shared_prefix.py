@@ -159,7 +159,7 @@ class SharedPrefixMixin(_Trainer):
         """Why rows of up to this many tokens cannot be packed for a model; None if they can."""
         plain = self.accelerator.unwrap_model(model)
         if _has_noise(plain):
-            return "of dropout, whose noise differs from response to response; set disable_dropout=True"
+            return "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True"
         if id(plain) not in self._sharing:  # all processes come here together
             self._sharing[id(plain)] = self._examine(model, plain)
         reason = self._sharing[id(plain)].obstacle(longest)
@@ -252,11 +252,11 @@ class SharedPrefixMixin(_Trainer):
 
 
 def _has_noise(model: torch.nn.Module) -> bool:
-    """Whether dropout is active in any part of a model: as a layer, or as a rate that its own code reads."""
+    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
     for part in model.modules():
         if part.training:
             layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
-            rates = [value for name, value in vars(part).items() if "drop" in name or (layer and name == "p")]
-            if any(isinstance(rate, float) and rate > 0 for rate in rates):
+            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
+            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
                 return True
     return False
