@@ -10,6 +10,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ with warnings.catch_warnings():
     from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
 
 from datasets import Dataset
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 from transformers.integrations.neftune import activate_neftune
@@ -496,6 +498,21 @@ def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, c
         assert errors(made) == [0, 0, 0, 0]
     (message,) = told(caplog)
     assert reason in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("compiled", "torch_compile"), ("wrapper", "checkpoint wrapper"), ("prompt", "tokens before each row")],
+)
+def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls):
+    made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    if kind == "compiled":
+        made.args.torch_compile = True
+    elif kind == "wrapper":
+        made.model.model.layers[0] = checkpoint_wrapper(made.model.model.layers[0])
+    else:
+        made.model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}
+    assert reason in (made._obstacle(made.model, 9) or "") and not packed_calls
 
 
 def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkeypatch):

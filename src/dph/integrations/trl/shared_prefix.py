@@ -159,7 +159,10 @@ class SharedPrefixMixin(_Trainer):
         """Why rows of up to this many tokens cannot be packed for a model; None if they can."""
         plain = self.accelerator.unwrap_model(model)
         if _has_noise(plain):
-            return "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True"
+            return (
+                "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, and "
+                "dropout rates in the model's config to 0"
+            )
         if id(plain) not in self._sharing:  # all processes come here together
             self._sharing[id(plain)] = self._examine(model, plain)
         reason = self._sharing[id(plain)].obstacle(longest)
