@@ -26,6 +26,7 @@ from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.samples import Sample, read_samples
+from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import recomputes_old, train
@@ -443,12 +444,91 @@ def test_a_tracker_that_fails_stops_the_run_with_one_sentence(tmp_path, monkeypa
         "tracker 'wandb' does not work: No API key configured. Log in; fix this, or set WANDB_MODE=offline, or remove "
         "the setting"
     )
+    train(train_config(tmp_path, "grpo"), resume=True)  # a run goes on without its tracker
 
 
 def test_a_tracker_that_fails_at_the_end_costs_nothing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", tracker := FakeTracker("finish"))
     train(train_config(tmp_path, "grpo", tracker="wandb"))
     assert tracker.called == ["login", "init", "log", "log", "finish"] and (tmp_path / "model").is_dir()
+
+
+class Recorder(types.ModuleType):
+    """A tracker that records what it gets; its tables are pairs of columns and rows."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.begun, self.logged = [], []
+
+    def login(self):
+        pass
+
+    def finish(self):
+        pass
+
+    def init(self, **settings):
+        self.begun.append(settings)
+
+    def log(self, values, step):
+        self.logged.append((step, values))
+
+    @staticmethod
+    def Table(columns, data):
+        return columns, data
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_tracker_gets_settings_timings_and_samples_and_knows_a_resumed_run(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, tracker := Recorder(name))
+    monitor = MonitorConfig(every=2, limit=3, n=2)
+    config = train_config(tmp_path / "js", "dph_js", {"steps": 3, "checkpoint_every": 1}, monitor=monitor, tracker=name)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 3))
+        train(config)
+    train(config, resume=True)
+    first, again = tracker.begun
+    assert first == again and first["resume"] == "allow" and first["project"] == "dph-rl"
+    assert first["config"]["optim"]["lr"] == 1e-3 and first["config"]["monitor"]["every"] == 2
+    number = RunDir.open(tmp_path / "js", "train").manifest["tracker_id"]
+    assert (first["name"], first.get("id")) == (("js", number) if name == "wandb" else (f"js-{number}", None))
+    steps = [step for step, values in tracker.logged if "reward" in values]
+    assert steps == [1, 2, 3] and all(
+        values["time/update_seconds"] > 0 for _, values in tracker.logged if "loss" in values
+    )
+    ((step, (columns, rows)),) = [(s, v["samples/rollouts"]) for s, v in tracker.logged if "samples/rollouts" in v]
+    kept = read_samples(tmp_path / "js", "rollouts")
+    assert step == 2 and len(rows) == min(16, len(kept)) and columns[-1] == "response"
+    indent = "" if name == "wandb" else "    "  # trackio shows Markdown
+    assert [row[-1] for row in rows] == [indent + sample.response for sample in kept[:16]]
+    assert [row[columns.index("advantage")] for row in rows] == [sample.advantage for sample in kept[:16]]
+
+
+def test_two_runs_in_folders_of_one_name_are_two_runs_of_a_tracker(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", tracker := Recorder("trackio"))
+    for folder in ("a", "b"):
+        train(train_config(tmp_path / folder / "grpo", "grpo", {"steps": 0}, tracker="trackio"))
+    one, two = (settings["name"] for settings in tracker.begun)
+    assert one != two and one.startswith("grpo-") and two.startswith("grpo-")
+
+
+def test_tensorboard_shows_samples_as_text_without_markup(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    attack = "![x](http://example.invalid)\n<script>alert(1)</script>\n```\n**bold**"
+    problem = Problem("p1", "a prompt", "", "exact")
+    sample = Sample.of(
+        2, "rollouts", problem, 0, Rollout(Completion([1], [-0.5], "stop"), attack, Verdict(GOOD, 1.0)), 0.5
+    )
+    run = RunDir.start(str(tmp_path), "train", TrainConfig(out=str(tmp_path)))
+    with Metrics(run, "none", leads=True) as metrics:
+        metrics.begin(0)
+        metrics.log_samples(2, "rollouts", [sample])
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    (event,) = board.Tensors("samples/rollouts/text_summary")
+    lines = event.tensor_proto.string_val[0].decode().splitlines()
+    assert event.step == 2 and lines[0] == "`p1`: correct, reward 1, advantage +0.50, 1 tokens"
+    assert lines[-4:] == [f"    {line}" for line in attack.splitlines()]  # indented after an empty line: code
+    assert lines[-5] == "" and "    a prompt" in lines
 
 
 def test_no_round_of_drawing_finds_a_useful_group(tmp_path):

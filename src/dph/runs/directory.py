@@ -238,8 +238,8 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def _compared(config: Any) -> dict[str, Any]:
-    """The settings that are compared on resume: not the path of the run directory, nor what is printed."""
+    """The settings that are compared on resume: not the path of the run directory, nor what is shown, and where."""
     settings = to_dict(config)
-    for name in ("out", "show_samples"):
+    for name in ("out", "show_samples", "tracker"):
         settings.pop(name, None)
     return comparable(settings)

@@ -82,15 +82,18 @@ class Sample:
             finish_reason=completion.finish_reason,
         )
 
-    def line(self) -> str:
-        """The sample on one line for a terminal: verdict, numbers, and the beginning and the end of the response."""
+    def facts(self) -> str:
+        """Verdict, reward, advantage and length in words."""
         advantage = "" if self.advantage is None else f", advantage {self.advantage:+.2f}"
         cut = ", cut off" if self.finish_reason == "length" else ""
+        return f"{self.outcome}, reward {self.reward:g}{advantage}, {self.tokens} tokens{cut}"
+
+    def line(self) -> str:
+        """The sample on one line for a terminal: its facts, and the beginning and the end of the response."""
         text = self.response
         if len(text) > _SHOWN:
             text = f"{text[: _SHOWN * 2 // 3]} […] {text[-_SHOWN // 3 :]}"
-        facts = f"{self.outcome}, reward {self.reward:g}{advantage}, {self.tokens} tokens{cut}"
-        return one_line(f"{self.id}: {facts}: {text or '(empty)'}")
+        return one_line(f"{self.id}: {self.facts()}: {text or '(empty)'}")
 
 
 def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:

@@ -1,13 +1,19 @@
 """Logging of metrics to metrics.jsonl and timings.jsonl of the run directory, TensorBoard and an optional tracker."""
 
 import importlib
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.directory import RunDir
+from dph.runs.samples import Sample
+
+_SAMPLES = 16
+"""Responses of a step and source that trackers get; the run directory has more."""
+_COLUMNS = ("id", "sample", "outcome", "reward", "advantage", "tokens", "prompt", "response")
 
 
 def load_tracker(name: str) -> Any:
@@ -49,7 +55,14 @@ class Metrics:
         if tracker != "none":
             self._tracker = load_tracker(tracker)
             with _its_errors(tracker):
-                self._tracker.init(project="dph-rl", name=run.path.name)
+                self._tracker.init(project="dph-rl", config=run.settings(), resume="allow", **self._identity())
+
+    def _identity(self) -> dict[str, str]:
+        """What a tracker knows the run by, the same when the run is resumed: W&B an id, trackio the name."""
+        if "tracker_id" not in self._run.manifest:
+            self._run.update(tracker_id=secrets.token_hex(4))
+        name, number = self._run.path.resolve().name, self._run.manifest["tracker_id"]
+        return {"name": name, "id": number} if self._name == "wandb" else {"name": f"{name}-{number}"}
 
     def begin(self, step: int) -> None:
         """Start logging after `step`. TensorBoard drops later steps, which an interrupted run logged."""
@@ -64,12 +77,29 @@ class Metrics:
         if not self._leads:
             return
         self._run.log(step, values, timings)
-        for name, value in {**values, **{f"time/{key}": value for key, value in timings.items()}}.items():
+        numbers = {**values, **{f"time/{key}": value for key, value in timings.items()}}
+        for name, value in numbers.items():
             assert self._board is not None, "call begin first"
             self._board.add_scalar(name, value, step)
         if self._tracker is not None:
             with _its_errors(self._name):
-                self._tracker.log(dict(values), step=step)
+                self._tracker.log(numbers, step=step)
+
+    def log_samples(self, step: int, source: str, samples: Sequence[Sample]) -> None:
+        """Send some responses of a step to TensorBoard, as text, and to the tracker, as a table."""
+        if not self._leads:
+            return
+        name, some = f"samples/{source}", samples[:_SAMPLES]
+        assert self._board is not None, "call begin first"
+        self._board.add_text(name, "\n\n".join(map(_as_markdown, some)), step)
+        if self._tracker is not None:
+            with _its_errors(self._name):
+                table = self._tracker.Table(columns=list(_COLUMNS), data=[self._row(sample) for sample in some])
+                self._tracker.log({name: table}, step=step)
+
+    def _row(self, sample: Sample) -> list[Any]:
+        shown = _code if self._name == "trackio" else str  # trackio reads texts as Markdown
+        return [shown(value) if type(value) is str else value for value in (getattr(sample, c) for c in _COLUMNS)]
 
     def close(self) -> None:
         if self._board is not None:
@@ -86,3 +116,13 @@ class Metrics:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _as_markdown(sample: Sample) -> str:
+    """A response as TensorBoard shows it."""
+    return f"`{sample.id}`: {sample.facts()}\n\n{_code(sample.prompt)}\n\nanswered by\n\n{_code(sample.response)}"
+
+
+def _code(text: str) -> str:
+    """A text as Markdown code: nothing in it is markup, so that a model cannot write links or images."""
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -230,7 +230,7 @@ class Training:
             with interrupts.allowed(alone):
                 measured = self.monitor.measure(0)
             self.best.check(measured.values)
-            self.watch(measured)
+            self.watch(measured, metrics)
             metrics.log(0, measured.values, {})
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
@@ -240,13 +240,13 @@ class Training:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
                 if self.state.pending is None:
-                    self.step(clock, interrupts)
+                    self.step(metrics, clock, interrupts)
                 values = dict(self.state.pending or {})
                 if self.monitor.due(self.state.step):
                     with interrupts.allowed(alone):
                         measured = self.monitor.measure(self.state.step)
                     values |= measured.values
-                    self.watch(measured)
+                    self.watch(measured, metrics)
                     clock.lap("monitor")
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
@@ -256,7 +256,7 @@ class Training:
                 if stop and not alone:  # all processes stop after the same step
                     raise Interrupted(interrupts.signal or signal.SIGTERM)
 
-    def step(self, clock: Clock, interrupts: Interrupts) -> None:
+    def step(self, metrics: Metrics, clock: Clock, interrupts: Interrupts) -> None:
         """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
         config, state = self.config, self.state
         with interrupts.allowed(self.world.size == 1):
@@ -276,7 +276,7 @@ class Training:
         if self.world.leads:
             write_visits(self.directory.path, state.step + 1, visits)
         if self.monitor.due(state.step + 1):
-            self.keep(state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
+            self.keep(metrics, state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
         minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
         self.whole = False
         # PPO-clip on rollouts, η·f(u) on stored responses
@@ -307,20 +307,21 @@ class Training:
             )
         ]
 
-    def watch(self, measured: Measured) -> None:
+    def watch(self, measured: Measured, metrics: Metrics) -> None:
         """Keep what the monitor found at this step, and say if pass@k has fallen."""
         step = self.state.step
-        self.keep(step, MONITOR, measured.samples)
+        self.keep(metrics, step, MONITOR, measured.samples)
         for name in deciding(measured.values):
             message = self.passes.note(step, name.removeprefix("eval/"), measured.values[name], measured.high)
             if message and self.world.leads:
                 say(f"step {step}: {message}")
 
-    def keep(self, step: int, source: str, samples: Sequence[Sample]) -> None:
+    def keep(self, metrics: Metrics, step: int, source: str, samples: Sequence[Sample]) -> None:
         """Write the responses of a monitored step that are kept, and show some. Rollouts are written before the update
         that uses them, so every checkpoint after it has them."""
         if self.world.leads and samples:
             write_samples(self.directory.path, step, source, samples)
+            metrics.log_samples(step, source, samples)
             if source == ROLLOUTS or step == 0:
                 for sample in samples[: self.config.show_samples]:
                     say(f"step {step}: {sample.line()}")
