@@ -108,6 +108,7 @@ TYPED = {Outcome.WRONG, Outcome.TIMEOUT, Outcome.ERROR, Outcome.NO_ANSWER}
 POLICIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "qwen": ({"policy": "qwen"}, tuple(ATTACKS)),
     "math_verify": ({"policy": "math_verify"}, tuple(ATTACKS)),
+    "strict": ({"policy": "strict"}, tuple(ATTACKS)),
     "paper": ({"policy": "paper"}, SOME),
     "library": ({"policy": "math_verify", "fallback": "library"}, SOME),
 }

@@ -1,5 +1,6 @@
 r"""The policy `strict`: what it refuses beyond math-verify, and which wrong answers each policy accepts."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wron
 
 from dph.tasks.protocol import load_task
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers.math.policy import PolicyName, judge_at_sight, make_policy
+from dph.verifiers.math.policy import LONGEST, PolicyName, judge_at_sight, make_policy
 from dph.verifiers.math.strict import strict_fault
 from dph.verifiers.math.verifier import MathVerifier
 
@@ -185,3 +186,15 @@ _TEXTS = st.lists(_PIECES, max_size=25).map("".join)
 def test_no_text_upsets_the_rules(one: str, other: str):
     assert strict_fault(one, one) == ""
     assert isinstance(strict_fault(one, other), str)
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", "[!", r"{\circ", r"\text{", "1,000", "a ", "per ", "1 cm", "x=", r"\frac{1}{", ";%"]
+)
+def test_the_longest_answers_are_read_at_once(piece: str):
+    """The rules run in the caller's process, so that no answer may keep them busy."""
+    longest = (piece * LONGEST)[:LONGEST]
+    started = time.monotonic()
+    strict_fault(longest, "5")
+    strict_fault(f"5{longest[1:-1]}5", f"5{longest[1:-1]}6")
+    assert time.monotonic() - started < 2.0
