@@ -262,6 +262,45 @@ def test_sampling_in_bf16_is_close_to_training():
     assert sum(differences) / len(differences) < 0.05
 
 
+@pytest.mark.parametrize("start", [SharedDecoder, PlainDecoder])
+def test_a_model_with_a_large_error_in_bf16_is_decoded_as_in_fp32(start):
+    """Real models have outliers, whose error in bf16 is larger than any constant tolerance."""
+    policy = tiny_policy()
+    model = policy.model.model
+    writers = [part.weight for layer in model.layers for part in (layer.self_attn.o_proj, layer.mlp.down_proj)]
+    with torch.no_grad():  # two large terms of every logit cancel, except for their rounding
+        for weight in writers:
+            weight[1] = 3 * weight[0]
+        model.embed_tokens.weight[:, 1] = 3 * model.embed_tokens.weight[:, 0]
+        model.norm.weight[:2] = 1.0
+        policy.model.lm_head.weight = torch.nn.Parameter(policy.model.lm_head.weight.clone())
+        policy.model.lm_head.weight[:, 0] += 300.0
+        policy.model.lm_head.weight[:, 1] -= 100.0
+    policy.precision = "bf16"
+    ids = torch.tensor([[3, 4, 5, 6, 7, 4, 3]])
+    with torch.no_grad():
+        exact = policy.model(input_ids=ids).logits
+        with policy.autocast():
+            rounded = policy.model(input_ids=ids).logits.float()
+    assert (rounded - exact).abs().max() > 0.1 * (1 + exact.abs().max()), "more than rounding in fp32 could explain"
+    assert why_not(start, policy, ragged=True) == ""
+
+
+def test_a_decoder_that_rounds_more_than_the_model_is_not_used(monkeypatch):
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    assert why_not_shared(policy) == ""
+    attend = SharedDecoder.attend
+
+    def coarse(self, layer, query, *given):
+        found = attend(self, layer, query, *given)
+        return found if self._policy.precision == "fp32" else found.float().round()
+
+    monkeypatch.setattr(SharedDecoder, "attend", coarse)
+    assert why_not_shared(policy) == "in bf16 its logits have a larger error than those of its plain forward pass"
+    assert policy.precision == "bf16"
+
+
 def test_equal_prompts_get_equal_responses_only_with_equal_keys():
     policy, params = tiny_policy(), SamplingParams(8, 1.0, 1.0, 10)
     a, b, again = tokens(sample(policy, params, [[5, 6]] * 3, [KEYS[0], KEYS[1], KEYS[0]]))

@@ -144,6 +144,15 @@ class Policy:
         """Context in which all parts of the model are in evaluation mode."""
         return _evaluating(self.model)
 
+    @contextmanager
+    def in_precision(self, precision: str) -> Iterator[None]:
+        """Context in which the policy computes in another precision, "fp32" or "bf16"."""
+        before, self.precision = self.precision, precision
+        try:
+            yield
+        finally:
+            self.precision = before
+
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
