@@ -14,6 +14,7 @@ from dph.cli.main import main
 from dph.doctor import machine, sandbox, smoke
 from dph.doctor.finding import Finding, broken, note, ok
 from dph.errors import UserError
+from dph.process import memory
 from dph.types import Outcome, Verdict
 
 
@@ -177,16 +178,16 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
 
 
 def test_memory_is_what_the_container_still_allows(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "_LIMITS", (str(tmp_path / "max"), str(tmp_path / "none")))
-    monkeypatch.setattr(machine, "_USED", (str(tmp_path / "current"), str(tmp_path / "none")))
-    whole = machine.free_memory()
+    monkeypatch.setattr(memory, "_LIMITS", (str(tmp_path / "max"), str(tmp_path / "none")))
+    monkeypatch.setattr(memory, "_USED", (str(tmp_path / "current"), str(tmp_path / "none")))
+    whole = memory.free_memory()
     assert whole is not None and whole > 1 << 24
     (tmp_path / "max").write_text("5000\n")
     (tmp_path / "current").write_text("2000\n")
-    assert machine.free_memory() == 3000
+    assert memory.free_memory() == 3000
     assert machine.check_room(tmp_path)[0].status == "broken"
     (tmp_path / "max").write_text("max\n")
-    assert (machine.free_memory() or 0) >= 1 << 24
+    assert (memory.free_memory() or 0) >= 1 << 24
     for free, status in ((2 << 30, "note"), (9 << 30, "ok"), (None, "note")):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
         assert machine.check_room(tmp_path)[0].status == status

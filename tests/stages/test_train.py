@@ -718,3 +718,19 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
     assert _policy(config, [("easy", " yes")], None).precision == "bf16"
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
         _policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
+
+
+def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch):
+    from dph.models import memory
+    from dph.stages import sft as stage
+
+    used, step = [], stage._step
+    monkeypatch.setattr(stage, "_step", lambda *given: used.append(given[3]) or step(*given))
+    config = supervised(tmp_path, out=str(tmp_path / "run"), steps=2)
+    config = replace(config, optim=replace(config.optim, tokens_per_microbatch=0))
+    stage.sft(config)
+    monkeypatch.setattr(memory, "free_memory", lambda: 0)  # would give the least, 256
+    resumed = stage.sft(replace(config, steps=4), resume=True)
+    assert used == [16384] * 4 and RunDir.open(resumed, "sft").manifest["tokens_per_microbatch"] == 16384
+    stage.sft(replace(config, out=str(tmp_path / "other")))
+    assert used[4:] == [256] * 2

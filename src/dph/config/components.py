@@ -281,8 +281,9 @@ class OptimConfig:
     """Decoupled weight decay."""
     grad_clip: NonNegative = 1.0
     """Largest gradient norm; 0 switches clipping off."""
-    tokens_per_microbatch: PositiveInt = 16384
-    """Tokens, padding included, that pass through the model at once; lower it if memory runs out."""
+    tokens_per_microbatch: NonNegativeInt = 16384
+    """Tokens, padding included, that pass through the model at once; lower it if memory runs out. 0 tries the model on
+    a few tokens and takes as many as fit into memory (on a CPU, as many as keep half a GiB of activations)."""
     max_skipped: NonNegativeInt = 10
     """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
     0 never stops."""

@@ -107,9 +107,9 @@ class PresampleConfig(PartitionRule):
     reward: RewardConfig = field(default_factory=RewardConfig)
     sampler: ParallelSamplerConfig = field(default_factory=ParallelSamplerConfig)
     rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=8))
-    tokens_per_microbatch: PositiveInt = 16384
+    tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
-    memory runs out."""
+    memory runs out. 0 takes as many as training would."""
     check: str = ""
     """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
     check_logprobs: bool = False

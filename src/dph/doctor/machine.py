@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from dph.doctor.finding import Finding, broken, note, ok
 from dph.errors import UserError
+from dph.process.memory import free_memory
 from dph.runs.cache import cache_folder
 
 _GIB = 1 << 30
@@ -21,8 +22,6 @@ _ENGINES = ("peft", "vllm", "trl", "verl")  # extras, listed if they are install
 _MODULES = {"pyyaml": "yaml"}  # packages whose module has a different name
 _MEMORY_NEEDED, _MEMORY_WANTED = 1 * _GIB, 4 * _GIB  # loading torch and transformers takes 0.4 GiB per process
 _DISK_NEEDED, _DISK_WANTED = _GIB // 4, 5 * _GIB
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 
 
 def check_installation() -> list[Finding]:
@@ -126,28 +125,6 @@ def _memory() -> Finding:
     if free < _MEMORY_NEEDED:
         return broken("memory", text, advice)
     return note("memory", text, advice) if free < _MEMORY_WANTED else ok("memory", text)
-
-
-def free_memory() -> int | None:
-    """Available memory in bytes: that of the system, or that of the container if its limit leaves less.
-
-    None if the system does not report it.
-    """
-    known = []
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    except OSError:
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
-            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for limit, used in zip(_LIMITS, _USED, strict=True):
-        try:
-            allowed, taken = Path(limit).read_text(encoding="ascii"), Path(used).read_text(encoding="ascii")
-        except OSError:
-            continue
-        if allowed.strip().isdigit():
-            known.append(max(0, int(allowed) - int(taken)))
-    return min(known) if known else None
 
 
 def _places(out: Path) -> Iterator[Finding]:

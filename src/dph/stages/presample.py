@@ -16,6 +16,7 @@ from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig
 from dph.config.checks import check_presample
 from dph.models.batch import Tokens
+from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.rehearsal.check import check_sampler, file_hashes
@@ -160,7 +161,7 @@ def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config:
     Raises UserError if the sampler's log-probabilities show that it sampled from another distribution.
     """
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
-    budget = config.tokens_per_microbatch
+    budget = config.tokens_per_microbatch or fitting_tokens(policy)
     logprobs = policy.response_logprobs(rows, config.rollout.temperature, budget) if rows else []
     check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
     return [

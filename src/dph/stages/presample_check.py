@@ -7,6 +7,7 @@ from pathlib import Path
 from dph.build import load_problems, make_verifiers
 from dph.config import PresampleConfig
 from dph.errors import UserError
+from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
 from dph.rehearsal.check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
@@ -104,7 +105,8 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
                 f"{path}: the {what} to {row.problem_id!r} does not match its stored tokens; restore the task's "
                 "data, or run `dph presample` again"
             )
-    deviation = recheck(policy, checked.stored, config.rollout.temperature, config.tokens_per_microbatch)
+    budget = config.tokens_per_microbatch or fitting_tokens(policy)
+    deviation = recheck(policy, checked.stored, config.rollout.temperature, budget)
     if deviation > largest_deviation(checked.run.manifest, policy):
         raise UserError(
             f"stored log-probabilities of {path} differ from the model's by {deviation:.1f} nats; run `dph presample` "

@@ -19,6 +19,7 @@ from dph.models.loading import choose_device
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
+from dph.process.memory import FreedMemory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
@@ -29,6 +30,7 @@ from dph.tasks.tables import read_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
 from dph.training.guards import check_extension, check_updates
+from dph.training.inputs import microbatch_tokens
 from dph.training.optim import Optimizer
 
 
@@ -64,13 +66,16 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             checkpoints.save(run.path, policy, optimizer, state, keep=2)
 
     check_updates(state, config.optim.max_skipped, config.steps)  # a run that stopped here does not go on
+    budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
+    freed = FreedMemory()
     order = EpochOrder(len(rows), config.seed, "sft")
     quiet = not world.leads
     with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:
         while state.step < config.steps:
             started = time.perf_counter()
             chosen = [rows[i] for i in order.take(state.explore_cursor, config.batch)]
-            loss, norm = _step(policy, optimizer, chosen, config.optim.tokens_per_microbatch, world)
+            loss, norm = _step(policy, optimizer, chosen, budget, world)
+            freed.after_step()
             taken, skipped = optimizer.steps_taken, optimizer.skipped_in_a_row
             state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped)
             if world.leads:

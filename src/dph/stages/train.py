@@ -15,6 +15,7 @@ from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
+from dph.process.memory import FreedMemory
 from dph.process.progress import progress, say
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
@@ -31,7 +32,7 @@ from dph.training.checkpoints import TrainState
 from dph.training.coverage import Ledger, drop_visits, read_visits, visits_of, write_visits
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
-from dph.training.inputs import check_rehearsal, load_policy, make_objective, open_rehearsal
+from dph.training.inputs import check_rehearsal, load_policy, make_objective, microbatch_tokens, open_rehearsal
 from dph.training.monitor import (
     Best,
     Clock,
@@ -132,12 +133,13 @@ class Training:
     ) -> "Training":
         """Load everything: from the settings at the start, or from the checkpoint after `step`."""
         saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
-        rollout, budget = config.rollout, config.optim.tokens_per_microbatch
+        rollout = config.rollout
         rehearsal = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
         task, problems = load_problems(config.task)
         problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
         problems = usable_problems(verifiers, problems)
         policy = load_policy(config.model, config.seed, None if fresh else saved)
+        budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
         optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
@@ -235,7 +237,7 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label = f"training {config.method}"
+        label, freed = f"training {config.method}", FreedMemory()
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
@@ -250,6 +252,7 @@ class Training:
                     clock.lap("monitor")
                 self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
+                freed.after_step()
                 shown.advance(1, f"reward {values['reward']:.3f}")
                 check_updates(self.state, config.optim.max_skipped, updates)
                 stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]

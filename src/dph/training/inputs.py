@@ -5,8 +5,11 @@ from pathlib import Path
 
 from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainedModelConfig
 from dph.errors import UserError
+from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.objective.objective import Objective
+from dph.process.distributed import World
+from dph.process.progress import say
 from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
 from dph.runs.directory import RunDir
 
@@ -21,6 +24,20 @@ def load_policy(model: TrainedModelConfig, seed: int, saved: Path | None) -> Pol
     if saved is None or model.lora_rank:
         return Policy.load(model, seed)
     return Policy.load(replace(model, path=str(saved / "model")))
+
+
+def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> int:
+    """Tokens of a micro-batch: those asked for or, for 0, as many as fit. A resumed run keeps what it began with."""
+    if asked:
+        return asked
+
+    def choose() -> int:
+        if "tokens_per_microbatch" not in run.manifest:
+            run.update(tokens_per_microbatch=fitting_tokens(policy))
+            say(f"{run.manifest['tokens_per_microbatch']} tokens pass through the model at once")
+        return int(run.manifest["tokens_per_microbatch"])
+
+    return world.decided(choose)
 
 
 def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:

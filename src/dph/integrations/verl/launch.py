@@ -140,6 +140,8 @@ def work_of(config: VerlConfig) -> Work:
     """Lengths and sizes that a run's memory depends on."""
     rollout = config.rollout
     tokens = config.optim.tokens_per_microbatch
+    if not tokens:
+        raise UserError("verl does not choose the size of a micro-batch; set optim.tokens_per_microbatch")
     return Work(rollout.max_prompt_tokens, rollout.max_tokens, rollout.n, tokens, adapters=config.model.lora_rank > 0)
 
 

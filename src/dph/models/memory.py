@@ -1,0 +1,73 @@
+"""How many tokens may pass through a model at once, from what the backward pass keeps for each."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dph.models.batch import Tokens, collate_tokens
+from dph.process.memory import free_memory
+
+if TYPE_CHECKING:
+    from dph.models.policy import Policy
+
+_KEPT_ON_CPU = 1 << 29
+"""Bytes of activations that a micro-batch may keep on a CPU. Larger micro-batches are no faster there: with 135 million
+parameters, 512 to 4096 tokens give the same tokens per second."""
+_SHARE = 0.5
+"""Of the memory that is free beside gradients and moments, the share that activations may take."""
+_PROBED = (64, 192)  # tokens of the two trials
+_FEWEST, _MOST = 256, 16384
+
+
+def fitting_tokens(policy: "Policy") -> int:
+    """Tokens of a micro-batch whose activations fit into memory beside the gradients and AdamW's moments.
+
+    On a CPU they are also limited to half a GiB. The result is between 256 and 16384 and depends, unless memory is
+    short, on the model and the kind of device only.
+    """
+    trained = sum(parameter.numel() for _, parameter in policy.trainable())
+    room = int(_SHARE * (_free(policy.device) - 12 * trained))  # fp32 gradients and two moments
+    if policy.device.type == "cpu":
+        room = min(room, _KEPT_ON_CPU)
+    return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
+
+
+def kept_per_token(policy: "Policy") -> int:
+    """Bytes that the backward pass keeps for each input token, beside what it keeps for any number of tokens.
+
+    Measured by two forward passes over a few tokens. A model that recomputes its layers keeps their inputs, which are
+    counted at four bytes a number.
+    """
+    config = policy.model.config.get_text_config()
+    inputs = 4 * config.hidden_size * config.num_hidden_layers
+    fewer, more = (_kept(policy, min(count, policy.context_length)) for count in _PROBED)
+    return max(inputs, (more - fewer) // (_PROBED[1] - _PROBED[0]))
+
+
+def _kept(policy: "Policy", tokens: int) -> int:
+    """Bytes that the forward pass over one row keeps for the backward pass, without the weights."""
+    vocabulary = policy.model.config.get_text_config().vocab_size
+    # Logits are kept in chunks of a constant size, unless the model transforms them.
+    predicted = 1 if policy.traits.head is not None else tokens - 1
+    ids = [(3 + 5 * step) % vocabulary for step in range(tokens)]
+    row = Tokens(ids[: tokens - predicted], ids[tokens - predicted :])
+    weights = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
+    kept: dict[int, Tensor] = {}  # by address; holding them keeps addresses from being used twice
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
+        return found  # with its history, a tensor that an operation returned would keep itself alive
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        policy.logprobs(collate_tokens([row], policy.device))
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in weights)
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that this process may still take on a device; very large where the system does not say."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = free_memory() if device.type == "cpu" else None
+    return 1 << 62 if free is None else free

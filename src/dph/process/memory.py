@@ -1,0 +1,80 @@
+"""Memory of this machine and of this process."""
+
+import ctypes
+import os
+from pathlib import Path
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+_STEPS_BETWEEN = 4
+"""Fewest steps between two returns of freed memory: to take it from the system again costs up to a tenth of a step."""
+_GROWTH = 1.05
+"""Freed memory is returned once a process has this many times the memory that it had after its second step."""
+_WORTH_RETURNING = 1 << 28  # bytes
+
+
+def free_memory() -> int | None:
+    """Available memory in bytes: that of the system, or that of the container if its limit leaves less.
+
+    None if the system does not report it.
+    """
+    known = []
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
+            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit, used in zip(_LIMITS, _USED, strict=True):
+        try:
+            allowed, taken = Path(limit).read_text(encoding="ascii"), Path(used).read_text(encoding="ascii")
+        except OSError:
+            continue
+        if allowed.strip().isdigit():
+            known.append(max(0, int(allowed) - int(taken)))
+    return min(known) if known else None
+
+
+def resident(name: str = "VmRSS") -> int:
+    """Memory of this process in bytes, where the system is Linux: VmRSS is the current value, VmHWM the peak."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+class FreedMemory:
+    """Returns freed memory to the system from time to time, where the C library is glibc.
+
+    glibc keeps what is freed below a block that is in use. Tensors of other shapes in every step leave gaps between
+    those that stay, so a process would grow for hours although what it uses stays the same.
+    """
+
+    def __init__(self) -> None:
+        self._steps = self._returned = self._usual = 0
+
+    def after_step(self) -> None:
+        """Note the end of a step; returns the freed memory if it is much and the process has grown."""
+        self._steps += 1
+        if self._steps < 2 or (self._steps - self._returned < _STEPS_BETWEEN and self._usual):
+            return
+        if held_free() <= _WORTH_RETURNING:
+            return
+        now = resident()
+        self._usual = self._usual or now
+        if now > _GROWTH * self._usual:
+            ctypes.CDLL(None).malloc_trim(0)
+            self._returned = self._steps
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc's `mallinfo2` returns."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", *(f"other{i}" for i in range(7)), "fordblks", "keepcost")]
+
+
+def held_free() -> int:
+    """Bytes that were freed and that the C library holds; 0 where it does not say."""
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)  # glibc 2.33 and later
+    if mallinfo is None:
+        return 0
+    mallinfo.restype = _Mallinfo
+    return int(mallinfo().fordblks)

@@ -1,0 +1,41 @@
+"""Freed memory goes back to the system."""
+
+import sys
+
+import pytest
+
+from dph.process import memory
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
+def test_freed_memory_between_blocks_in_use_is_returned_when_a_process_has_grown() -> None:
+    if not hasattr(memory.ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("this C library does not say what it holds")
+
+    def fragment() -> list[bytearray]:
+        """Leave 400 MB of gaps between blocks that are kept."""
+        blocks = [bytearray(b"1") * 100_000 for _ in range(4000)]  # too small for pages of their own
+        return blocks[::50]
+
+    freed, kept = memory.FreedMemory(), fragment()
+    freed.after_step()
+    freed.after_step()
+    first = memory.resident()
+    for _ in range(memory._STEPS_BETWEEN):
+        freed.after_step()
+    assert memory.resident() > first - (1 << 24), "a process that does not grow keeps them, because they will be used"
+    hole = [bytearray(b"1") * 100_000 for _ in range(4000)]  # fills the gaps
+    kept += fragment()
+    grown = memory.resident()
+    assert grown > first + 300_000_000 and memory.held_free() > 300_000_000
+    freed.after_step()
+    assert memory.resident() < grown - 300_000_000
+    assert len(hole) == 4000 and all(block[0] == block[-1] == ord("1") for block in kept)
+
+
+def test_little_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "held_free", lambda: memory._WORTH_RETURNING)
+    monkeypatch.setattr(memory, "resident", lambda: pytest.fail("nothing to return"))
+    freed = memory.FreedMemory()
+    for _ in range(3 * memory._STEPS_BETWEEN):
+        freed.after_step()
