@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dph.config import VerlConfig, flatten, from_dict, merge_settings
+from dph.errors import UserError
 from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
 from dph.integrations.verl.sizes import ModelShape
@@ -142,3 +143,68 @@ def test_a_group_is_dropped_for_what_could_be_judged_only() -> None:
     assert constant_value("acc", [right, unknown, wrong]) is None
     nothing = constant_value("acc", [unknown, unknown])
     assert nothing is not None and nothing != nothing  # NaN: constant, with no value
+
+
+def buffer(monkeypatch: pytest.MonkeyPatch, groups: list[list[dict[str, float | str]]], limit: float) -> Any:
+    """A replay buffer in which these groups have finished; each response has what the reward function returned."""
+    from omegaconf import OmegaConf
+
+    from dph.integrations.verl import replay
+
+    config = OmegaConf.create(
+        {
+            "trainer": {
+                "v1": {
+                    "sync": {},
+                    "sampler": {
+                        "max_off_policy_threshold": None,
+                        "max_off_policy_strategy": "drop",
+                        "sampler_kwargs": {},
+                    },
+                }
+            },
+            "data": {"train_batch_size": 4},
+            "algorithm": {"filter_groups": {}},
+            "actor_rollout_ref": {"rollout": {"n": 2}},
+        }
+    )
+    made = replay.JudgedReplayBuffer.build(config, "acc", lambda count: count, limit)
+    infos = {f"g{i}_{j}_0": info for i, group in enumerate(groups) for j, info in enumerate(group)}
+    made.partitions["train"] = {key: {} for key in infos}
+    made.finished_keys["train"] = {f"g{i}" for i in range(len(groups))}
+
+    def stored(keys: list[str], **_: object) -> dict[str, list[dict[str, Any]]]:
+        return {"extra_fields": [{"reward_extra_info": infos[key]} for key in keys]}
+
+    monkeypatch.setattr(replay.tq, "kv_batch_get", stored)
+    return made
+
+
+RIGHT: dict[str, float | str] = {"acc": 1.0, "scored": 1.0, "outcome": "correct"}
+WRONG: dict[str, float | str] = {"acc": 0.0, "scored": 1.0, "outcome": "wrong"}
+LOST: dict[str, float | str] = {"scored": 0.0, "outcome": "infra_error"}
+
+
+def test_outcomes_cover_the_groups_that_the_filter_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dph.integrations.verl.trainer import outcome_metrics
+
+    made = buffer(monkeypatch, [[RIGHT, RIGHT], [RIGHT, WRONG], [WRONG, LOST]], 0.5)
+    for _ in range(2):  # verl asks again at every poll
+        assert made._dapo_filtered_keys("train")[0] == {"g0", "g2"}
+    assert made.take_dropped() == [RIGHT, RIGHT, WRONG, LOST] and made.take_dropped() == []
+    verdicts = [(str(info["outcome"]), bool(info["scored"])) for info in (RIGHT, RIGHT, RIGHT, WRONG, WRONG, LOST)]
+    shares = {"correct": 3 / 6, "wrong": 2 / 6, "infra_error": 1 / 6}
+    assert outcome_metrics(verdicts) == {"dph/unscored": 1 / 6} | {
+        f"dph/outcome/{name}": share for name, share in shares.items()
+    }
+    assert outcome_metrics([("", True)]) == {"dph/unscored": 0.0}  # a reward function of the user's
+    assert outcome_metrics([]) == {"dph/unscored": 0.0}
+
+
+def test_a_run_whose_filter_drops_what_nothing_could_judge_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl would go on to sample, because a group without verdicts is dropped like one without signal."""
+    few, many = [[LOST, LOST]], [[LOST, LOST]] * 4
+    assert buffer(monkeypatch, few, 0.25)._dapo_filtered_keys("train")[0] == {"g0"}  # 2 of 2 + 4 · 2
+    with pytest.raises(UserError, match=r"the judging of 8 of a step's 16 responses failed \(dph.max_unjudged=0.25\)"):
+        buffer(monkeypatch, many, 0.25)._dapo_filtered_keys("train")
+    assert len(buffer(monkeypatch, many, 1.0)._dapo_filtered_keys("train")[0]) == 4

@@ -137,6 +137,12 @@ def test_a_launch_runs_as_written(launch: tuple[Path, Path, Path], tmp_path: Pat
     assert len(groups) == 4 and all(len(scores) == 4 for scores in groups.values())
     assert all(set(scores) == {0.0, 1.0} for scores in groups.values())  # no group all right or all wrong
     (step,) = harness.metrics_of(folder).values()
+    sampled = 16 + 4 * next(
+        (value for name, value in step.items() if name.endswith("filter_groups/evicted_samples")), 0
+    )
+    shares = {name: value * sampled for name, value in step.items() if name.startswith("dph/outcome/")}
+    assert sum(shares.values()) == pytest.approx(sampled)  # of the responses that the filter dropped, too
+    assert all(count == pytest.approx(round(count), abs=1e-6) for count in shares.values())
     assert step["actor/pef/tokens"] * 2 == harness.stored_tokens(launch[1], 0, 6)
     assert step["actor/pef/divergence"] > 1e-6  # of the second mini-batch: the first is at π_ref
 

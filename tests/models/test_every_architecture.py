@@ -118,6 +118,7 @@ def test_sampling_and_training_compute_what_the_model_computes():
         except Exception:
             unbuilt.append(name)
             continue
+        torch.manual_seed(0)  # Reformer predicts with random numbers, so one trial in 20 finds nothing wrong
         try:
             found = differences(model)
         except UserError as error:

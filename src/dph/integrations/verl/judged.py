@@ -41,6 +41,15 @@ def is_scored(info: dict[str, Any]) -> bool:
     return bool(info.get("scored", 1.0))
 
 
+def check_unjudged(failed: int, total: int, limit: float) -> None:
+    """Raises UserError when judging failed for more than the share `limit` of `total` responses."""
+    if failed > limit * total:
+        raise UserError(
+            f"the judging of {failed} of a step's {total} responses failed "
+            f"(dph.max_unjudged={limit}); fix the verifiers' environment and resume"
+        )
+
+
 def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[JudgedResponse]:
     """The rows of a batch, in its order.
 

@@ -8,7 +8,7 @@ from typing import Any
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-from dph.integrations.verl.judged import is_scored, reward_info
+from dph.integrations.verl.judged import check_unjudged, is_scored, reward_info
 
 
 def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | None:
@@ -25,12 +25,24 @@ def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | N
 class JudgedReplayBuffer(ReplayBuffer):
     """Drops groups whose judged responses are all correct or all wrong; verl would count failed judgings as wrong."""
 
+    def __init__(self, *, max_unjudged: float, group_size: int, **its_own: Any) -> None:
+        super().__init__(**its_own)
+        self._max_unjudged, self._group_size = max_unjudged, group_size
+        self._dropped: list[dict[str, Any]] = []
+
     @classmethod
-    def build(cls, config: Any, metric: str | None, refill: Callable[[int], int]) -> "JudgedReplayBuffer":
-        """The buffer with the arguments that verl's trainer gives its own in synchronous mode."""
+    def build(
+        cls, config: Any, metric: str | None, refill: Callable[[int], int], max_unjudged: float
+    ) -> "JudgedReplayBuffer":
+        """The buffer with the arguments that verl's trainer gives its own in synchronous mode.
+
+        max_unjudged: share of a step's responses that may fail to be judged.
+        """
         sampler, data = config.trainer.v1.sampler, config.data
         exact = metric is not None or bool(sampler.get("sync_refill_failed_groups", False))
         return cls(
+            max_unjudged=max_unjudged,
+            group_size=config.actor_rollout_ref.rollout.n,
             trainer_mode="sync",
             trainer_config=config.trainer.v1.get("sync", {}),
             max_off_policy_threshold=sampler.max_off_policy_threshold,
@@ -44,8 +56,17 @@ class JudgedReplayBuffer(ReplayBuffer):
             sync_refill_failed_groups=bool(sampler.get("sync_refill_failed_groups", False)),
         )
 
+    def take_dropped(self) -> list[dict[str, Any]]:
+        """What the reward function returned for each response of the groups dropped since the last call."""
+        taken, self._dropped = self._dropped, []
+        return taken
+
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
-        """Finished groups without signal, and the number of them for each shared value."""
+        """Finished groups without signal, and the number of them for each shared value.
+
+        Raises UserError once so many of their responses could not be judged that the step has too many, whatever
+        follows; while nothing can be judged, verl would sample without end.
+        """
         if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
             return super()._dapo_filtered_keys(partition_id)
         known = self._dapo_classification_cache[partition_id]
@@ -59,6 +80,11 @@ class JudgedReplayBuffer(ReplayBuffer):
                 members.setdefault(group, []).append(key)
         for group, keys in members.items():
             data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
-            known[group] = constant_value(self.filter_groups_metric, [reward_info(x) for x in data["extra_fields"]])
+            infos = [reward_info(x) for x in data["extra_fields"]]
+            known[group] = constant_value(self.filter_groups_metric, infos)
+            self._dropped += infos if known[group] is not None else []
+        failed = sum(not is_scored(info) for info in self._dropped)
+        total = len(self._dropped) + self.train_batch_size * self._group_size
+        check_unjudged(failed, total, self._max_unjudged)
         filtered = {group: value for group, value in known.items() if value is not None}
         return set(filtered), Counter(filtered.values())

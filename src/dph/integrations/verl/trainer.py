@@ -5,6 +5,8 @@ Up to the advantages, a step is verl's own. The advantages are computed here, ov
 Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics includes them.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -18,7 +20,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested
 
 from dph.errors import UserError
-from dph.integrations.verl.judged import JudgedResponse, read_judged
+from dph.integrations.verl.judged import JudgedResponse, check_unjudged, is_scored, read_judged
 from dph.integrations.verl.loss import DPHLoss
 from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
@@ -54,7 +56,7 @@ class DPHTrainerSync(PPOTrainerSync):
 
     def _build_replay_buffer(self) -> Any:
         return JudgedReplayBuffer.build(
-            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate
+            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
         )
 
     def _init_tokenizer(self) -> None:
@@ -95,12 +97,11 @@ class DPHTrainerSync(PPOTrainerSync):
         tq.kv_batch_put(batch.keys, batch.partition_id, fields=TensorDict(nested, batch_size=len(batch)))
         for tag, row in zip(batch.tags, judged, strict=True):
             tag["is_padding"] = row.padding or not row.scored
-        metrics.update(outcome_metrics(judged))
-        if metrics["dph/unscored"] > self._dph.max_unjudged:
-            raise UserError(
-                f"the judging of {metrics['dph/unscored']:.0%} of a step's responses failed "
-                f"(dph.max_unjudged={self._dph.max_unjudged}); fix the verifiers' environment and resume"
-            )
+        verdicts = [(row.outcome, row.scored) for row in judged if not row.padding]
+        dropped = self.replay_buffer.take_dropped()
+        verdicts += [(str(info.get("outcome", "")), is_scored(info)) for info in dropped]
+        metrics.update(outcome_metrics(verdicts))
+        check_unjudged(sum(not scored for _, scored in verdicts), len(verdicts), self._dph.max_unjudged)
         return batch
 
     def _advantages(self, judged: list[JudgedResponse]) -> tuple[list[float], list[bool]]:
@@ -166,9 +167,11 @@ class DPHTrainerSync(PPOTrainerSync):
         return float((now - data["old_log_probs"].values()).abs().mean())
 
 
-def outcome_metrics(judged: list[JudgedResponse]) -> dict[str, float]:
-    """Share of each outcome among a step's responses, and of those whose judging failed."""
-    rows = [row for row in judged if not row.padding]
-    names = sorted({row.outcome for row in rows if row.outcome})
-    shares = {f"dph/outcome/{name}": sum(row.outcome == name for row in rows) / len(rows) for name in names}
-    return {"dph/unscored": sum(not row.scored for row in rows) / max(1, len(rows)), **shares}
+def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:
+    """Share of each outcome among a step's responses, and of those whose judging failed.
+
+    verdicts: outcome of each response, dropped groups included, and whether it could be judged.
+    """
+    counts, total = Counter(outcome for outcome, _ in verdicts), max(1, len(verdicts))
+    shares = {f"dph/outcome/{name}": counts[name] / total for name in sorted(counts) if name}
+    return {"dph/unscored": sum(not scored for _, scored in verdicts) / total, **shares}
