@@ -64,8 +64,8 @@ class JudgedReplayBuffer(ReplayBuffer):
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
         """Finished groups without signal, and the number of them for each shared value.
 
-        Raises UserError once so many of their responses could not be judged that the step has too many, whatever
-        follows; while nothing can be judged, verl would sample without end.
+        Raises UserError once so many of their responses could not be judged that these are too many even if all that
+        the step keeps can be; while nothing can be judged, verl would sample without end.
         """
         if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
             return super()._dapo_filtered_keys(partition_id)
