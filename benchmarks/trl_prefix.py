@@ -44,7 +44,7 @@ def worker(
     now = time.process_time if clock == "cpu" else time.perf_counter
 
     class Stock(GRPOTrainer):
-        def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> tuple[Any, None]:
+        def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
             generator = torch.Generator().manual_seed(self.state.global_step)
             return torch.randint(2, VOCABULARY, (len(prompt_ids), response), generator=generator).tolist(), None
 

@@ -11,6 +11,7 @@ import warnings
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def start():
 class Stock(GRPOTrainer):
     """TRL's trainer with responses of a generator: of different lengths, with common beginnings and equal ones."""
 
-    def _generate_single_turn(self, prompt_ids, *_, **__):
+    def _generate_single_turn(self, prompt_ids, *_, **__) -> Any:
         generator = torch.Generator().manual_seed(1000 * self._step + self.accelerator.process_index)
         vocabulary, longest = self.model.config.get_text_config().vocab_size, self.max_completion_length
 

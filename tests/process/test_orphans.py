@@ -31,6 +31,6 @@ def test_a_command_ends_when_its_launcher_is_killed(variable, value):
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert launcher.stdout.readline() == "ready\n"
+    assert launcher.stdout is not None and launcher.stdout.readline() == "ready\n"
     launcher.kill()
     launcher.communicate(timeout=30)

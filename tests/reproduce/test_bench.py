@@ -114,7 +114,7 @@ def test_hypervolume_is_the_share_of_random_points_that_are_dominated():
     rng = np.random.default_rng(0)
     points = rng.uniform(0, 1, (6, 2))
     drawn = rng.uniform(0, 1, (40_000, 2))
-    dominated = (drawn[:, None] <= points).all(-1).any(1).mean()
+    dominated = np.any((drawn[:, None] <= points).all(-1), axis=-1).mean()
     assert hypervolume([tuple(point) for point in points], (0.0, 0.0)) == pytest.approx(dominated, abs=0.01)
 
 

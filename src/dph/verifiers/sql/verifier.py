@@ -195,10 +195,11 @@ class SqlVerifier:
         for problem, response in items:
             sql = self._extract(response)
             try:
-                where = files.databases(problem)[:1]
+                own = files.databases(problem)[:1]
             except MissingDatabase:
-                sql = None
-            asked.append(None if sql is None else (where, self._rule.prepare_prediction(sql, self._options)))
+                asked.append(None)
+                continue
+            asked.append(None if sql is None else (own, self._rule.prepare_prediction(sql, self._options)))
         distinct = list(dict.fromkeys(query for query in asked if query is not None))
         limits = {"timeout": self._timeout, "grace": _GRACE}
         chains = [
