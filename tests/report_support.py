@@ -8,6 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dph.runs.samples import MONITOR, Sample, write_samples
+from dph.types import Completion, Outcome, Problem, Rollout, Verdict
+
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLES = 4
 
@@ -75,8 +78,18 @@ def write_eval(
     return path
 
 
-def write_train(path: Path, method: str, values: Sequence[float]) -> Path:
+def write_train(path: Path, method: str, values: Sequence[float], answers: Mapping[str, Sequence[str]] = {}) -> Path:
+    """A training run with these metrics at steps 0, 1, 2 …; answers: to each monitored problem, the greedy response at
+    these steps, correct if it begins with "right"."""
     path.mkdir(parents=True)
+    for step in range(max(map(len, answers.values()), default=0)):
+        samples = []
+        for name, texts in answers.items():
+            verdict = Verdict(Outcome.CORRECT if texts[step].startswith("right") else Outcome.WRONG, 0.0)
+            rollout = Rollout(Completion([1, 2], [-0.5, -0.5], "stop"), texts[step], verdict)
+            problem = Problem(name, f"prompt of {name}", "", "exact")
+            samples.append(Sample.of(step, MONITOR, problem, -1, rollout))
+        write_samples(path, step, MONITOR, samples)
     (path / "manifest.json").write_text(json.dumps({"stage": "train", "status": "complete"}))
     (path / "config.toml").write_text(f'method = "{method}"\n')
     lines = [json.dumps({"step": i, "reward": v, "eval/pass@8": v}) for i, v in enumerate(values)]

@@ -20,7 +20,7 @@ from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import Image, render, visible
-from dph.report.page_data import within
+from dph.report.page_data import timelines, within
 from dph.report.table import Cell, Table, cell
 from dph.report.tables import DIVERSITY
 from dph.report.write import report
@@ -118,6 +118,36 @@ def test_the_page_has_every_problem_and_completion_up_to_a_bound(tmp_path: Path)
         bounded = [side for found in within(cut, longest).values() for p in found for side in p["runs"].values()]
         assert {(len(side["answers"]), side["more"]) for side in bounded} == {(kept, 13 - kept)}
         assert all(short["answers"] == full["answers"][:kept] for short, full in zip(bounded, sides, strict=True))
+
+
+def test_the_page_shows_monitored_problems_through_training(tmp_path: Path) -> None:
+    answers = {
+        "p0": ["right", "right", "right"],
+        "p1": ["wrong a", "right", "wrong b"],
+        "p2": ["wrong a"] * 2 + [ATTACK],
+    }
+    runs = [
+        write_eval(tmp_path / "base", "base", [1]),
+        write_train(tmp_path / "one", "grpo", [0.5, 0.5, 0.5], answers),
+        write_train(tmp_path / "older", "dapo", [0.5]),  # a run of an earlier version kept no responses
+    ]
+    (timeline,) = page_data(report(runs, tmp_path / "out", base="base", title="T"))["timelines"]
+    assert (timeline["label"], timeline["run"], timeline["left_out"]) == ("grpo", "one", 0)
+    assert [(p["id"], p["prompt"], p["changes"]) for p in timeline["problems"]] == [
+        ("p1", "prompt of p1", 2),
+        ("p0", "prompt of p0", 0),
+        ("p2", "prompt of p2", 0),
+    ]
+    right, wrong = ["right", "correct", "2 tokens", 0, True], ["wrong a", "wrong", "2 tokens", 0, True]
+    assert [p["spans"] for p in timeline["problems"]] == [
+        [[0, 0, [wrong]], [1, 1, [right]], [2, 2, [["wrong b", *wrong[1:]]]]],
+        [[0, 2, [right]]],
+        [[0, 1, [wrong]], [2, 2, [[ATTACK, *wrong[1:]]]]],
+    ]
+    _, (run, _) = read_runs(runs)
+    # p1 has 7 + 5 + 7 characters, p0 has 5
+    assert [len(timelines([run], longest)[0]["problems"]) for longest in (0, 23, 24)] == [1, 1, 2]
+    assert timelines([run, run], 48)[0]["left_out"] == 1
 
 
 def test_unknown_numbers_are_left_out_of_charts(runs: list[Path], tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
         )
         for label in ("base", "GRPO", "D_exp only", "DPH-F", "DPH-JS")
     ]
-    evals, trains = read_runs([*runs, write_train(folder / "train", "grpo", [0.25, 0.5, 0.75])])
+    answers = {"p0": ["wrong", "wrong", ATTACK], "p1": ["wrong", "right", "wrong"]}
+    evals, trains = read_runs([*runs, write_train(folder / "train", "grpo", [0.25, 0.5, 0.75], answers)])
     return write_report(evals, trains, folder / "out", base="base", title="A report").page.as_uri()
 
 
@@ -237,3 +238,14 @@ def test_a_report_of_one_label_has_one_column(browser: Any, tmp_path: Path) -> N
     address = write_report(evals, trains, tmp_path / "out", base="base", title="T").page.as_uri()
     with opened(browser, address, "wide", "light") as page:
         assert page.locator("#sides h3").count() == 1 and not page.locator("#right").is_visible()
+
+
+def test_a_problem_is_shown_through_training(large_page: Any) -> None:
+    large_page.select_option("#timeline-problem", "0")
+    assert large_page.locator("#timeline-problem option").all_text_contents() == ["p1 (2 changes)", "p0 (0 changes)"]
+    assert large_page.locator("#timeline-prompt").inner_text() == "prompt of p1"
+    assert large_page.locator("#timeline h3").all_inner_texts() == ["step 0", "step 1", "step 2"]
+    assert large_page.locator("#timeline b").all_inner_texts() == ["wrong", "correct", "wrong"]
+    large_page.select_option("#timeline-problem", "1")
+    assert large_page.locator("#timeline h3").all_inner_texts() == ["steps 0 to 1", "step 2"]
+    assert large_page.locator("#timeline pre").all_inner_texts() == ["wrong", ATTACK]

@@ -500,6 +500,7 @@ def test_a_tracker_gets_settings_timings_and_samples_and_knows_a_resumed_run(tmp
     assert step == 2 and len(rows) == min(16, len(kept)) and columns[-1] == "response"
     indent = "" if name == "wandb" else "    "  # trackio shows Markdown
     assert [row[-1] for row in rows] == [indent + sample.response for sample in kept[:16]]
+    assert [row[0] for row in rows] == [sample.id for sample in kept[:16]]
     assert [row[columns.index("advantage")] for row in rows] == [sample.advantage for sample in kept[:16]]
 
 

@@ -68,6 +68,7 @@ def render(
         settings=settings,
         styles=len(data["styles"]),
         training=bool(data["training"]),
+        timelines=bool(data.get("timelines")),
         css=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         data=Markup(packed),

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ from dph.report.comparison import Comparison
 from dph.report.data import Answer, EvalRun, Split, TrainRun, aligned_rows, column, read_answers
 from dph.report.figures import monitored_metric
 from dph.report.page import visible
+from dph.runs.samples import MONITOR, Sample, read_samples
 
 _LONGEST = 40_000_000
 """Characters of completions in one page; a browser holds them all in memory."""
+_LONGEST_TIMELINES = 10_000_000
+"""Characters of responses through training in one page."""
 _NOT_CURVES = frozenset({"step", "skipped"})
 
 
@@ -41,6 +45,7 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
         ],
         "training_hidden": sorted({run.label for run in further}.difference(shown)),
         "training_metric": f"eval/{monitored}" if monitored else "reward",
+        "timelines": timelines(trains, _LONGEST_TIMELINES),
         "styles": {label: dict(shares) for label, shares in styles.items()},
         "style_colors": dict(colors),
         "problems": within(
@@ -123,3 +128,45 @@ def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str,
         side["more"] = max(0, len(side["answers"]) - kept)
         del side["answers"][kept:]
     return problems
+
+
+def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
+    """The monitored problems of each training run that kept responses, those whose verdicts change most first.
+
+    A run's problems have at most its share of `longest` characters of responses; "left_out" counts those that do not
+    fit.
+    """
+    kept = {run.path: read_samples(run.path, MONITOR) for run in trains}
+    runs = [run for run in trains if kept[run.path]]
+    found = []
+    for run in runs:
+        problems: dict[str, list[Sample]] = {}
+        for sample in kept[run.path]:
+            problems.setdefault(sample.id, []).append(sample)
+        every = sorted(map(_timeline, problems.values()), key=lambda problem: -problem["changes"])
+        totals = np.cumsum([sum(len(a[0]) for *_, answers in problem["spans"] for a in answers) for problem in every])
+        fit = max(1, int(np.searchsorted(totals, longest // len(runs), side="right")))
+        found.append({"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])})
+    return found
+
+
+def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
+    """One problem through training: spans of consecutive measured steps with the same responses, each [first step, last
+    step, answers], and how often the verdict of the first response (the greedy one) changes."""
+    steps: dict[int, list[Sample]] = {}
+    for sample in samples:
+        steps.setdefault(sample.step, []).append(sample)
+    spans: list[list[Any]] = []
+    for step, own in steps.items():
+        answers = [[visible(s.response), s.outcome, f"{s.tokens} tokens", 0, s.sample < 0] for s in own]
+        if spans and spans[-1][2] == answers:
+            spans[-1][1] = step
+        else:
+            spans.append([step, step, answers])
+    verdicts = [own[0].outcome for own in steps.values()]
+    return {
+        "id": visible(samples[0].id),
+        "prompt": visible(samples[0].prompt),
+        "changes": sum(one != following for one, following in pairwise(verdicts)),
+        "spans": spans,
+    }

@@ -4,6 +4,7 @@ import importlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from dph.errors import UserError
@@ -98,8 +99,9 @@ class Metrics:
                 self._tracker.log({name: table}, step=step)
 
     def _row(self, sample: Sample) -> list[Any]:
-        shown = _code if self._name == "trackio" else str  # trackio reads texts as Markdown
-        return [shown(value) if type(value) is str else value for value in (getattr(sample, c) for c in _COLUMNS)]
+        if self._name == "trackio":  # it reads texts as Markdown
+            sample = replace(sample, prompt=_code(sample.prompt), response=_code(sample.response))
+        return [getattr(sample, column) for column in _COLUMNS]
 
     def close(self) -> None:
         if self._board is not None:

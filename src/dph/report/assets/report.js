@@ -232,11 +232,40 @@ function completions(data) {
   list();
 }
 
+// ---- a problem through training -----------------------------------------------------------------------------------
+
+function timelines(data) {
+  const runs = data.timelines;
+  const chosen = () => runs[Number($("timeline-run").value)];
+
+  function show() {
+    const problem = chosen().problems[Number($("timeline-problem").value)];
+    $("timeline-prompt").replaceChildren(element("pre", { textContent: problem.prompt }));
+    $("timeline").replaceChildren(...problem.spans.map(([first, last, answers]) => element("div", {},
+      element("h3", { textContent: first === last ? `step ${first}` : `steps ${first} to ${last}` }),
+      ...answers.map(answer))));
+  }
+
+  function list() {
+    const run = chosen();
+    const changes = (count) => (count === 1 ? "1 change" : `${count} changes`);
+    fill($("timeline-problem"), run.problems.map((problem, i) => [String(i), `${problem.id} (${changes(problem.changes)})`]));
+    $("timeline-part").textContent = run.left_out ? `${run.left_out} more are in the run's folder samples.` : "";
+    show();
+  }
+
+  fill($("timeline-run"), runs.map((run, i) => [String(i), `${run.label}: ${run.run}`]));
+  $("timeline-run").addEventListener("change", list);
+  $("timeline-problem").addEventListener("change", show);
+  list();
+}
+
 // ---- start --------------------------------------------------------------------------------------------------------
 
 async function start() {
   const data = JSON.parse(await inflated("data"));
   completions(data);
+  if ($("timeline")) timelines(data);
   const script = element("script", { textContent: await inflated("plotly") });
   script.nonce = NONCE;
   document.head.append(script);
