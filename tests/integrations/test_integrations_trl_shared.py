@@ -30,8 +30,10 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 from transformers.integrations.neftune import activate_neftune
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from dph.errors import UserError
+from dph.models import prefix
 from dph.models.batch import Tokens
 from helpers import folder, random_policy, tiny_policy
 
@@ -527,6 +529,19 @@ def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkey
 
     monkeypatch.setattr(module, "pack", wrong)
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    assert errors(made) == [0, 0, 0, 0]
+    assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
+
+
+def test_bf16_does_not_hide_a_small_error(tmp_path, caplog, monkeypatch):
+    """Rounding to bf16 is larger than this error, so the layers are tried in fp32."""
+    right = prefix.shared_prefix_attention
+
+    def wrong(layer, query, key, value, *args, **more):
+        return right(layer, query, key, value * 1.02, *args, **more)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, prefix.NAME, wrong)
+    made = trainer(Shared, settings(tmp_path, bf16=True), tiny_policy().model)
     assert errors(made) == [0, 0, 0, 0]
     assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
 

@@ -53,7 +53,6 @@ class Policy:
             raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
         self.shared_prefix = shared_prefix
-        self._sharing: Sharing | None = None
         self._told_sharing = self._told_budget = False
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
@@ -198,15 +197,18 @@ class Policy:
                 "tokens does not hold all its responses; raise optim.tokens_per_microbatch if memory allows"
             )
 
+    @cached_property
+    def sharing(self) -> Sharing:
+        """Whether, and for which rows, the model can share prefixes; a trial in the precision of its weights tells."""
+        config, dtype = self.model.config.get_text_config(), next(self.model.parameters()).dtype
+        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+            return examine(self._response_outputs, config, dtype)
+
     def shares(self, rows: Sequence[Tokens]) -> bool:
         """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once."""
         if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
             return False
-        if self._sharing is None:
-            config, dtype = self.model.config.get_text_config(), next(self.model.parameters()).dtype
-            with self.evaluating(), torch.autocast(self.device.type, enabled=False):
-                self._sharing = examine(self._response_outputs, config, dtype)
-        obstacle = self._sharing.obstacle(max(row.length for row in rows))
+        obstacle = self.sharing.obstacle(max(row.length for row in rows))
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True
             say(f"this model computes the prompt again for each response: {obstacle}")
