@@ -118,9 +118,12 @@ def read_samples(run: Path, source: str) -> list[Sample]:
     found: list[Sample] = []
     for _, file in _files(run, source):
         try:
-            found += [Sample(**row) for row in pq.read_table(file, schema=_SCHEMA).to_pylist()]
-        except (OSError, pa.ArrowException) as error:
+            table = pq.read_table(file, columns=_SCHEMA.names).cast(_SCHEMA)
+            if any(table[name].null_count for name in _SCHEMA.names if name != "advantage"):
+                raise ValueError("a value is missing")
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise UserError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
+        found += [Sample(**row) for row in table.to_pylist()]
     return found
 
 
