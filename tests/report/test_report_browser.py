@@ -53,7 +53,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
             metrics=measures,
             shares=shares,
         )
-        for label in ("base", "GRPO", "D_exp only", "DPH-F", "DPH-JS")
+        for label in ("base", "GRPO", "D_exp only, with a larger learning rate and more", "DPH-F", "DPH-JS")
     ]
     answers = {"p0": ["wrong", "wrong", ATTACK], "p1": ["wrong", "right", "wrong"]}
     evals, trains = read_runs([*runs, write_train(folder / "train", "grpo", [0.25, 0.5, 0.75], answers)])

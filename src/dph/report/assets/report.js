@@ -128,6 +128,11 @@ function drawTraining(data) {
   draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } } });
 }
 
+// A long name without its middle: both ends tell methods apart.
+function short(name) {
+  return name.length > 18 ? `${name.slice(0, 9)}…${name.slice(-8)}` : name;
+}
+
 function drawStyles(data) {
   const labels = Object.keys(data.styles);
   const traces = Object.keys(data.style_colors).map((style) => ({
@@ -136,7 +141,7 @@ function drawStyles(data) {
   }));
   draw("styles-chart", traces, {
     barmode: "stack", xaxis: { tickformat: ".0%", range: [0, 1], tickvals: [0, 0.25, 0.5, 0.75, 1] },
-    yaxis: { autorange: "reversed" },
+    yaxis: { autorange: "reversed", tickvals: labels, ticktext: labels.map(SMALL.matches ? short : String) },
   });
 }
 
