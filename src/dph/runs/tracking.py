@@ -5,12 +5,14 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.samples import Sample
+
+if TYPE_CHECKING:  # slow to load, and the command line needs load_tracker for its help
+    from dph.runs.samples import Sample
 
 _SAMPLES = 16
 """Responses of a step and source that trackers get; the run directory has more."""
@@ -86,7 +88,7 @@ class Metrics:
             with _its_errors(self._name):
                 self._tracker.log(numbers, step=step)
 
-    def log_samples(self, step: int, source: str, samples: Sequence[Sample]) -> None:
+    def log_samples(self, step: int, source: str, samples: "Sequence[Sample]") -> None:
         """Send some responses of a step to TensorBoard, as text, and to the tracker, as a table."""
         if not self._leads:
             return
@@ -98,7 +100,7 @@ class Metrics:
                 table = self._tracker.Table(columns=list(_COLUMNS), data=[self._row(sample) for sample in some])
                 self._tracker.log({name: table}, step=step)
 
-    def _row(self, sample: Sample) -> list[Any]:
+    def _row(self, sample: "Sample") -> list[Any]:
         if self._name == "trackio":  # it reads texts as Markdown
             sample = replace(sample, prompt=_code(sample.prompt), response=_code(sample.response))
         return [getattr(sample, column) for column in _COLUMNS]
@@ -120,7 +122,7 @@ class Metrics:
         self.close()
 
 
-def _as_markdown(sample: Sample) -> str:
+def _as_markdown(sample: "Sample") -> str:
     """A response as TensorBoard shows it."""
     return f"`{sample.id}`: {sample.facts()}\n\n{_code(sample.prompt)}\n\nanswered by\n\n{_code(sample.response)}"
 
