@@ -4,6 +4,7 @@
 It runs in an environment with the extra `trl`: scripts/test-trl
 """
 
+import json
 import logging
 import subprocess
 import sys
@@ -580,3 +581,24 @@ def test_sequence_parallelism_is_refused(tmp_path):
         enabled = {"cp_enabled": name == "cp", "sp_enabled": name == "sp"}
         made.accelerator = type("Parallel", (), {"parallelism_config": type("Config", (), enabled)})
         assert "cut the rows into pieces" in (made._refusal() or "")
+
+
+# Benchmark ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_the_benchmark_runs(tmp_path):
+    script, out = HERE.parents[1] / "benchmarks" / "trl_prefix.py", tmp_path / "found.json"
+    options = ["--sizes", "16+4", "--responses", "4", "--pairs", "1", "--clock", "cpu", "--generation"]
+    done = subprocess.run(
+        [sys.executable, str(script), *options, "--out", str(out)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
+    (found,) = json.loads(out.read_text())
+    (step,) = found["steps"]
+    assert 0 < found["difference"] < TOLERANCE and "16+4 tokens, 2 prompts with 4 responses" in done.stdout
+    for one in step.values():
+        assert all(one[name] > 0 for name in ("update", "log-probs", "generation", "memory"))
