@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import TrainedModelConfig
@@ -299,6 +300,28 @@ def test_a_decoder_that_rounds_more_than_the_model_is_not_used(monkeypatch):
     monkeypatch.setattr(SharedDecoder, "attend", coarse)
     assert why_not_shared(policy) == "in bf16 its logits have a larger error than those of its plain forward pass"
     assert policy.precision == "bf16"
+
+
+def test_weights_are_cast_once_for_all_tokens():
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    sampler, own, casts = HFSampler(policy), {p.data_ptr(): n for n, p in policy.model.named_parameters()}, Counter()
+    params = SamplingParams(4, max_tokens=12)
+    list(sampler.stream(PROMPTS[:1], params, KEYS[:1]))  # the model is tried before its first use
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in own:
+                casts[own[args[0].data_ptr()]] += 1
+            return function(*args, **(kwargs or {}))
+
+    found = []
+    with Count():
+        for _, group in sampler.stream(PROMPTS[:1], params, KEYS[:1]):
+            assert not torch.is_autocast_enabled("cpu") and torch.is_grad_enabled(), "whoever takes them is outside"
+            found += group
+    assert max(len(completion.token_ids) for completion in found) > 3
+    assert len(casts) > 10 and set(casts.values()) == {1}
 
 
 def test_equal_prompts_get_equal_responses_only_with_equal_keys():

@@ -1,8 +1,10 @@
 """The built-in sampler. It runs the transformers model, computes a group's prompt once and drops finished rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import groupby
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ from dph.sampling.state_decode import StateDecoder
 from dph.sampling.switch_decode import SwitchDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
+
+T = TypeVar("T")
 
 _COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
@@ -47,7 +51,7 @@ class HFSampler(StreamingSampler):
         with self._policy.evaluating():
             for start, chosen in self._batches(prompts, params):
                 groups = self._decode(start, [prompts[i] for i in chosen], params, [keys[i] for i in chosen])
-                yield from ((chosen[place], group) for place, group in groups)
+                yield from ((chosen[place], group) for place, group in _within(self._computing, groups))
 
     def _batches(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Iterator[tuple[Start, list[int]]]:
         """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
@@ -67,7 +71,13 @@ class HFSampler(StreamingSampler):
             for first in range(0, len(chosen), at_once):
                 yield how, chosen[first : first + at_once]
 
-    @torch.inference_mode()
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Context of decoding, without gradients. Autocast casts the weights once in it, and not for every token, which
+        it does only outside of inference mode."""
+        with torch.inference_mode() if self._policy.precision == "fp32" else torch.no_grad(), self._policy.autocast():
+            yield
+
     def _decode(
         self, start: Start, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
@@ -82,7 +92,8 @@ class HFSampler(StreamingSampler):
         running = torch.ones(total, dtype=torch.bool, device=device)
         decoder = start(self._policy, prompts, n)
         for step in range(params.max_tokens):
-            chosen, chosen_logprobs = draw(decoder.logits, params, row_keys[rows], step)
+            with torch.autocast(device.type, enabled=False):
+                chosen, chosen_logprobs = draw(decoder.logits, params, row_keys[rows], step)
             tokens[rows, step], logprobs[rows, step] = chosen, chosen_logprobs
             last = step == params.max_tokens - 1
             ending = running if last else running & torch.isin(chosen, eos)
@@ -133,6 +144,17 @@ class HFSampler(StreamingSampler):
             return StateDecoder, False
         say(f"the sampler computes every row anew for each token, which is slow, because of this model: {reason}")
         return WholeDecoder, True
+
+
+def _within(context: Callable[[], AbstractContextManager[Any]], items: Iterator[T]) -> Iterator[T]:
+    """The items of a generator, which runs within a context. Whoever takes an item is outside of it."""
+    while True:
+        with context():
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tuple[Tensor, Tensor]:
