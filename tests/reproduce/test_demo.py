@@ -1,13 +1,20 @@
 """The demo's plan: commands that parse, in an order in which nothing waits, with the labels of the method presets."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dph.cli.main import parse
-from dph.config import DemoConfig, preset_label, preset_names
+from dph.config import DemoConfig, NewModelConfig, preset_label, preset_names
 from dph.errors import UserError
+from dph.models.scratch import new_policy
+from dph.process.jobs import Job
+from dph.reproduce import demo as module
 from dph.reproduce.demo import demo, jobs
+from dph.runs.directory import RunDir
+from dph.tasks.minisql import MiniSql
 from helpers import METHODS, OTHER_METHODS
 
 
@@ -73,3 +80,71 @@ def test_a_bad_method_is_one_sentence_before_anything_runs(
     with pytest.raises(UserError) as caught:
         demo(DemoConfig(out="out", methods=methods))
     assert message in str(caught.value) and not Path("out").exists()
+
+
+def language_model(tmp_path: Path, **changes: object) -> DemoConfig:
+    config = DemoConfig(out=str(tmp_path / "out"), model=str(tmp_path), **changes)  # type: ignore[arg-type]
+    (tmp_path / "out").mkdir(exist_ok=True)
+    return config
+
+
+@pytest.mark.parametrize("data", ["", "spider"])
+def test_a_language_model_goes_through_every_stage_with_its_own_settings(data: str, tmp_path: Path) -> None:
+    config = language_model(tmp_path, data=data)
+    settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs(config, tmp_path / "base")}
+    world = ("spider_small", {"root": data}) if data else ("minisql", {"prompts": "english"})
+    for run in settings.values():
+        assert (run.task.name, run.task.options) == world and run.model.precision == "bf16"
+    assert settings["base"].optim.lr == 2e-4 and settings["base"].optim.schedule == "constant"
+    assert settings["grpo"].optim.lr == settings["dph_js"].optim.lr == 2e-5 and settings["grpo"].monitor.every == 0
+    assert settings["presample"].model.path == str(tmp_path / "base" / "model") == settings["eval-base"].model.path
+    assert {settings[name].task.limit for name in ("presample", "grpo", "dph_js")} == {240}, "those that were sampled"
+    assert {settings[f"eval-{name}"].task.limit for name in ("base", "grpo", "dph_js")} == {40}
+    assert settings["base"].model.path == str(tmp_path)
+    tiny = {
+        job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs(replace(config, smoke=True), tmp_path)
+    }
+    assert (tiny["base"].steps, tiny["grpo"].steps, tiny["eval-base"].task.limit) == (12, 2, 2)
+    assert tiny["presample"].task.limit == tiny["dph_js"].task.limit == 24
+    lengths = {run.rollout.max_tokens for name, run in tiny.items() if name != "base"}
+    assert lengths == {64}, "stored responses and rollouts have one limit"
+
+
+def test_a_supervised_start_ends_when_some_prompts_are_mastered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, ran, mastered = language_model(tmp_path), [], {30: 1, 60: 5, 90: 6}
+
+    def pretend(planned: Sequence[Job], *_: object, **__: object) -> None:
+        trained, probed = (parse(job.arguments[0], job.arguments[1:])[0] for job in planned)
+        ran.append(trained.steps)
+        assert probed.model.path == f"{trained.out}/model" and probed.task.limit == 48
+        run = RunDir.start(probed.out, "presample", probed)
+        run.finish(sizes={"explore": 48 - mastered[trained.steps], "perfect": mastered[trained.steps], "dropped": 0})
+
+    monkeypatch.setattr(module, "run_jobs", pretend)
+    module.start_language_model(config, tmp_path / "base")
+    assert ran == [30, 60, 90], "six of 48 are an eighth"
+    module.start_language_model(config, tmp_path / "base")
+    assert ran == [30, 60, 90], "and the same command goes on after it"
+    mastered |= {steps: 0 for steps in range(30, 2000, 30)}
+    with pytest.raises(UserError, match=r"after 360 supervised steps .* masters 0 of 48 prompts, which is too little"):
+        module.start_language_model(replace(config, out=str(tmp_path / "new")), tmp_path / "base")
+
+
+def test_data_need_a_language_model_and_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--data needs a language model: add --model smollm2"):
+        demo(DemoConfig(out=str(tmp_path / "out"), data=str(tmp_path)))
+    with pytest.raises(UserError, match=r"there is no folder .*missing; --data names that of Spider"):
+        demo(language_model(tmp_path, data=str(tmp_path / "missing")))
+
+
+@pytest.mark.slow
+def test_a_model_is_taken_through_every_stage(tmp_path: Path) -> None:
+    task = MiniSql(prompts="english")
+    texts = [text for row in task.demonstrations(50, 0) for text in (row["prompt"], row["response"])]
+    size = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=256)
+    new_policy(size, texts, 0).save(tmp_path)
+    page = demo(language_model(tmp_path, methods=("grpo",), smoke=True, jobs=1))
+    assert page.exists() and "GRPO" in page.read_text(encoding="utf-8")
+    assert RunDir.open(tmp_path / "out" / "grpo", "train").complete

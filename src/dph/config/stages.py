@@ -217,6 +217,11 @@ class DemoConfig:
     """A few steps only, to see that everything works; its numbers mean nothing."""
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""
+    model: str = ""
+    """A language model to start from, such as smollm2, instead of one made from scratch; it reads the questions in
+    plain English. Its supervised start ends once it masters an eighth of the prompts."""
+    data: str = ""
+    """With `model`: Spider's folder (questions, tables.json, databases) instead of the embedded world."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dph.process.orphans import PARENT
 from dph.process.progress import progress, say
 
 POLL_SECONDS = 0.2
+_WATCH_SECONDS = 15.0
 _PATIENCE_SECONDS = 60.0
 """Time for a job to save its state after it is told to stop."""
 
@@ -40,7 +41,9 @@ class _Running:
     log: Path
 
 
-def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False) -> list[str]:
+def run_jobs(
+    jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False, watch: bool = False
+) -> list[str]:
     """Run all jobs on at most `slots` threads. Each job starts as soon as the jobs in `needs` have finished; earlier
     jobs in the sequence come first.
 
@@ -49,6 +52,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
 
     Args:
         keep_going: after a failure, skip only the jobs that need the failed one, instead of stopping all.
+        watch: show what each running job says, with the time that it has left.
     Returns:
         One sentence for each job that failed or was skipped.
     Raises:
@@ -56,7 +60,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
         graphlib.CycleError: jobs need each other (a ValueError).
     """
     logs.mkdir(parents=True, exist_ok=True)
-    complete = {job.name for job in jobs if job.out is not None and _complete(job.out)}
+    complete = {job.name for job in jobs if job.out is not None and is_complete(job.out)}
     missing = {job.name: job for job in jobs if job.name not in complete}
     places = {name: place for place, name in enumerate(missing)}
     graph = TopologicalSorter({name: set(job.needs) - complete for name, job in missing.items()})
@@ -64,6 +68,7 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
     ready: list[str] = []
     failed: dict[str, str] = {}
     running: list[_Running] = []
+    shown_at = time.monotonic()
     try:
         with progress(label, len(jobs), len(complete)) as shown:
             while True:
@@ -78,6 +83,9 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
                 if not running:
                     break
                 time.sleep(POLL_SECONDS)
+                if watch and time.monotonic() - shown_at >= _WATCH_SECONDS:
+                    shown_at = time.monotonic()
+                    shown.advance(0, "; ".join(f"{item.job.name}: {_last_words(item.log)}" for item in running))
                 for item in [item for item in running if item.process.poll() is not None]:
                     running.remove(item)
                     if item.process.returncode == 0:
@@ -104,7 +112,8 @@ def run_jobs(jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_go
     return list(failed.values())
 
 
-def _complete(run: Path) -> bool:
+def is_complete(run: Path) -> bool:
+    """Whether a folder holds a complete run."""
     try:
         return json.loads((run / "manifest.json").read_text(encoding="utf-8")).get("status") == "complete"
     except (OSError, ValueError, AttributeError):

@@ -1,4 +1,7 @@
-"""`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure."""
+"""`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure.
+
+The base is made from scratch in the embedded world or, with `--model`, is a language model after a supervised start.
+"""
 
 import hashlib
 import time
@@ -18,15 +21,53 @@ from dph.config import (
     to_toml,
 )
 from dph.errors import UserError
-from dph.process.jobs import Job, run_jobs
+from dph.models.packaged import model_folder
+from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.write import report
 from dph.reproduce.grid import joined, read_grid
 from dph.runs.cache import cache_folder
+from dph.runs.directory import RunDir
 from dph.runs.locks import waiting_for
 
 GRID = "tiny"
 """The grid of `dph reproduce` whose world, monitor and smoke sizes the demo has."""
+
+
+_LANGUAGE: Mapping[str, Mapping[str, Any]] = {
+    "presample": {"task": {"limit": 240}},
+    "train": {"task": {"limit": 240}, "steps": 30, "monitor": {"every": 0}},
+    "eval": {"task": {"limit": 40}},
+}
+"""With a language model: settings by stage, for less than an hour on two cores."""
+_START_STEPS, _MOST_ROUNDS, _MASTERED = 30, 12, 1 / 8
+"""A supervised start takes this many steps at a time, at most so often, until this share of prompts is near-perfect."""
+_PROBED = {"task": {"limit": 48}, "refine": "keep"}
+"""Settings of the pre-sampling after each part of a supervised start."""
+_TINY: Mapping[str, Mapping[str, Any]] = {
+    "sft": {"steps": 12, "batch": 8, "demonstrations": 200},
+    "presample": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
+    "train": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
+    "eval": {"task": {"limit": 2}, "rollout": {"max_tokens": 64}},
+}
+"""Settings by stage that override those of the demo's smoke run, because a language model is slow."""
+
+
+def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The command of a stage; `settings` override those of the demo."""
+    grid = read_grid(GRID)
+    tiny = grid.smoke["evaluate" if stage == "eval" else stage] if config.smoke else {}
+    if not config.model:
+        world: tuple[str, ...] = ("--preset", grid.world)
+        sizes = grid.train if stage == "train" else {}
+    else:
+        options = ("root", config.data) if config.data else ("prompts", "english")
+        world = ("--preset", "spider_small" if config.data else grid.world, "--preset", "smollm2")
+        world += ("--task.options", *options)
+        sizes = _LANGUAGE.get(stage, {})
+        tiny = joined(tiny, _TINY[stage]) if config.smoke else tiny
+    flags = _flags(joined(joined(sizes, tiny), settings or {}))
+    return (stage, *world, *more, *flags, "--resume")
 
 
 def jobs(config: DemoConfig, base: Path) -> list[Job]:
@@ -34,34 +75,60 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     out, seed = Path(config.out), str(config.seed)
     model, sampled = str(base / "model"), str(out / "presample")
 
-    grid = read_grid(GRID)
-
-    def words(stage: str, *more: str) -> tuple[str, ...]:
-        settings = grid.train if stage == "train" else {}
-        tiny = grid.smoke["evaluate" if stage == "eval" else stage] if config.smoke else {}
-        return (stage, "--preset", grid.world, *more, *_flags(joined(settings, tiny)), "--resume")
-
     def evaluation(name: str, label: str, model: str) -> Job:
         arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
-        return Job(f"eval-{name}", words("eval", *arguments), (name,))
+        return Job(f"eval-{name}", _words(config, "eval", *arguments), (name,))
 
-    planned = [Job("base", words("sft", "--out", str(base)), threads=config.jobs, out=base)]
+    given = ("--model.path", config.model, "--seed", seed) if config.model else ()
+    planned = [Job("base", _words(config, "sft", *given, "--out", str(base)), threads=config.jobs, out=base)]
     shared = ("--model.path", model, "--seed", seed)
-    planned.append(Job("presample", words("presample", *shared, "--out", sampled), ("base",)))
+    arguments = (*shared, "--out", sampled)
+    threads = config.jobs if config.model else 1
+    planned.append(Job("presample", _words(config, "presample", *arguments), ("base",), threads))
     planned.append(evaluation("base", "base", model))
     # The longer runs are named last; started first, they keep all slots busy to the end.
     methods = [(preset, Path(preset).stem) for preset in config.methods[::-1]]
     for preset, name in methods:
         arguments = ("--preset", preset, *shared, "--rehearsal.path", sampled, "--out", str(out / name))
-        planned.append(Job(name, words("train", *arguments), ("presample",)))
+        planned.append(Job(name, _words(config, "train", *arguments), ("presample",)))
     planned += [evaluation(name, _label(preset), str(out / name / "model")) for preset, name in methods]
     return planned
+
+
+def start_language_model(config: DemoConfig, base: Path) -> None:
+    """Train a language model on demonstrations until it masters some prompts and has the others left to explore.
+
+    A model that masters nothing has nothing to rehearse, and one that masters all has nothing to learn. So its start is
+    extended, a few steps at a time, until `_MASTERED` of the probed prompts are near-perfect.
+    """
+    out, seed, found = Path(config.out), str(config.seed), ""
+    for number in range(1, _MOST_ROUNDS + 1):
+        probe = out / "probes" / str(number)
+        if not is_complete(probe):
+            extended = {"steps": number * _START_STEPS}
+            model = ("--model.path", config.model, "--seed", seed, "--out", str(base))
+            tried = ("--model.path", str(base / "model"), "--seed", seed, "--out", str(probe))
+            steps = [
+                Job("base", _words(config, "sft", *model, settings=extended), threads=config.jobs),
+                Job("probe", _words(config, "presample", *tried, settings=_PROBED), ("base",), config.jobs),
+            ]
+            run_jobs(steps, out / "logs", config.jobs, f"supervised start, part {number}", watch=True)
+        sizes = RunDir.open(probe, "presample").manifest["sizes"]
+        perfect, total = sizes["perfect"], sum(sizes.values())
+        found = f"masters {perfect} of {total} prompts"
+        say(f"after part {number} the model {found}")
+        if perfect >= _MASTERED * total:
+            return
+    raise UserError(
+        f"after {_MOST_ROUNDS * _START_STEPS} supervised steps {config.model} {found}, which is too little to "
+        "rehearse; use a stronger model, or the stages by themselves"
+    )
 
 
 def _check_methods(methods: Sequence[str]) -> None:
     """Raises UserError for what is no method preset, and for methods whose runs or labels would be the same."""
     known = [name for name in preset_names() if preset_label(name)]
-    names, labels = {"base", "presample", "eval", "report", "logs"}, {"base"}
+    names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
         if not method.endswith(".toml") and method not in known:
             raise UserError(
@@ -81,6 +148,16 @@ def _check_methods(methods: Sequence[str]) -> None:
         labels.add(label)
 
 
+def _check_model(config: DemoConfig) -> None:
+    """Raises UserError for data without a language model, and for a folder or model that is not there."""
+    if config.data and not config.model:
+        raise UserError("--data needs a language model: add --model smollm2")
+    if config.data and not Path(config.data).is_dir():
+        raise UserError(f"there is no folder {config.data}; --data names that of Spider")
+    if config.model:
+        model_folder(config.model)
+
+
 def _label(method: str) -> str:
     """The label of a method preset's `[meta]`, or the name of its file."""
     return preset_label(method) or Path(method).stem
@@ -96,15 +173,20 @@ def demo(config: DemoConfig) -> Path:
     _check_methods(config.methods)
     started = time.monotonic()
     out = Path(config.out)
-    base = out / "base" if config.smoke else cache_folder() / "base" / _fingerprint()
+    _check_model(config)
+    base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint()
     planned = jobs(config, base)
-    if not config.smoke:
+    if config.model and not config.smoke:
+        start_language_model(config, base)
+        planned = planned[1:]
+    elif not config.smoke:
         make_base(planned[0], base, out / "logs", config.jobs)
-    run_jobs(planned, out / "logs", config.jobs, "demo")
+    run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
     evaluations = [out / "eval" / name for name in ("base", *names)]
     trained = [out / name for name in names]
-    page = report([*evaluations, *trained], out / "report", base="base", title="DPH-RL in the embedded world")
+    where = "on Spider" if config.data else "in the embedded world"
+    page = report([*evaluations, *trained], out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
 
