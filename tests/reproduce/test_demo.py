@@ -148,3 +148,15 @@ def test_a_model_is_taken_through_every_stage(tmp_path: Path) -> None:
     page = demo(language_model(tmp_path, methods=("grpo",), smoke=True, jobs=1))
     assert page.exists() and "GRPO" in page.read_text(encoding="utf-8")
     assert RunDir.open(tmp_path / "out" / "grpo", "train").complete
+
+
+def test_after_the_supervised_start_every_job_finds_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Job] = []
+    monkeypatch.setattr(module, "start_language_model", lambda config, base: base.mkdir())
+    monkeypatch.setattr(module, "run_jobs", lambda planned, *_, **__: ran.extend(planned))
+    monkeypatch.setattr(module, "report", lambda *_, **__: tmp_path / "index.html")
+    demo(language_model(tmp_path))
+    assert {need for job in ran for need in job.needs} <= {job.name for job in ran}
+    assert ran[0].name == "base" and ran[0].out == tmp_path / "out" / "base", "skipped, because it is complete"

@@ -178,7 +178,6 @@ def demo(config: DemoConfig) -> Path:
     planned = jobs(config, base)
     if config.model and not config.smoke:
         start_language_model(config, base)
-        planned = planned[1:]
     elif not config.smoke:
         make_base(planned[0], base, out / "logs", config.jobs)
     run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
