@@ -15,7 +15,7 @@ from typing import Any
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY, RESPONSES, STEPS = 2048, 16, 10_000
@@ -87,10 +87,18 @@ def make_model() -> LlamaForCausalLM:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per word: "7" is token 7."""
+    """One token per word: "7" is token 7. The special tokens "0" and "1" are whole words, not parts of "701"."""
     words = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="0", bos_token="0", pad_token="1")
+    end, pad = (AddedToken(word, single_word=True, special=True) for word in ("0", "1"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=end, bos_token=end, pad_token=pad)
+
+
+def make_texts(prompts: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """Texts that the tokenizer turns into these prompts."""
+    texts = [" ".join(map(str, ids)) for ids in prompts]
+    assert tokenizer(text=texts)["input_ids"] == prompts
+    return texts
 
 
 def make_prompts(count: int, length: int) -> list[list[int]]:
@@ -179,13 +187,14 @@ def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> Non
             report_to="none",
             disable_tqdm=True,
         )
-        texts = [" ".join(map(str, ids)) for ids in make_prompts(count, prompt)]
+        tokenizer = make_tokenizer()
+        texts = make_texts(make_prompts(count, prompt), tokenizer)
         trainer = GRPOTrainer(
             model=make_model(),
             reward_funcs=rewards,
             args=args,
             train_dataset=Dataset.from_dict({"prompt": texts}),
-            processing_class=make_tokenizer(),
+            processing_class=tokenizer,
             callbacks=[Turns()],
         )
         trainer._generate = clock.timed(trainer._generate, "generation")

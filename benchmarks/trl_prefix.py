@@ -34,7 +34,7 @@ def worker(
     """Take an optimizer step at each line of standard input, and print its times as JSON."""
     import torch
     from datasets import Dataset
-    from step_worker import make_model, make_prompts, make_tokenizer, resident
+    from step_worker import make_model, make_prompts, make_texts, make_tokenizer, resident
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
@@ -96,8 +96,7 @@ def worker(
 
     def generate() -> float:
         """Seconds for the responses of a step."""
-        one = trainer.processing_class(text=texts)["input_ids"]
-        rows = [ids for ids in one for _ in range(responses)]
+        rows = [ids for ids in make_prompts(prompts, prompt) for _ in range(responses)]
         start = now()
         if shared:
             trainer.shared_generation = True
@@ -136,13 +135,14 @@ def worker(
             report_to="none",
             disable_tqdm=True,
         )
-        texts = [" ".join(map(str, ids)) for ids in make_prompts(prompts, prompt)]
+        tokenizer = make_tokenizer()
+        texts = make_texts(make_prompts(prompts, prompt), tokenizer)
         trainer = (Shared if shared else Stock)(
             model=make_model(),
             reward_funcs=rewards,
             args=args,
             train_dataset=Dataset.from_dict({"prompt": texts}),
-            processing_class=make_tokenizer(),
+            processing_class=tokenizer,
             callbacks=[Turns()],
         )
         trainer._compute_loss = timed(trainer._compute_loss)
