@@ -28,7 +28,7 @@ NEVER_ENDS = [  # reported to math-verify by users of trainers: its own time lim
 ]
 
 
-@register_verifier("failing")
+@register_verifier("unjudged")
 class Failing:
     """Fails as the response says."""
 
@@ -90,16 +90,16 @@ def test_columns_reach_the_verifier_and_names_are_checked(tmp_path):
 
 @pytest.mark.parametrize("response", ["infra_error", "gold_error", "no memory"])
 def test_a_failed_judgement_has_no_reward(response: str, caplog: pytest.LogCaptureFixture):
-    judge = reward_function("failing", workers=len(response))
+    judge = reward_function("unjudged", workers=len(response))
     assert judge.score(response, "4") is None
     assert asyncio.run(judge.ascore(response, "4")) is None
     assert judge(completions=[response], answer=["4"]) == [None]
     if response != "no memory":
         assert judge(completions=["correct", response, "timeout"], answer=["4"] * 3) == [1.0, None, 0.0]
     assert len([message for message in caplog.messages if "not judged" in message]) == 1
-    info = asyncio.run(compute_score("toy", response, "4", {}, kind="failing", workers=len(response)))
+    info = asyncio.run(compute_score("toy", response, "4", {}, kind="unjudged", workers=len(response)))
     assert (info["score"], info["acc"], info["scored"]) == (0.0, 0.0, 0.0)
-    judged = asyncio.run(compute_score("toy", "correct", "4", {}, kind="failing", workers=len(response)))
+    judged = asyncio.run(compute_score("toy", "correct", "4", {}, kind="unjudged", workers=len(response)))
     assert judged == {"score": 1.0, "acc": 1.0, "scored": 1.0, "outcome": "correct"} and set(judged) == set(info)
 
 
