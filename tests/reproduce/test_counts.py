@@ -17,7 +17,7 @@ from dph.report.table import to_markdown
 from dph.reproduce.counts import read_counts
 from dph.reproduce.grid import Grid, grid_from, read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
-from dph.reproduce.results import read_results
+from dph.reproduce.results import difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.tables import accuracy_table, comparison_table
 from report_support import interval, write_eval
@@ -171,3 +171,22 @@ def test_the_published_core_table_is_that_of_the_published_counts() -> None:
             if entry.interval and "pass@8 − " not in title and f"{entry.text} ({entry.interval})" not in text
         ]
         assert missing == []
+
+
+def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
+    tiny, folder = read_grid("tiny"), PUBLISHED / "data" / "tiny"
+    choice = Choice(tiny, dict.fromkeys(("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f"), (1, 2, 3, 4, 5)))
+    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
+    arm = results.arms["dapo_rollouts"]
+    row = [mean_value(arm, "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]
+    cells = [f"{100 * value.mean:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})" for value in row]
+    assert f"| 49 | 633–657 | {' | '.join(cells)} |" in text
+
+    def gap(other: str, metric: str) -> list[float]:
+        found = difference(arm, results.arms[other], "test", metric)
+        return [round(100 * value, 1) for value in (found.mean, found.low, found.high)]
+
+    assert gap("dapo", "pass@32") == [3.9, 2.1, 5.7] and gap("grpo", "pass@32") == [1.4, -0.3, 3.1]
+    assert gap("dph_js", "pass@32") == [-4.5, -6.3, -2.7] and gap("dph_f", "pass@32") == [-5.7, -7.8, -3.7]
+    assert "3.9 points" in text and "+1.4 (−0.3 to +3.1)" in text and "5.7 (3.7 to 7.8)" in text
