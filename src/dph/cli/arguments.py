@@ -7,7 +7,8 @@
 | `--check RUN` (presample)         | a setting; the other settings are then those of RUN                              |
 | `--task NAME`                     | a benchmark: sets its task, split and official rule and, in `dph eval`, the      |
 |                                   | number of samples (twice the paper's k); or the name of any other task           |
-| `--data PATH`                     | the task's directory or file: its option `root` (`path` for records)             |
+| `--data PATH`                     | the task's directory or file: its option `root` (`path` for records, `name` for  |
+|                                   | hub)                                                                             |
 | `--databases --suite --gold PATH` | the task's options `databases`, `test_suite`, `gold`                             |
 | `--subset --skip-missing`         | the task's options with these names, set to true                                 |
 | `--rule --policy NAME`            | `verifier.comparator`, `verifier.policy`                                         |
@@ -61,7 +62,7 @@ _FLAGS = {
     "--keep-distinct": _Flag("setting", "--verifier.keep-distinct", has_value=False),
     "--reward": _Flag("setting", "--reward.function"),
 }
-_ROOT_OF = {"records": "path"}
+_ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
 
 

@@ -70,7 +70,7 @@ class TaskSourceConfig:
     """A task, without a choice of problems."""
 
     name: str = "minisql"
-    """Task name: minisql, records (your own JSONL/Parquet), spider, bird, …"""
+    """Task name: minisql, records (your own JSONL/Parquet), hub (a data set by its name on a hub), spider, bird, …"""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
 

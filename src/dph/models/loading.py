@@ -14,11 +14,11 @@ from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
 from dph.errors import UserError, is_out_of_memory
 from dph.models.packaged import model_folder
+from dph.process.hub import ask_hub
 from dph.process.progress import say
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of a library's message that are quoted
-_HUB_SECONDS = 5.0  # for a hub to answer
 
 
 def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
@@ -96,13 +96,10 @@ def from_hub(model: str) -> str:
     """
     if Path(model).is_dir():
         return model
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub import try_to_load_from_cache
 
     try:
-        get_hf_file_metadata(hf_hub_url(model, "config.json"), timeout=_HUB_SECONDS)
-    except EntryNotFoundError:  # the model is there, so transformers may find what it needs
-        return model
+        ask_hub(model, "config.json")
     except Exception as error:  # of the network, its library, or the hub
         cached = try_to_load_from_cache(model, "config.json")
         if not isinstance(cached, str):

@@ -6,6 +6,7 @@ __all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]
 
 TASKS.declare("dph.tasks.bird", "bird")
 TASKS.declare("dph.tasks.gold", "gold")
+TASKS.declare("dph.tasks.hub", "hub")
 TASKS.declare("dph.tasks.minisql.task", "minisql")
 TASKS.declare("dph.tasks.records", "records")
 TASKS.declare("dph.tasks.spider.small", "spider_small")

@@ -36,7 +36,7 @@ register_task = TASKS.register
 """Decorator: register a task class (or factory) under a name. Its keyword arguments are the task's options."""
 
 
-def load_task(name: str, **options: Any) -> Task:
+def load_task(name: str, /, **options: Any) -> Task:
     """Create the task `name`, passing the options to its factory. Raises UserError for an unknown name or option."""
     factory = TASKS[name]
     parameters = inspect.signature(factory).parameters.values()

@@ -1,6 +1,6 @@
 """Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ class Records:
         seen: dict[str, int] = {}
         for number, row in enumerate(read_rows(path), 1):
             where = f"{path}, row {number}"
-            problem = self._problem(row, where, f"{_stem(path)}-{number}", path.parent)
+            roots = [root for root in (self._db_root, path.parent) if root is not None]
+            problem = read_problem(row, where, f"{_stem(path)}-{number}", roots, self._verifier)
             if problem.id in seen:
                 raise UserError(
                     f"{where}: the id {problem.id!r} was taken by row {seen[problem.id]}; ids must be unique"
@@ -73,30 +74,43 @@ class Records:
             raise UserError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
         return found[split]
 
-    def _problem(self, row: Mapping[str, Any], where: str, default_id: str, folder: Path) -> Problem:
-        prompt = read_prompt(row, where)
-        verifier = row.get("verifier") or self._verifier
-        answer, extra = _answer(row, where, needed=bool(verifier))
-        verifier = verifier or ("sql" if "gold_sql" in extra else "")
-        if not isinstance(verifier, str):
-            raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
-        if verifier in _BUILT_IN and (fault := gold_fault(answer)):
-            raise UserError(f"{where}: {fault}")
-        meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
-        if verifier == "sql":
-            meta["db"] = self._database(row.get("db") or meta.get("db_id"), where, folder)
-        id = row.get("id")
-        return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
 
-    def _database(self, name: Any, where: str, folder: Path) -> str:
-        if not isinstance(name, str):
-            raise UserError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
-        roots = [root for root in (self._db_root, folder) if root is not None]
-        tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
-        for path in tried:
-            if _is_file(path):
-                return str(path.absolute())
-        raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
+def read_problem(
+    row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path], verifier: str = ""
+) -> Problem:
+    """The problem of a row with the columns that `Records` describes.
+
+    Args:
+        where: names the row in messages.
+        default_id: for a row without the column `id`.
+        roots: folders in which an SQL problem's database is looked for.
+        verifier: judges a row that names none.
+    Raises:
+        UserError: the row has no prompt, or no answer that its verifier can use, or its database is missing.
+    """
+    prompt = read_prompt(row, where)
+    verifier = row.get("verifier") or verifier
+    answer, extra = _answer(row, where, needed=bool(verifier))
+    verifier = verifier or ("sql" if "gold_sql" in extra else "")
+    if not isinstance(verifier, str):
+        raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+    if verifier in _BUILT_IN and (fault := gold_fault(answer)):
+        raise UserError(f"{where}: {fault}")
+    meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
+    if verifier == "sql":
+        meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
+    id = row.get("id")
+    return Problem(default_id if id is None else str(id), prompt, answer, verifier, meta)
+
+
+def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
+    if not isinstance(name, str):
+        raise UserError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
+    tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
+    for path in tried:
+        if _is_file(path):
+            return str(path.absolute())
+    raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
 
 
 def _is_file(path: Path) -> bool:

@@ -1,0 +1,204 @@
+"""Problems from a data set of a model hub, or from a folder that the library `datasets` saved."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError, one_line
+from dph.process.hub import ask_hub
+from dph.tasks.protocol import register_task
+from dph.tasks.records import read_problem
+from dph.types import Message, Problem
+
+_PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
+_ANSWERS = ("answer", "final_answer", "target", "label")
+_HELD_OUT = "dev"
+_SAVED = ("dataset_dict.json", "state.json")
+"""Files by which `save_to_disk` is recognised: of several splits, and of one."""
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+@register_task("hub")
+class Hub:
+    """A data set by its name on a hub, with the names of its columns.
+
+    Its splits are the task's. With `held_out`, rows of its split `train` become a split `dev`, and `train` has the
+    others: for data sets that come without one.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        config: str = "",
+        revision: str = "",
+        prompt: str = "",
+        answer: str = "",
+        answer_pattern: str = "",
+        template: str = "",
+        system: str = "",
+        verifier: str = "",
+        verifier_column: str = "verifier",
+        id: str = "",
+        db_root: str = "",
+        held_out: int = 0,
+        held_out_seed: int = 0,
+    ) -> None:
+        """name: name on the hub, or a folder that `save_to_disk` wrote; config: its configuration; revision: a commit,
+        tag or branch; prompt, answer: columns, `a.b` for the field b of the column a (by default the first of the usual
+        names that exists); answer_pattern: regular expression whose last match in the answer is the answer, or its
+        first group if it has one; template: the prompt's text, in which {COLUMN} stands for a row's value; system: a
+        system message; verifier: judges rows that name none; verifier_column: where rows name theirs; id: column of
+        unique ids (by default the row's number); db_root: folder of SQLite databases; held_out: rows of `train` that
+        become the split `dev`, chosen by held_out_seed. Raises UserError for a pattern that cannot be used."""
+        self._name, self._config, self._revision = name, config, revision
+        self._columns = {"prompt": (prompt, _PROMPTS), "answer": (answer, _ANSWERS)}
+        self._pattern = _compiled(answer_pattern)
+        self._template, self._system = template, system
+        self._verifier, self._verifier_column, self._id = verifier, verifier_column, id
+        self._db_root = [Path(db_root)] if db_root else []
+        self._held_out, self._seed = held_out, held_out_seed
+        self._splits: Mapping[str, Any] | None = None
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split, in the order of its rows. Raises UserError when the data set cannot be loaded, has
+        no such split, or has a row that cannot be used."""
+        if self._splits is None:
+            self._splits = _load(self._name, self._config, self._revision)
+        source, numbers = self._rows_of(split, self._splits)
+        seen: dict[str, int] = {}
+        problems = []
+        for number, row in zip(numbers, self._splits[source].select(numbers), strict=True):
+            where = f"the data set {self._name}, split {source}, row {number}"
+            problem = self._problem(row, where, f"{source}-{number}")
+            if problem.id in seen:
+                raise UserError(
+                    f"{where}: the id {problem.id!r} was taken by row {seen[problem.id]}; ids must be unique, so leave "
+                    "the option id out"
+                )
+            seen[problem.id] = number
+            problems.append(problem)
+        return problems
+
+    def style(self, problem: Problem, response: str) -> str | None:
+        """None: styles are unknown."""
+        return None
+
+    def _rows_of(self, split: str, splits: Mapping[str, Any]) -> tuple[str, list[int]]:
+        """The data set's split that a split of the task reads, and its rows."""
+        if self._held_out and _HELD_OUT in splits:
+            raise UserError(f"the data set {self._name} has a split 'dev' of its own; leave the option held_out out")
+        source = "train" if self._held_out and split == _HELD_OUT else split
+        if source not in splits:
+            more = "" if self._held_out else "; the option held_out makes a split 'dev' of rows of 'train'"
+            raise UserError(f"the data set {self._name} has no split {source!r}; it has: {', '.join(splits)}{more}")
+        count = len(splits[source])
+        if not self._held_out or source != "train":
+            return source, list(range(count))
+        if not 0 < self._held_out < count:
+            raise UserError(
+                f"held_out is {self._held_out}; it must lie between 1 and {count - 1}, one less than the rows"
+            )
+        held_out = set(sorted(range(count), key=lambda number: _place(self._seed, number))[: self._held_out])
+        return source, [number for number in range(count) if (number in held_out) == (split == _HELD_OUT)]
+
+    def _problem(self, row: dict[str, Any], where: str, default_id: str) -> Problem:
+        answer = self._answer(row, where)
+        fields: dict[str, Any] = {"prompt": self._prompt(row, where), "verifier": row.get(self._verifier_column)}
+        if answer is not None:
+            fields["answer"] = answer
+        fields["id"] = self._value(row, self._id, where) if self._id else None
+        taken = {"answer", "messages"} if answer is not None else {"messages"}
+        rest = {key: value for key, value in row.items() if key not in taken}
+        return read_problem(rest | fields, where, default_id, self._db_root, self._verifier)
+
+    def _prompt(self, row: Mapping[str, Any], where: str) -> Any:
+        if self._template:
+            if not any(name in row for name in _FIELD.findall(self._template)):
+                raise UserError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
+            text = _FIELD.sub(lambda found: str(row[found[1]]) if found[1] in row else found[0], self._template)
+            return self._with_system([Message(role="user", content=text)]) if self._system else text
+        prompt = self._value(row, self._column("prompt", row, where), where)
+        if not self._system:
+            return prompt
+        return self._with_system([Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt)
+
+    def _with_system(self, messages: Any) -> Any:
+        return [Message(role="system", content=self._system), *messages] if isinstance(messages, list) else messages
+
+    def _answer(self, row: Mapping[str, Any], where: str) -> Any:
+        """The row's answer; None for a row without one, which only a reward function can judge."""
+        name = self._column("answer", row, where, needed=False)
+        answer = self._value(row, name, where) if name else None
+        if self._pattern is None or answer is None:
+            return answer
+        found = list(self._pattern.finditer(str(answer)))
+        if not found:
+            raise UserError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
+        return found[-1][1 if self._pattern.groups else 0].strip()
+
+    def _column(self, what: str, row: Mapping[str, Any], where: str, *, needed: bool = True) -> str:
+        """The column that holds the prompt or the answer; "" for none where none is needed."""
+        named, usual = self._columns[what]
+        found = named or next((name for name in usual if row.get(name) is not None), "")
+        if needed and not found:
+            raise UserError(f"{where}: no column for the {what}; name it with the option {what}: {', '.join(row)}")
+        return found
+
+    def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
+        if name in row:
+            return row[name]
+        value: Any = row
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                raise UserError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
+            value = value[part]
+        return value
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(pattern) if pattern else None
+    except re.error as error:
+        raise UserError(f"the option answer_pattern is not a regular expression: {error}") from error
+
+
+def _place(seed: int, number: int) -> bytes:
+    """Where a row comes in a random order that depends on the seed only."""
+    return hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
+
+
+def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
+    """The splits of a data set by name. Raises UserError without the library `datasets`, and when loading fails."""
+    folder = Path(name).expanduser()
+    saved = folder.is_dir()
+    if saved and not any((folder / file).is_file() for file in _SAVED):
+        raise UserError(
+            f"{name} is not a folder that save_to_disk of the library datasets wrote; for JSONL and Parquet files use "
+            "--task records"
+        )
+    try:
+        import datasets
+        import datasets.config
+    except ImportError as error:
+        raise UserError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
+    try:
+        if saved:
+            found = datasets.load_from_disk(str(folder))
+        else:
+            if not datasets.config.HF_HUB_OFFLINE:
+                ask_hub(name, "README.md", "dataset")
+            found = datasets.load_dataset(name, config or None, revision=revision or None)
+    except Exception as error:  # of the network, the hub, the library, or damaged files
+        advice = "it may be damaged" if saved else _ELSEWHERE
+        raise UserError(f"cannot load the data set {name!r} ({one_line(str(error), 300)}); {advice}") from error
+    splits = found if isinstance(found, datasets.DatasetDict) else {found.split or "train": found}
+    return {str(name): rows for name, rows in splits.items()}
+
+
+_ELSEWHERE = (
+    "check the name, the option config and the network, give a folder that save_to_disk wrote, or set HF_HUB_OFFLINE=1 "
+    "if the data set is in the cache"
+)
