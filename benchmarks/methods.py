@@ -10,11 +10,9 @@ rehearsal rows through the policy, one per eight rollouts, and needs no referenc
 import argparse
 import json
 import multiprocessing
-import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,27 +20,22 @@ import workload
 from flops import matmul_rate
 from workload import METHODS, Size, Update, alternated, update_flops
 
+from dph.process.memory import resident
+
 DESCRIPTION = "What an update costs by method: time, memory, and when doing without a reference model pays."
 TABLE = Size(prompts=2, prompt=512, response=64, stored=4)
 PROMPTS, RESPONSES = (64, 256, 1024), (16, 64, 256)
-
-
-def _resident(name: str) -> int:
-    """Memory of this process in bytes: VmRSS is the current value, VmHWM the peak."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) * 1024
 
 
 def _peak(method: str, size: Size, shared: bool, budget: int, threads: int) -> int:
     """Peak memory in bytes of models, optimizer and update; runs in a process of its own."""
     torch.set_num_threads(threads)
     Update(method, workload.smallest(size), shared=shared, budget=budget)()  # loads whatever the first step loads
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     update = Update(method, size, shared=shared, budget=budget)
     for _ in range(2):  # the optimizer's moments exist after the first step
         update()
-    return _resident("VmHWM") - before
+    return resident("VmHWM") - before
 
 
 def peaks(cases: Sequence[tuple[str, bool]], size: Size, budget: int, threads: int) -> list[int]:

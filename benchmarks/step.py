@@ -17,48 +17,26 @@ the memory before the first.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-WORKER = Path(__file__).with_name("step_worker.py")
+from turns import Worker
+
+SCRIPT = Path(__file__).with_name("step_worker.py")
 PHASES = ("generation", "logprob passes", "forward", "backward", "rest", "total")
 CANDIDATES = (8, 16, 32)
 
 
-class Worker:
-    """A process that takes one step at each request."""
-
-    def __init__(self, engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> None:
-        sizes = [str(number) for number in (prompt, response, args.prompts, batch, args.threads)]
-        command = [sys.executable, str(WORKER), engine, args.clock, *sizes]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def step(self) -> dict[str, float]:
-        """Seconds by phase, and the largest growth of memory so far in bytes."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write("step\n")
-        stdin.flush()
-        for line in stdout:
-            if line.startswith("@@"):
-                return json.loads(line[2:])
-        raise SystemExit("a worker has ended; see its message above")
+def start(engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> Worker:
+    """A process with one engine."""
+    return Worker(SCRIPT, [engine, args.clock, prompt, response, args.prompts, batch, args.threads])
 
 
 def best_batch(prompt: int, response: int, args: argparse.Namespace) -> int:
     """The size of the micro-batch with which TRL's second step is fastest."""
     seconds = {}
     for batch in CANDIDATES:
-        with Worker("trl", prompt, response, batch, args) as worker:
+        with start("trl", prompt, response, batch, args) as worker:
             worker.step()
             seconds[batch] = worker.step()["total"]
     print("TRL's seconds a step by micro-batch:", {k: round(v, 2) for k, v in seconds.items()}, flush=True)
@@ -70,8 +48,8 @@ def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, A
     batch = best_batch(prompt, response, args) if args.trl_batch == "auto" else int(args.trl_batch)
     steps: dict[str, list[dict[str, float]]] = {"ours": [], "trl": []}
     with (
-        Worker("ours", prompt, response, args.tokens, args) as ours,
-        Worker("trl", prompt, response, batch, args) as trl,
+        start("ours", prompt, response, args.tokens, args) as ours,
+        start("trl", prompt, response, batch, args) as trl,
     ):
         for number in range(args.pairs + 1):
             for name, worker in (("ours", ours), ("trl", trl)):

@@ -1,31 +1,21 @@
 # pyright: reportMissingImports=false
 """One engine of `step.py`: takes a step per line on standard input, and prints its times as JSON."""
 
-import json
-import os
-import re
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from turns import answer, wait
+
+from dph.process.memory import resident
 
 VOCABULARY, RESPONSES, STEPS = 2048, 16, 10_000
-
-
-def resident(name: str) -> int:
-    """Memory of this process in bytes: VmRSS is the current value, VmHWM the peak."""
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found
-    return int(found[1]) * 1024
 
 
 class Clock:
@@ -51,8 +41,7 @@ class Clock:
 
     def wait(self) -> None:
         """Wait until a step is requested."""
-        if not sys.stdin.readline():
-            sys.exit(0)
+        wait()
         self._before = self._before or resident("VmRSS")
         self._seconds.clear()
         self._start = self._now()
@@ -62,8 +51,7 @@ class Clock:
         total = self._now() - self._start
         phases = {name: self._seconds[name] for name in ("generation", "logprob passes", "forward", "backward")}
         memory = resident("VmHWM") - self._before
-        print("@@" + json.dumps({**phases, "rest": total - sum(phases.values()), "total": total, "memory": memory}))
-        sys.stdout.flush()
+        answer({**phases, "rest": total - sum(phases.values()), "total": total, "memory": memory})
 
 
 def make_model() -> LlamaForCausalLM:
@@ -150,11 +138,57 @@ def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> N
         clock.answer()
 
 
+def trl_trainer(
+    kind: Any,
+    texts: list[str],
+    rewards: Any,
+    callback: Any,
+    folder: str,
+    rows: int,
+    batch: int,
+    settings: dict[str, Any],
+) -> Any:
+    """A trainer of TRL on the benchmark's model: fp32, no reference model, no recomputation of activations, no logs.
+
+    Args:
+        kind: `GRPOTrainer` or a class made from it.
+        texts: the prompts of every step.
+        rows, batch: rows of an optimizer step and of a micro-batch.
+        settings: fields of `GRPOConfig`, with `num_generations` and `max_completion_length`.
+    """
+    from datasets import Dataset
+    from trl import GRPOConfig
+
+    args = GRPOConfig(
+        output_dir=folder,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=rows // batch,
+        beta=0.0,
+        learning_rate=1e-6,
+        max_steps=STEPS,
+        logging_strategy="no",
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **settings,
+    )
+    return kind(
+        model=make_model(),
+        reward_funcs=rewards,
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": texts}),
+        processing_class=make_tokenizer(),
+        callbacks=[callback],
+    )
+
+
 def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> None:
     """Steps of TRL's trainer."""
-    from datasets import Dataset
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOTrainer
 
     class Turns(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -167,36 +201,16 @@ def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> Non
         assert sum(map(len, completion_ids)) == count * RESPONSES * response
         return [reward(ids) for ids in completion_ids]
 
+    settings = {
+        "num_generations": RESPONSES,
+        "max_completion_length": response,
+        "generation_kwargs": {"min_new_tokens": response},
+        "epsilon_high": 0.28,
+    }
+    texts = make_texts(make_prompts(count, prompt), make_tokenizer())
     with tempfile.TemporaryDirectory() as folder:
-        args = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            per_device_train_batch_size=batch,
-            gradient_accumulation_steps=count * RESPONSES // batch,
-            num_generations=RESPONSES,
-            max_completion_length=response,
-            generation_kwargs={"min_new_tokens": response},
-            beta=0.0,
-            learning_rate=1e-6,
-            max_steps=STEPS,
-            epsilon_high=0.28,
-            logging_strategy="no",
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        )
-        tokenizer = make_tokenizer()
-        texts = make_texts(make_prompts(count, prompt), tokenizer)
-        trainer = GRPOTrainer(
-            model=make_model(),
-            reward_funcs=rewards,
-            args=args,
-            train_dataset=Dataset.from_dict({"prompt": texts}),
-            processing_class=tokenizer,
-            callbacks=[Turns()],
-        )
+        rows = count * RESPONSES
+        trainer = trl_trainer(GRPOTrainer, texts, rewards, Turns(), folder, rows, batch, settings)
         trainer._generate = clock.timed(trainer._generate, "generation")
         trainer._get_per_token_logps_and_entropies = clock.timed(trainer._get_per_token_logps_and_entropies)
         trainer.accelerator.backward = clock.timed(trainer.accelerator.backward, "backward")

@@ -18,30 +18,107 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-VOCABULARY, WARM_UP = 2048, 1
+from turns import Worker, answer, wait
+
+from dph.process.memory import resident
+
+WARM_UP = 1
+
+
+class Update:
+    """Seconds of the update in the current step: TRL's loss, the backward pass and the optimizer."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._start = 0.0
+        self.seconds = 0.0
+
+    def start(self) -> None:
+        self._start = self._now()
+
+    def stop(self) -> None:
+        self.seconds += self._now() - self._start
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Count a function's time."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.start()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.stop()
+
+        return call
 
 
 def worker(
-    shared: bool, prompt: int, response: int, prompts: int, responses: int, threads: int, generation: int, clock: str
+    shared: bool, prompt: int, response: int, prompts: int, responses: int, threads: int, generation: bool, clock: str
 ) -> None:
-    """Take an optimizer step at each line of standard input, and print its times as JSON."""
+    """Take an optimizer step at each request, and answer with its times."""
     import torch
-    from datasets import Dataset
-    from step_worker import make_model, make_prompts, make_texts, make_tokenizer, resident
+    from step_worker import make_prompts, make_texts, make_tokenizer, reward, trl_trainer
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer
-
-    from dph.integrations.trl import SharedPrefixMixin
 
     torch.set_num_threads(threads)
     now = time.process_time if clock == "cpu" else time.perf_counter
+    update, before = Update(now), [0]
+    rows = [ids for ids in make_prompts(prompts, prompt) for _ in range(responses)]
+
+    class Turns(TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            wait()
+            before[0] = before[0] or resident()
+            update.seconds = 0.0
+
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            update.start()
+
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+            update.stop()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            found = {"update": update.seconds, "memory": resident("VmHWM") - before[0]}
+            start = now()
+            ours = logprobs(trainer, response)
+            found["log-probs"] = now() - start
+            if shared and trainer.state.global_step == WARM_UP:
+                trainer.shared_prefix = False
+                found["difference"] = float((ours - logprobs(trainer, response)).abs().max())
+                trainer.shared_prefix = True
+            if generation:
+                start = now()
+                generate(trainer, rows, responses, shared)
+                found["generation"] = now() - start
+            answer(found)
+
+    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [reward(ids) for ids in completion_ids]
+
+    texts = make_texts(make_prompts(prompts, prompt), make_tokenizer())
+    settings = {"num_generations": responses, "max_completion_length": response}
+    with tempfile.TemporaryDirectory() as folder:
+        kind = trainers(response)[shared]
+        trainer = trl_trainer(kind, texts, rewards, Turns(), folder, len(rows), responses, settings)
+        trainer._compute_loss = update.timed(trainer._compute_loss)
+        trainer.accelerator.backward = update.timed(trainer.accelerator.backward)
+        trainer.train()
+
+
+def trainers(response: int) -> tuple[Any, Any]:
+    """TRL's trainer and the one with shared prompts, whose responses are random tokens."""
+    import torch
+    from step_worker import VOCABULARY
+    from trl import GRPOTrainer
+
+    from dph.integrations.trl import SharedPrefixMixin
 
     class Stock(GRPOTrainer):
         def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
@@ -51,140 +128,46 @@ def worker(
     class Shared(SharedPrefixMixin, Stock):
         pass
 
-    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
-        return [float(ids[0] % 2) for ids in completion_ids]
-
-    before = [0]
-    update = [0.0]
-
-    def timed(function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            start = now()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                update[0] += now() - start
-
-        return call
-
-    class Turns(TrainerCallback):
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            if not sys.stdin.readline():
-                sys.exit(0)
-            before[0] = before[0] or resident("VmRSS")
-            update[0] = 0.0
-
-        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-            self.start = now()
-
-        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-            update[0] += now() - self.start
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            found = {"update": update[0], "memory": resident("VmHWM") - before[0]}
-            start = now()
-            ours = logprobs()
-            found["log-probs"] = now() - start
-            if shared and trainer.state.global_step == WARM_UP:
-                trainer.shared_prefix = False
-                theirs = logprobs()
-                trainer.shared_prefix = True
-                found["difference"] = float((ours - theirs).abs().max())
-            if generation:
-                found["generation"] = generate()
-            print("@@" + json.dumps(found), flush=True)
-
-    def generate() -> float:
-        """Seconds for the responses of a step."""
-        rows = [ids for ids in make_prompts(prompts, prompt) for _ in range(responses)]
-        start = now()
-        if shared:
-            trainer.shared_generation = True
-            trainer._generate_single_turn(rows, None, {}, responses)
-            trainer.shared_generation = False
-            assert trainer._sampler is not None
-        else:
-            GRPOTrainer._generate_single_turn(trainer, rows, None, {}, responses)
-        return now() - start
-
-    def logprobs() -> torch.Tensor:
-        """Of the step's rows."""
-        found = []
-        for part in trainer._buffered_inputs:
-            ids, mask = (torch.cat([part[f"prompt_{x}"], part[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
-            with torch.no_grad():
-                values, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, response)
-            found.append(values)
-        return torch.cat(found)
-
-    with tempfile.TemporaryDirectory() as folder:
-        args = GRPOConfig(
-            output_dir=folder,
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            per_device_train_batch_size=responses,
-            gradient_accumulation_steps=prompts,
-            num_generations=responses,
-            max_completion_length=response,
-            beta=0.0,
-            learning_rate=1e-6,
-            max_steps=10_000,
-            logging_strategy="no",
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-        )
-        tokenizer = make_tokenizer()
-        texts = make_texts(make_prompts(prompts, prompt), tokenizer)
-        trainer = (Shared if shared else Stock)(
-            model=make_model(),
-            reward_funcs=rewards,
-            args=args,
-            train_dataset=Dataset.from_dict({"prompt": texts}),
-            processing_class=tokenizer,
-            callbacks=[Turns()],
-        )
-        trainer._compute_loss = timed(trainer._compute_loss)
-        trainer.accelerator.backward = timed(trainer.accelerator.backward)
-        trainer.train()
+    return Stock, Shared
 
 
-class Worker:
-    """A process that takes one optimizer step at each request."""
+def generate(trainer: Any, rows: list[list[int]], responses: int, shared: bool) -> None:
+    """Generate the responses of a step."""
+    from trl import GRPOTrainer
 
-    def __init__(self, shared: bool, sizes: list[int], args: argparse.Namespace) -> None:
-        given = [str(int(shared)), *map(str, sizes), str(args.threads), str(int(args.generation)), args.clock]
-        environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        command = [sys.executable, __file__, "--worker", *given]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+    if not shared:
+        GRPOTrainer._generate_single_turn(trainer, rows, None, {}, responses)
+        return
+    trainer.shared_generation = True
+    trainer._generate_single_turn(rows, None, {}, responses)
+    trainer.shared_generation = False
+    assert trainer._sampler is not None
 
-    def step(self) -> dict[str, float]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write("step\n")
-        stdin.flush()
-        for line in stdout:
-            if line.startswith("@@"):
-                return json.loads(line[2:])
-        raise SystemExit("a worker has ended; see its message above")
 
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+def logprobs(trainer: Any, response: int) -> Any:
+    """Log-probabilities of the rows of the last step, a tensor [rows, response]."""
+    import torch
+
+    found = []
+    for part in trainer._buffered_inputs:
+        ids, mask = (torch.cat([part[f"prompt_{x}"], part[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        with torch.no_grad():
+            values, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, response)
+        found.append(values)
+    return torch.cat(found)
+
+
+def start(shared: bool, sizes: list[int], args: argparse.Namespace) -> Worker:
+    """A process with one trainer."""
+    return Worker(__file__, ["--worker", int(shared), *sizes, args.threads, int(args.generation), args.clock])
 
 
 def compare(sizes: list[int], args: argparse.Namespace) -> dict[str, Any]:
     """Steps of both trainers at one size, in turns, after a warm-up step each."""
-    workers = {"TRL": Worker(False, sizes, args), "shared": Worker(True, sizes, args)}
-    try:
+    with start(False, sizes, args) as stock, start(True, sizes, args) as ours:
+        workers = {"TRL": stock, "shared": ours}
         first = {name: worker.step() for name, worker in workers.items()}
         steps = [{name: worker.step() for name, worker in workers.items()} for _ in range(args.pairs)]
-    finally:
-        for one in workers.values():
-            one.close()
     names = ("prompt", "response", "prompts", "responses")
     load = f"{os.getloadavg()[0]:.1f}"
     return {
@@ -210,8 +193,8 @@ def show(found: dict[str, Any]) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, *sizes, clock = sys.argv[2:]
-        worker(shared == "1", *map(int, sizes), clock)  # type: ignore[call-arg]
+        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-1])
+        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), sys.argv[-1])
         return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")

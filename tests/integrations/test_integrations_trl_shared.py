@@ -360,6 +360,15 @@ def test_a_microbatch_that_cannot_hold_a_group_is_said_once(tmp_path, caplog):
     assert ["multiple of num_generations" in one.message for one in caplog.records] == [True]
 
 
+def in_processes(count: int, code: str, folder: Path) -> tuple[str, str]:
+    """What a script says on standard output, and the end of its errors, when torchrun runs it in `count` processes."""
+    script = folder / "script.py"
+    script.write_text(code.format(folders=[str(HERE), str(HERE.parent)], folder=str(folder)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    return done.stdout, done.stderr[-3000:]
+
+
 SHARDED = """
 import sys, torch
 sys.path[:0] = {folders!r}
@@ -380,11 +389,8 @@ print("agrees")
 @pytest.mark.timeout(420)
 def test_weights_sharded_by_fsdp2(tmp_path):
     """One process: the wrapper, its hooks and its distributed tensors."""
-    script = tmp_path / "sharded.py"
-    script.write_text(SHARDED.format(folders=[str(HERE), str(HERE.parent)], folder=str(tmp_path)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert done.stdout.count("agrees") == 1, done.stderr[-3000:]
+    said, complaints = in_processes(1, SHARDED, tmp_path)
+    assert said.count("agrees") == 1, complaints
 
 
 TWO_PROCESSES = """
@@ -403,11 +409,8 @@ print("agrees")
 
 @pytest.mark.timeout(420)
 def test_two_processes_train_as_trls_do(tmp_path):
-    script = tmp_path / "two.py"
-    script.write_text(TWO_PROCESSES.format(folders=[str(HERE), str(HERE.parent)], folder=str(tmp_path)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
-    assert done.stdout.count("agrees") == 2, done.stderr[-3000:]
+    said, complaints = in_processes(2, TWO_PROCESSES, tmp_path)
+    assert said.count("agrees") == 2, complaints
 
 
 # Generation ---------------------------------------------------------------------------------------------------------

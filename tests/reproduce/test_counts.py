@@ -15,32 +15,19 @@ from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.table import to_markdown
 from dph.reproduce.counts import read_counts
-from dph.reproduce.grid import Grid, grid_from, read_grid
+from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.tables import accuracy_table, comparison_table
-from report_support import interval, write_eval
+from report_support import interval, small_grid, write_eval
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
-def grid(**more: Any) -> Grid:
-    tree: dict[str, Any] = {
-        "world": "minisql",
-        "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
-        "seeds": [1, 2],
-        "fewer_seeds": [1],
-        "bases": {"base": {"label": "base"}},
-        "stores": {"one": {"base": "base"}},
-        "arms": {name: {"preset": name, "tier": "core"} for name in ("grpo", "dph_js")},
-    }
-    return grid_from("test", tree | more)
-
-
 @pytest.fixture
 def choice() -> Choice:
-    return Choice(grid(), {"grpo": (1, 2), "dph_js": (1, 2)})
+    return Choice(small_grid(), {"grpo": (1, 2), "dph_js": (1, 2)})
 
 
 @pytest.fixture
@@ -94,7 +81,7 @@ def test_what_counts_hold_is_not_run(counts: Path, tmp_path: Path, monkeypatch: 
         return []
 
     monkeypatch.setattr("dph.reproduce.run.run_jobs", no_jobs)
-    monkeypatch.setattr("dph.reproduce.run.read_grid", lambda _: grid())
+    monkeypatch.setattr("dph.reproduce.run.read_grid", lambda _: small_grid())
     config = ReproduceConfig(out=str(tmp_path / "out"), counts=str(counts))
     assert "| GRPO (2 seeds) |" in reproduce(config).read_text(encoding="utf-8")
     assert planned == []
@@ -139,7 +126,7 @@ def test_bad_counts_are_one_sentence(choice: Choice, counts: Path, spoil: Any, m
 
 
 def test_counts_of_other_settings_are_refused(choice: Choice, counts: Path) -> None:
-    changed = replace(choice, grid=grid(train={"steps": 3}))
+    changed = replace(choice, grid=small_grid(train={"steps": 3}))
     with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3.*leave out --counts"):
         read_counts(changed, counts)
 
@@ -150,7 +137,7 @@ def test_runs_of_other_settings_leave_no_counts(
     paths = RunPaths(tmp_path)
     for name, seed in (("base", 0), ("grpo", 1)):
         write_eval(paths.evaluation(name, seed), name, [4, 2, 1, 0], splits=("test", "cross", "ood"))
-    write_settings(replace(choice, grid=grid(train={"steps": 3})), paths)
+    write_settings(replace(choice, grid=small_grid(train={"steps": 3})), paths)
     write_results(choice, paths)
     assert "no counts are written: " in capsys.readouterr().err
     assert not (tmp_path / "report" / "counts").exists()

@@ -6,7 +6,6 @@ import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from dph.config import STAGES, ReproduceConfig, flatten, from_dict
 from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
 from dph.reproduce.figures import figures
-from dph.reproduce.grid import grid_from, grid_names, read_grid, train_settings
+from dph.reproduce.grid import grid_names, read_grid, train_settings
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import difference, mean_value, read_results, values
 from dph.reproduce.run import choose, reproduce, tables, write_results
@@ -28,26 +27,9 @@ from dph.reproduce.tables import (
     settings_table,
     variants_table,
 )
-from report_support import write_eval, write_train
+from report_support import small_grid, write_eval, write_train
 
 SAMPLES = 32
-
-
-def small_grid(**more: Any) -> Any:
-    tree: dict[str, Any] = {
-        "world": "minisql",
-        "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
-        "seeds": [1, 2],
-        "fewer_seeds": [1],
-        "bases": {"base": {"label": "base"}},
-        "stores": {"one": {"base": "base"}},
-        "arms": {
-            "grpo": {"label": "GRPO", "preset": "grpo", "tier": "core"},
-            "dph_js": {"label": "DPH-JS", "preset": "dph_js", "tier": "core"},
-        },
-        "sweeps": {"eta": {"arm": "dph_js", "setting": "loss.eta", "values": [0.1], "tier": "wide"}},
-    }
-    return grid_from("test", tree | more)
 
 
 # ---- grids --------------------------------------------------------------------------------------------------------

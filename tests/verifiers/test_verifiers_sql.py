@@ -274,15 +274,21 @@ def test_a_database_that_changes_is_read_again(tmp_path: Path):
             assert outcome(verifier, problem(str(path), "SELECT 1"), "SELECT a FROM t") is expected
 
 
-def test_repeated_queries_run_once(db: str, monkeypatch):
-    sent: list[int] = []
+@pytest.fixture
+def sent(monkeypatch) -> list[int]:
+    """The number of queries in each call of the pool."""
+    numbers: list[int] = []
     original = WorkerPool.run
 
     def counting(self, chains):
-        sent.append(sum(map(len, chains)))
+        numbers.append(sum(map(len, chains)))
         return original(self, chains)
 
     monkeypatch.setattr(WorkerPool, "run", counting)
+    return numbers
+
+
+def test_repeated_queries_run_once(db: str, sent: list[int]):
     with SqlVerifier() as verifier:
         items = [(problem(db), fence(sql)) for sql in ("SELECT 1", "SELECT 2", "SELECT 1", "SELECT 1")]
         first = verifier.verify(items)
@@ -290,15 +296,7 @@ def test_repeated_queries_run_once(db: str, monkeypatch):
     assert sent == [2, 0]
 
 
-def test_gold_queries_run_once_for_the_check_and_the_flags(db: str, monkeypatch):
-    sent: list[int] = []
-    original = WorkerPool.run
-
-    def counting(self, chains):
-        sent.append(sum(map(len, chains)))
-        return original(self, chains)
-
-    monkeypatch.setattr(WorkerPool, "run", counting)
+def test_gold_queries_run_once_for_the_check_and_the_flags(db: str, sent: list[int]):
     golds = ["SELECT name FROM person", "SELECT 1 WHERE 0", "SELECT name FROM person", "SELECT missing"]
     problems = [problem(db, gold, str(number)) for number, gold in enumerate(golds)]
     with SqlVerifier() as verifier:

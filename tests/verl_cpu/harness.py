@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_memory_monitor_refresh_ms": "0",
-        "RAY_prestart_worker_first_driver": "0",  # one process for each of the CPUs that Ray is told of
+        "RAY_prestart_worker_first_driver": "0",  # Ray would start a process for every CPU
         "RAY_enable_worker_prestart": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "HYDRA_FULL_ERROR": "1",

@@ -93,7 +93,7 @@ class PlatformCPU(PlatformBase):
         return None
 
     def ray_resource_name(self):
-        return "GPU"  # verl's check of resources knows no other; Ray is told of as many as there are ranks
+        return "GPU"  # verl checks for this resource only; the harness gives Ray one for each rank
 
     def ray_noset_envvars(self):
         return []

@@ -1,6 +1,6 @@
 """From a grid of experiments to `dph` commands: settings files, run directories and dependencies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,11 @@ class Choice:
     def stores(self) -> list[Store]:
         used = {self.grid.arms[name].store for name in self.arms}
         return [store for store in self.grid.stores.values() if store.name in used]
+
+    def without(self, done: Mapping[str, Collection[int]]) -> "Choice":
+        """The part that is left, given the seeds of each arm that are done."""
+        left = {name: tuple(s for s in seeds if s not in done.get(name, ())) for name, seeds in self.arms.items()}
+        return replace(self, arms={name: seeds for name, seeds in left.items() if seeds})
 
 
 def write_settings(choice: Choice, paths: RunPaths) -> None:

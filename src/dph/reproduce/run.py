@@ -1,12 +1,11 @@
 """`dph reproduce`: the paper's experiments as one resumable command, with its tables and figures."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from dph.config import ReproduceConfig, check_bounds
 from dph.errors import UserError
-from dph.process.jobs import run_jobs
+from dph.process.jobs import check_finished, run_jobs
 from dph.process.progress import say
 from dph.report import plots
 from dph.report.page import Image
@@ -45,6 +44,8 @@ def reproduce(config: ReproduceConfig) -> Path:
         from dph.reproduce.full import reproduce_full  # verl's launches; the other scales do without
 
         return reproduce_full(config)
+    if config.smoke and not config.out:
+        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
     if config.scale == "bench":
         from dph.reproduce.bench.run import reproduce_bench
 
@@ -56,22 +57,15 @@ def reproduce(config: ReproduceConfig) -> Path:
     counts = read_counts(choice, Path(config.counts)) if config.counts else {}
     if config.report_only:
         return _report_only(choice, paths, counts)
-    wanted = _without(choice, counts)
+    wanted = choice.without(counts)
     write_settings(wanted, paths)
     jobs = plan(wanted, paths, config.jobs)
     say(f"{len(wanted.arms)} methods, {sum(map(len, wanted.arms.values()))} training runs, {len(jobs)} jobs in all")
     failures = run_jobs(jobs, paths.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
     page = write_results(choice, paths, counts)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
-    if failures:
-        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    check_finished(failures)
     return page
-
-
-def _without(choice: Choice, counts: Counts) -> Choice:
-    """The part of a choice that has to be run."""
-    arms = {name: tuple(s for s in seeds if s not in counts.get(name, {})) for name, seeds in choice.arms.items()}
-    return replace(choice, arms={name: seeds for name, seeds in arms.items() if seeds})
 
 
 def _report_only(choice: Choice, paths: RunPaths, counts: Counts) -> Path:
@@ -90,8 +84,6 @@ def _report_only(choice: Choice, paths: RunPaths, counts: Counts) -> Path:
 
 def choose(grid: Grid, config: ReproduceConfig) -> Choice:
     """The arms and seeds that a configuration names. Raises UserError for unknown ones."""
-    if config.smoke and not config.out:
-        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
     if grid.needs_data and not (config.data and Path(config.data).is_dir()):
         raise UserError(f"the scale {grid.name!r} reads a data set; name its folder with --data, not {config.data!r}")
     arms = grid.chosen(config.methods)

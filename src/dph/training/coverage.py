@@ -80,35 +80,32 @@ def visits_of(drawn: Drawn, world: World) -> list[Visit]:
 def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
     """Append a step's line."""
     with (run / FILE).open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n")
+        file.write(_line(step, visits))
 
 
 def read_visits(run: Path) -> dict[int, list[Visit]]:
     """Visits by step, oldest first; a line that an interruption cut off ends them."""
     found: dict[int, list[Visit]] = {}
-    for line in _lines(run):
-        row = json.loads(line)
-        found[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
+    if not (run / FILE).is_file():
+        return found
+    for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+            step, visits = row["step"], [(id, correct, judged) for id, correct, judged in row["problems"]]
+        except (ValueError, TypeError, KeyError):
+            break
+        if type(step) is not int:
+            break
+        found[step] = visits
     return found
 
 
 def drop_visits(run: Path, after: int) -> None:
     """Remove the lines of steps after `after`."""
     if (run / FILE).is_file():
-        kept = [line for line in _lines(run) if json.loads(line)["step"] <= after]
-        write_atomically(run / FILE, "".join(line + "\n" for line in kept))
+        kept = [_line(step, visits) for step, visits in read_visits(run).items() if step <= after]
+        write_atomically(run / FILE, "".join(kept))
 
 
-def _lines(run: Path) -> list[str]:
-    lines: list[str] = []
-    if not (run / FILE).is_file():
-        return lines
-    for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-            if [type(row["step"]), *(len(visit) for visit in row["problems"])] != [int, *[3] * len(row["problems"])]:
-                break
-        except (ValueError, TypeError, KeyError):
-            break
-        lines.append(line)
-    return lines
+def _line(step: int, visits: Sequence[Visit]) -> str:
+    return json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n"

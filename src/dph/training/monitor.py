@@ -133,9 +133,10 @@ class Best:
     def so_far(cls, run: Path, metric: str, within: float, start: str) -> "Best":
         """The best of the steps that a run has logged and still has checkpoints of."""
         there = {0, *steps_saved(run)}
-        best = cls(metric, within, start)._after(read_metrics(run))
+        lines = read_metrics(run)
+        best = cls(metric, within, start)._after(lines)
         if best.step is not None and best.step not in there:  # somebody deleted it
-            best = cls(metric, within, start)._after([line for line in read_metrics(run) if line["step"] in there])
+            best = cls(metric, within, start)._after([line for line in lines if line["step"] in there])
         return best
 
     def _after(self, lines: Sequence[Mapping[str, float]]) -> "Best":

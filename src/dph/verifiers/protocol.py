@@ -1,6 +1,6 @@
 """The verifier protocol and the registry of verifiers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dph.errors import UserError
@@ -64,9 +64,9 @@ class Verifiers:
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Judge (problem, response) pairs; returns the verdicts in the same order."""
         verdicts: dict[int, Verdict] = {}
-        for name, indices in self._indices(items).items():
-            judged = self._get(name).verify([items[i] for i in indices])
-            verdicts.update(zip(indices, judged, strict=True))
+        for name, places in self._places(problem for problem, _ in items).items():
+            judged = self._get(name).verify([items[i] for i in places])
+            verdicts.update(zip(places, judged, strict=True))
         return [verdicts[i] for i in range(len(items))]
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
@@ -94,25 +94,22 @@ class Verifiers:
         Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
         """
         found: list[str | None] = [None] * len(items)
-        for name, indices in self._indices(items).items():
+        for name, places in self._places(problem for problem, _ in items).items():
             read = getattr(self._get(name), "answers", None)
             if read is not None:
-                for index, answer in zip(indices, read([items[i] for i in indices]), strict=True):
+                for index, answer in zip(places, read([items[i] for i in places]), strict=True):
                     found[index] = answer
         return found
 
-    def _indices(self, items: Sequence[tuple[Problem, str]]) -> dict[str, list[int]]:
-        """The places of the items of each verifier."""
+    def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
+        """The places of each verifier's problems."""
         found: dict[str, list[int]] = {}
-        for index, (problem, _) in enumerate(items):
-            found.setdefault(self._name(problem), []).append(index)
+        for place, problem in enumerate(problems):
+            found.setdefault(self._name(problem), []).append(place)
         return found
 
     def _by_name(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-        groups: dict[str, list[Problem]] = {}
-        for problem in problems:
-            groups.setdefault(self._name(problem), []).append(problem)
-        return groups
+        return {name: [problems[i] for i in places] for name, places in self._places(problems).items()}
 
     def close(self) -> None:
         for verifier in self._made.values():

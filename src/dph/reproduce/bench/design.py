@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dph.config import preset_label, preset_names
+from dph.config import preset_label
 from dph.errors import UserError
 from dph.reproduce.grid import Grid, grid_from, joined, nested
 
@@ -159,8 +159,6 @@ def _label(preset: str) -> str:
 
 def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Setting]:
     """Every value of the strength with every learning rate."""
-    if not preset.endswith(".toml") and preset not in preset_names():
-        raise UserError(f"bench.toml names an unknown preset {preset!r}")
     fields, values = tried.get("strength", ()), tried.get("values", ())
     if bool(fields) != bool(values) or not isinstance(fields, list | tuple) or not isinstance(values, list | tuple):
         raise UserError(f"the preset {preset}: meta.strength is a list of settings and meta.values of their values")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dph.config import ReproduceConfig
 from dph.errors import UserError
-from dph.process.jobs import run_jobs
+from dph.process.jobs import check_finished, run_jobs
 from dph.process.progress import say
 from dph.report import plots
 from dph.report.table import print_table, to_markdown
@@ -43,8 +43,7 @@ class _Run:
         counts = self._counts(choice, name)
         failures: list[str] = []
         if not self.config.report_only:
-            missing = {arm: tuple(s for s in found if s not in counts.get(arm, {})) for arm, found in wanted.items()}
-            to_run = replace(choice, arms={arm: found for arm, found in missing.items() if found})
+            to_run = choice.without(counts)
             write_settings(to_run, paths)
             jobs = plan(to_run, paths, self.config.jobs)
             say(f"{name}: {len(settings)} settings in worlds {', '.join(map(str, worlds))}; {len(jobs)} jobs in all")
@@ -72,8 +71,6 @@ def reproduce_bench(config: ReproduceConfig) -> Path:
     Raises UserError for unknown methods, for a directory with other settings, and when runs failed.
     """
     started = time.monotonic()
-    if config.smoke and not config.out:
-        raise UserError("a smoke run needs a directory of its own; add --out DIRECTORY")
     bench = read_bench([] if config.methods == ("core",) else config.methods, smoke=config.smoke)
     run = _Run(config, bench, Path(config.out or "runs/reproduce-bench"))
     frozen, development, failures = _choose(run)
@@ -82,8 +79,7 @@ def reproduce_bench(config: ReproduceConfig) -> Path:
         test, failures = run.phase("test", _test_arms(run, frozen))
     page = _write(run, frozen, development, test)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
-    if failures:
-        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
+    check_finished(failures)
     return page
 
 
