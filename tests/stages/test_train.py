@@ -6,6 +6,7 @@ import shutil
 import sys
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from dph.config.checks import check_train
 from dph.errors import UserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
+from dph.rehearsal.check import open_set
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.samples import Sample, read_samples
 from dph.runs.tracking import Metrics
@@ -31,6 +33,7 @@ from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import recomputes_old, train
 from dph.training import guards
+from dph.training.coverage import read_visits
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
 from dph.training.shaping import Shaping
@@ -60,7 +63,7 @@ def test_every_method_trains(tmp_path, method):
     assert not any(line["skipped_updates"] for line in lines) and max(line["grad_norm"] for line in lines) > 0
     moved = weights(run / "model")
     assert any(not torch.equal(value, moved[name]) for name, value in weights(base_run() / "model").items())
-    rehearses = method in ("alpha", "dph_f", "dph_js", "dph_js_def")
+    rehearses = method in ("alpha", "dph_f", "dph_f_adaptive", "dph_js", "dph_js_adaptive", "dph_js_def")
     # six stored responses of two tokens a step, or none; they enter no metric of rollouts
     assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
     length = "kept/response_length" if method == "dapo" else "response_length"  # of the responses in the update
@@ -85,7 +88,7 @@ def test_the_first_step_starts_at_the_reference(tmp_path):
     assert line["exp/js_policy_term"] == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js"])
+@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js", "dph_js_adaptive"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, method):
     settings = {
         "steps": 4,
@@ -110,6 +113,40 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     before = (parts / "model" / "model.safetensors").stat().st_mtime_ns
     train(config, resume=True)  # complete: nothing happens
     assert (parts / "model" / "model.safetensors").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("falling", [0.0, 1.0])
+def test_adaptive_rehearsal_follows_the_training(tmp_path, monkeypatch, falling):
+    """With `falling` 1 every prompt that training has sampled is in need, with 0 none is."""
+    taken = []
+    original = module.mix
+
+    def noted(drawn, rows, stored, *others):
+        taken.append([row.problem_id for row in stored])
+        return original(drawn, rows, stored, *others)
+
+    monkeypatch.setattr(module, "mix", noted)
+    config = train_config(tmp_path, "dph_js_adaptive", {"rehearsal": {"falling": falling}}, steps=3)
+    visits = read_visits(train(config))
+    checked = open_set(Path(config.rehearsal.path))
+    perfect, others = ({row.problem_id for row in rows} for rows in (checked.stored, checked.candidates))
+    in_need = set(perfect)
+    for step, ids in enumerate(taken, 1):
+        in_need |= {id for id, _, _ in visits[step]} & others if falling else set()
+        assert len(ids) == 6 and set(ids) <= in_need
+        assert len(set(ids)) == min(6, len(in_need)), "none twice while others wait"
+    assert any(set(ids) & others for ids in taken) == bool(falling)
+
+
+def test_adaptive_rehearsal_needs_its_candidates_and_its_record(tmp_path):
+    config = train_config(tmp_path / "run", "dph_js_adaptive", steps=2, checkpoint_every=1)
+    without = replace(config, rehearsal=replace(config.rehearsal, path=str(presampled())))
+    with pytest.raises(UserError, match=r"stored no responses to prompts to explore.*--candidates 2"):
+        train(without)
+    train(replace(config, steps=1))
+    (tmp_path / "run" / "coverage.jsonl").unlink()
+    with pytest.raises(UserError, match=r"coverage\.jsonl lacks steps before step 1, by which adaptive"):
+        train(config, resume=True)
 
 
 def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):

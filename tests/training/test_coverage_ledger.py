@@ -1,8 +1,10 @@
 """The coverage ledger: metrics by hand, its file under cuts and rewinds, and a run that is resumed."""
 
+from math import comb
+
 import pytest
 
-from dph.training.coverage import FILE, Ledger, drop_visits, read_visits, write_visits
+from dph.training.coverage import FILE, Ledger, as_few, drop_visits, read_visits, write_visits
 
 REFERENCE = {"a": (8, 8), "b": (4, 8), "c": (1, 8), "d": (0, 8), "e": (0, 0)}
 """easy, middle, hard, hard (never solved), not judged"""
@@ -13,6 +15,7 @@ def test_metrics_by_hand():
     first = ledger.note([("a", 4, 4), ("b", 0, 4), ("d", 0, 4), ("new", 0, 4)])
     assert first == {
         "coverage/visited": 4,
+        "coverage/falling": 1,  # b: 5·6·7·8 / (10·11·12·13) = 0.098; d: 9/13
         "coverage/lost": 1,  # b: the reference policy solved it
         "coverage/unsolved": 2,  # d and the problem that was not pre-sampled
         "coverage/solved_easy": 1,
@@ -23,6 +26,7 @@ def test_metrics_by_hand():
     second = ledger.note([("a", 0, 4), ("b", 1, 4), ("new", 2, 4), ("c", 0, 0)])  # c: no response could be judged
     assert second == {
         "coverage/visited": 4,
+        "coverage/falling": 1,  # a: 24 / 17160; b has one of 4 again: 0.34
         "coverage/lost": 1,
         "coverage/unsolved": 1,
         "coverage/solved_easy": 0,
@@ -42,7 +46,36 @@ def test_a_ledger_is_a_function_of_its_visits():
     visits = [[("a", 1, 4), ("b", 0, 4)], [("a", 0, 4)], [("c", 2, 4), ("d", 1, 4)]]
     whole = Ledger(REFERENCE)
     found = [whole.note(one) for one in visits]
-    assert Ledger(REFERENCE, visits[:2]).note(visits[2]) == found[2]
+    again = Ledger(REFERENCE)
+    for one in visits[:2]:
+        again.note(one)
+    assert again.note(visits[2]) == found[2]
+
+
+@pytest.mark.parametrize(
+    ("correct", "n", "before", "out_of"), [(0, 16, 1, 8), (0, 3, 2, 4), (2, 5, 3, 4), (5, 5, 0, 8)]
+)
+def test_the_chance_of_as_few_by_integration(correct, n, before, out_of):
+    """Against ∫ P(X ≤ correct | p) · posterior(p) dp over a fine grid of pass rates."""
+    rates = [(i + 0.5) / 20_000 for i in range(20_000)]
+    weights = [p**before * (1 - p) ** (out_of - before) for p in rates]
+    tails = [sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(correct + 1)) for p in rates]
+    expected = sum(w * t for w, t in zip(weights, tails, strict=True)) / sum(weights)
+    assert as_few(correct, n, before, out_of) == pytest.approx(expected, abs=1e-6)
+
+
+def test_falling_by_hand():
+    """None of 16 after one of 8: B(2, 24) / B(2, 8) = (8·9) / (24·25) = 0.12; after two: (7·8·9) / (23·24·25)."""
+    assert as_few(0, 16, 1, 8) == pytest.approx(0.12)
+    assert as_few(0, 16, 2, 8) == pytest.approx(504 / 13800)
+    strict, usual = Ledger({"a": (1, 8), "b": (2, 8)}, falling=0.1), Ledger({"a": (1, 8), "b": (2, 8)})
+    for ledger in (strict, usual):
+        assert not ledger.visited("a") and not ledger.is_falling("a")
+        ledger.note([("a", 0, 16), ("b", 0, 16), ("new", 0, 16)])
+        assert ledger.visited("a") and not ledger.is_falling("new"), "the reference policy did not sample it"
+    assert [strict.is_falling(id) for id in ("a", "b")] == [False, True]
+    assert [usual.is_falling(id) for id in ("a", "b")] == [True, True]
+    assert usual.note([("a", 3, 16)])["coverage/falling"] == 1, "a has recovered"
 
 
 def test_the_file_survives_cuts_and_is_rewound(tmp_path):

@@ -15,6 +15,7 @@ from dph.config.bounds import (
     Positive,
     PositiveInt,
     PositiveShare,
+    Share,
 )
 from dph.types import SamplingParams
 
@@ -305,6 +306,11 @@ class RehearsalConfig:
     """Run directory of `dph presample`."""
     rows: NonNegativeInt = 0
     """Stored responses per step, over all processes; 0 trains without rehearsal."""
+    choice: Literal["fixed", "adaptive"] = "fixed"
+    """Which prompts are rehearsed. fixed: the near-perfect ones, in turn. adaptive: the near-perfect ones that training
+    does not sample, and all whose pass rate has fallen below the reference policy's."""
+    falling: Share = 0.2
+    """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
 

@@ -19,7 +19,7 @@ from dph.models.batch import Tokens
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.process.progress import progress, say
-from dph.rehearsal.check import check_sampler, file_hashes
+from dph.rehearsal.check import CANDIDATES, check_sampler, file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
@@ -94,18 +94,22 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         further = draw(masters, 1, "refine", "refining the near-perfect set") if masters else []
         close(sampler)
     again = {group.problem.id: group.rollouts[0] for group in further}
-    placed, stored = [], []
+    placed, stored, candidates = [], [], []
     for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
         extra = again.get(group.problem.id)
         place = _place(config, group, correct, samples, extra if yes else None)
         placed.append(place)
         if place.set == "perfect":
             assert extra is not None
-            stored += [(group, rollout) for rollout in _responses(group, extra, config.stored)]
-    rows = _rehearsals(policy, stored, config)
-    facts = _write(run, policy, config, placed, contents, rows)
+            stored += [(group, rollout) for rollout in _responses([extra, *group.rollouts], config.stored)]
+        if place.set == "explore":
+            candidates += [(group, rollout) for rollout in _responses(group.rollouts, config.candidates)]
+    every = _rehearsals(policy, [*stored, *candidates], config)
+    rows, others = every[: len(stored)], every[len(stored) :]
+    facts = _write(run, policy, config, placed, contents, rows, others)
+    more = f" ({len(others)} stored responses)" if config.candidates else ""
     say(
-        f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
+        f"{facts['explore']} prompts to explore{more}, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
     )
     _show(first)
@@ -144,14 +148,13 @@ def _place(config: PresampleConfig, group: Group, correct: int, samples: int, ex
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 
 
-def _responses(group: Group, extra: Rollout, count: int) -> list[Rollout]:
-    """Up to count correct, finished responses, the refinement draw first.
+def _responses(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
+    """The first correct, finished responses to a prompt, up to `count`.
 
     Each is a sample of π_ref given that the response is correct and finished: which set the prompt belongs to depends
     only on which draws are correct. A response that was drawn twice is stored twice, because without repeats rare
     responses would be as frequent as common ones.
     """
-    drawn = [extra, *group.rollouts]
     return [one for one in drawn if one.verdict.correct and one.completion.finish_reason == "stop"][:count]
 
 
@@ -177,11 +180,14 @@ def _write(
     placed: Sequence[Placed],
     contents: Mapping[str, str],
     rows: Sequence[Rehearsal],
+    candidates: Sequence[Rehearsal],
 ) -> dict[str, int]:
     partition = [asdict(place) | {"content": contents[place.problem_id]} for place in placed]
     with written_atomically(run.path / "partition.parquet") as file:
         pq.write_table(pa.Table.from_pylist(partition), file)
     write_rehearsal(run.path / "rehearsal.parquet", rows)
+    if config.candidates:
+        write_rehearsal(run.path / CANDIDATES, candidates)
     sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
     run.finish(
         sizes=sizes,

@@ -17,6 +17,7 @@ from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.memory import FreedMemory
 from dph.process.progress import progress, say
+from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.runs.directory import RunDir
@@ -29,10 +30,18 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
-from dph.training.coverage import Ledger, drop_visits, read_visits, visits_of, write_visits
+from dph.training.coverage import Ledger, drop_visits, visits_of, write_visits
 from dph.training.explore import Drawn, Explorer
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
-from dph.training.inputs import check_rehearsal, load_policy, make_objective, microbatch_tokens, open_rehearsal
+from dph.training.inputs import (
+    check_rehearsal,
+    load_policy,
+    make_objective,
+    make_rehearsal,
+    microbatch_tokens,
+    open_rehearsal,
+    replay,
+)
 from dph.training.monitor import (
     Best,
     Clock,
@@ -101,7 +110,7 @@ class Training:
     optimizer: Optimizer
     explorer: Explorer
     shaping: Shaping
-    rehearsal: RehearsalSet
+    rehearsal: RehearsalSet | AdaptiveSet
     updater: Updater
     monitor: Monitor
     pinned: Pinned
@@ -155,6 +164,9 @@ class Training:
         params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
+        ledger = Ledger(reference_counts(config.rehearsal.path), config.rehearsal.falling)
+        responses = make_rehearsal(config.rehearsal, rehearsal, config.seed, ledger)
+        replay(run.path, state.step, ledger, responses, config.rehearsal.rows)
         begun = policy if fresh or config.model.lora_rank else reference
         pinned = pin(
             run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
@@ -191,7 +203,7 @@ class Training:
             shaping=Shaping(
                 advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
             ),
-            rehearsal=RehearsalSet(rehearsal.stored if rehearsal is not None else [], config.seed),
+            rehearsal=responses,
             updater=updater,
             monitor=monitor,
             pinned=pinned,
@@ -200,10 +212,7 @@ class Training:
             tried=state,
             best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
             passes=pass_alarm(run.path),
-            ledger=Ledger(
-                reference_counts(config.rehearsal.path),
-                () if fresh else [found for at, found in read_visits(run.path).items() if at <= state.step],
-            ),
+            ledger=ledger,
             by_function=verifiers.only == "function",
         )
 
@@ -273,9 +282,10 @@ class Training:
         if (message := alarm(self.judged, by_function=self.by_function)) and self.world.leads:
             say(f"step {state.step + 1}: {message}")
         clock.lap("sample")
+        visits = visits_of(drawn, self.world)
+        coverage = self.ledger.note(visits)
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         rows = self.shaping.rows(drawn.groups)  # rewards become advantages
-        visits = visits_of(drawn, self.world)
         if self.world.leads:
             write_visits(self.directory.path, state.step + 1, visits)
         if self.monitor.due(state.step + 1):
@@ -286,7 +296,7 @@ class Training:
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
         weights_changed(self.sampler)
         rollouts = count_rollouts(drawn, self.world)
-        values |= rollouts.means() | self.ledger.note(visits) | {"lr": self.optimizer.lr}
+        values |= rollouts.means() | coverage | {"lr": self.optimizer.lr}
         self.state = TrainState(
             step=state.step + 1,
             explore_cursor=drawn.cursor,

@@ -9,7 +9,8 @@ Lines are written before the update of their step, and a resumed run drops those
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import comb, exp, lgamma
 from pathlib import Path
 
 from dph.process.distributed import World
@@ -27,29 +28,39 @@ Visit = tuple[str, int, int]
 class Ledger:
     """What is known of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
 
-    def __init__(self, reference: Mapping[str, tuple[int, int]], history: Iterable[Sequence[Visit]] = ()) -> None:
-        """reference: correct and all responses of the reference policy by problem; history: the visits of the steps so
-        far."""
+    def __init__(self, reference: Mapping[str, tuple[int, int]], falling: float = 0.2) -> None:
+        """reference: correct and all responses of the reference policy by problem; falling: see `is_falling`."""
+        self._reference, self._falling = reference, falling
         self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
         self._solved = {id for id, (correct, _) in reference.items() if correct}
-        self._last: dict[str, int] = {}
-        for visits in history:
-            self.note(visits)
+        self._last: dict[str, tuple[int, int]] = {}
+
+    def visited(self, id: str) -> bool:
+        """Whether a response to the problem was judged."""
+        return id in self._last
+
+    def is_falling(self, id: str) -> bool:
+        """Whether the reference policy would solve the problem as seldom as the last visit did with a probability of at
+        most `falling`, by its own counts; False for a problem that was not pre-sampled or never visited."""
+        if id not in self._last or id not in self._reference:
+            return False
+        return as_few(*self._last[id], *self._reference[id]) <= self._falling
 
     @property
     def lost(self) -> list[str]:
         """Problems that were solved once, by this policy or by the reference, and were not when last visited."""
-        return [id for id, correct in self._last.items() if not correct and id in self._solved]
+        return [id for id, (correct, _) in self._last.items() if not correct and id in self._solved]
 
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
         """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md)."""
         for id, correct, judged in visits:
             if judged:
-                self._last[id] = correct
+                self._last[id] = (correct, judged)
                 if correct:
                     self._solved.add(id)
         found = {
             "coverage/visited": float(len(self._last)),
+            "coverage/falling": float(sum(map(self.is_falling, self._last))),
             "coverage/lost": float(len(self.lost)),
             "coverage/unsolved": float(sum(id not in self._solved for id in self._last)),
         }
@@ -58,6 +69,21 @@ class Ledger:
             if own:
                 found[f"coverage/solved_{name}"] = sum(own) / len(own)
         return found
+
+
+def as_few(correct: int, n: int, before: int, out_of: int) -> float:
+    """Probability of at most `correct` correct responses of n, after `before` of `out_of` were correct.
+
+    The pass rate p has a uniform prior, so that X | before is beta-binomial with a = before+1, b = out_of−before+1:
+
+        P(X = k) = C(n, k) · B(k + a, n − k + b) / B(a, b).
+    """
+    a, b = before + 1, out_of - before + 1
+
+    def log_beta(x: int, y: int) -> float:
+        return lgamma(x) + lgamma(y) - lgamma(x + y)
+
+    return sum(comb(n, k) * exp(log_beta(k + a, n - k + b) - log_beta(a, b)) for k in range(correct + 1))
 
 
 def _class_of(rate: float) -> str:

@@ -10,8 +10,12 @@ from dph.models.policy import Policy
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
+from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
+from dph.rehearsal.store import RehearsalSet
 from dph.runs.directory import RunDir
+from dph.training import coverage
+from dph.training.coverage import Ledger, read_visits
 
 
 def make_objective(loss: LossConfig, rows: int) -> Objective:
@@ -51,7 +55,12 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
         return None
     path = Path(config.path)
     checked = open_set(path)
-    if not checked.stored:
+    if config.choice == "adaptive" and not checked.candidates:
+        raise UserError(
+            f"the presample run {path} stored no responses to prompts to explore, which adaptive rehearsal needs; run "
+            "`dph presample` with --candidates 2"
+        )
+    if config.choice == "fixed" and not checked.stored:
         raise UserError(
             f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
             "lower its threshold, use a stronger model, or train with a method without rehearsal"
@@ -61,6 +70,33 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
     if not fresh and begun != checked.hash:
         raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
     return checked
+
+
+def make_rehearsal(
+    config: RehearsalConfig, checked: CheckedSet | None, seed: int, ledger: Ledger
+) -> RehearsalSet | AdaptiveSet:
+    """The stored responses in the order of training; an empty set for training without them."""
+    if checked is None or config.choice == "fixed":
+        return RehearsalSet(checked.stored if checked is not None else [], seed)
+    return AdaptiveSet(checked.stored, checked.candidates, seed, ledger)
+
+
+def replay(run: Path, step: int, ledger: Ledger, rehearsal: RehearsalSet | AdaptiveSet, rows: int) -> None:
+    """Bring a ledger and an adaptive set to the state after `step` steps of a run, `rows` stored responses in each.
+
+    Raises UserError if the run's record of its visits lacks a step that an adaptive set needs.
+    """
+    visits = {at: found for at, found in read_visits(run).items() if at <= step}
+    taken = 0
+    for found in visits.values():
+        ledger.note(found)
+        if isinstance(rehearsal, AdaptiveSet):
+            taken += len(rehearsal.take(taken, rows))
+    if isinstance(rehearsal, AdaptiveSet) and list(visits) != list(range(1, step + 1)):
+        raise UserError(
+            f"{run / coverage.FILE} lacks steps before step {step}, by which adaptive rehearsal chooses; restore the "
+            "file, or train anew"
+        )
 
 
 def check_rehearsal(
@@ -84,7 +120,7 @@ def check_rehearsal(
     if not fresh:
         return
     facts: dict[str, str | int | float] = {"hash": checked.hash}
-    if count := min(config.check_rows, len(checked.stored)):
+    if count := min(config.check_rows, len(checked.every)):
         deviation = check_start(checked, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:

@@ -79,7 +79,10 @@ class Bench:
                 }
                 for world in worlds
             },
-            "stores": {base_of(world): {"base": base_of(world)} for world in worlds},
+            "stores": {
+                base_of(world): {"base": base_of(world), "presample": self._tree.get("presample", {})}
+                for world in worlds
+            },
             "arms": {
                 arm_of(setting, world): {
                     "label": f"{setting.label}, world {world}",
