@@ -172,10 +172,9 @@ def drawn(ids, outcome=GOOD, reason: FinishReason = "stop"):
 def test_a_draw_is_stored_only_if_it_is_finished_and_correct_and_as_often_as_it_was_drawn():
     extra = drawn([1, 2])
     others = [drawn([1, 2]), drawn([5], BAD), drawn([6], GOOD, "length"), drawn([7]), drawn([7]), drawn([8])]
-    group = Group(Problem("p", "", "", "exact"), [1], others)
-    texts = [rollout.text for rollout in module._responses(group, extra, 9)]
+    texts = [rollout.text for rollout in module._responses([extra, *others], 9)]
     assert texts == ["[1, 2]", "[1, 2]", "[7]", "[7]", "[8]"]
-    assert [rollout.text for rollout in module._responses(group, extra, 3)] == ["[1, 2]", "[1, 2]", "[7]"]
+    assert [rollout.text for rollout in module._responses([extra, *others], 3)] == ["[1, 2]", "[1, 2]", "[7]"]
 
 
 POLICY = [
@@ -190,9 +189,10 @@ POLICY = [
 
 @pytest.mark.parametrize("refine", ["move", "discard", "keep"])
 @pytest.mark.parametrize("stored", [1, 2, 4])
-def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_path, refine, stored):
-    """Over all possible draws, the expected empirical distribution of a near-perfect prompt's stored responses is
-    π_ref given correct and finished: 5/6 and 1/6."""
+@pytest.mark.parametrize("place", ["perfect", "explore"])
+def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_path, refine, stored, place):
+    """Over all possible draws, the expected empirical distribution of a prompt's stored responses is π_ref given correct
+    and finished: 5/6 and 1/6."""
     config = presample_config(tmp_path, refine=refine, stored=stored, threshold=2, rollout=rollout(n=3))
     weight = 0.0
     by_prompt: dict[str, float] = dict.fromkeys(("[1]", "[2]"), 0.0)
@@ -204,7 +204,8 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_p
         correct, samples = module._count(group)
         near_perfect = is_near_perfect(correct, samples, 2, 3)
         placed = module._place(config, group, correct, samples, extra if near_perfect else None)
-        rows = module._responses(group, extra, stored) if placed.set == "perfect" else []
+        drawn_first = [extra, *first] if place == "perfect" else first
+        rows = module._responses(drawn_first, stored) if placed.set == place else []
         weight += probability * bool(rows)
         for one in rows:
             by_prompt[one.text] += probability / len(rows)
