@@ -191,8 +191,8 @@ POLICY = [
 @pytest.mark.parametrize("stored", [1, 2, 4])
 @pytest.mark.parametrize("place", ["perfect", "explore"])
 def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_path, refine, stored, place):
-    """Over all possible draws, the expected empirical distribution of a prompt's stored responses is π_ref given correct
-    and finished: 5/6 and 1/6."""
+    """Over all possible draws, the expected empirical distribution of a prompt's stored responses is π_ref given
+    correct and finished: 5/6 and 1/6."""
     config = presample_config(tmp_path, refine=refine, stored=stored, threshold=2, rollout=rollout(n=3))
     weight = 0.0
     by_prompt: dict[str, float] = dict.fromkeys(("[1]", "[2]"), 0.0)
