@@ -6,15 +6,17 @@ because nothing is predicted from it. Stems come first, then the branches, group
 
     [stem 1 | stem 2 | … | branches of group 1 | branches of group 2 | …]
 
+Groups whose branches attend to a stem come before all others, so that these stems, and these branches, are adjacent.
 A token before a fork predicts the first token of every branch. Where a model's forward pass takes one target per token,
 each branch begins one token earlier (`one_target`): the last common token is then stored once per branch.
 
-Apart from attention, a model processes every token independently. `dph.models.prefix` has the attention.
+Apart from attention, a model processes every token independently. `dph.models.attention` has the attention.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -75,18 +77,54 @@ class Branches:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """Adjacent sequences, none of them empty, as kernels for variable lengths take them."""
+
+    first: int
+    """Packed index of the first token."""
+    tokens: int
+    """Their total length."""
+    longest: int
+    """Length of the longest; 0 if there is none."""
+    starts: Tensor
+    """int32 [sequences + 1]: start of each, counted from `first`, and the end of the last."""
+
+    @property
+    def place(self) -> slice:
+        """Packed indices of the tokens."""
+        return slice(self.first, self.first + self.tokens)
+
+    def to(self, device: torch.device | str) -> "Spans":
+        return replace(self, starts=self.starts.to(device))
+
+
+@dataclass(frozen=True, slots=True)
 class PrefixLayout:
-    """Which packed tokens attend to which."""
+    """Which packed tokens attend to which, in the two forms that implementations of attention read."""
 
     longest: int
     """Length of the longest row, in tokens."""
     buckets: tuple[Bucket, ...]
     """Every packed token is in exactly one bucket."""
     branches: tuple[Branches, ...]
+    sequences: Spans
+    """All stems and branches: every packed token attends to its own sequence up to itself."""
+    queries: Spans
+    """For each of `branches`, its tokens as one sequence."""
+    stems: Spans
+    """For each of `branches`, the stem that all tokens of this sequence attend to."""
+    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What an implementation computed from this layout, for all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
-        buckets = tuple(bucket.to(device) for bucket in self.buckets)
-        return PrefixLayout(self.longest, buckets, tuple(group.to(device) for group in self.branches))
+        return PrefixLayout(
+            self.longest,
+            tuple(bucket.to(device) for bucket in self.buckets),
+            tuple(group.to(device) for group in self.branches),
+            self.sequences.to(device),
+            self.queries.to(device),
+            self.stems.to(device),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +166,11 @@ class _Group:
     def tokens(self) -> int:
         return len(self.stem) + sum(len(branch) for branch in self.branches)
 
+    @property
+    def splits(self) -> bool:
+        """Whether there is a stem with branches that attend to it."""
+        return bool(self.stem) and any(self.branches)
+
 
 def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
     """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
@@ -167,6 +210,7 @@ def pack(
         first_positions: position of each row's first token, the same for rows with the same prompt; 0 if None.
     """
     groups = [_group(rows, indices, one_target) for indices in group_by_prompt(rows)]
+    groups.sort(key=lambda group: not group.splits)
     tokens: list[int] = []
     positions: list[int] = []
     spans: list[tuple[int, int]] = []
@@ -192,7 +236,7 @@ def pack(
             found[response] = place_of[before : before + len(response)]
         for index in group.rows:
             sources[index] = found[tuple(rows[index].response_ids)]
-        if stem_length and len(tokens) > first:
+        if group.splits:
             own = [span for span in spans[-len(group.branches) :] if span[1]]
             branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
@@ -207,8 +251,22 @@ def pack(
         position_ids=torch.tensor([positions]),
         sources=distinct,
         states=states,
-        layout=PrefixLayout(longest, tuple(buckets), tuple(branches)),
+        layout=PrefixLayout(
+            longest,
+            tuple(buckets),
+            tuple(branches),
+            _spans([span for span in spans if span[1]]),
+            _spans([group.tokens for group in branches]),
+            _spans([group.stem for group in branches]),
+        ),
     )
+
+
+def _spans(spans: Sequence[tuple[int, int]]) -> Spans:
+    """Adjacent sequences (start, length), of which none is empty."""
+    ends = list(accumulate((length for _, length in spans), initial=0))
+    longest = max((length for _, length in spans), default=0)
+    return Spans(spans[0][0] if spans else 0, ends[-1], longest, torch.tensor(ends, dtype=torch.int32))
 
 
 def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:

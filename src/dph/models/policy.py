@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
+from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
@@ -199,9 +200,13 @@ class Policy:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whether, and for which rows, the model can share prefixes; a trial in the precision of its weights tells."""
+        """Whether, and for which rows, the model can share prefixes; a trial in the precision of its weights tells.
+
+        It is about the model, so a GPU uses the reference for attention, whose kernels have a trial of their own.
+        """
         config, dtype = self.model.config.get_text_config(), next(self.model.parameters()).dtype
-        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+        attention = nullcontext() if self.device.type == "cpu" else using("gather")
+        with self.evaluating(), attention, torch.autocast(self.device.type, enabled=False):
             return examine(self._response_outputs, config, dtype)
 
     def shares(self, rows: Sequence[Tokens]) -> bool:

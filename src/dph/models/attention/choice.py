@@ -1,0 +1,159 @@
+"""Which way to compute attention over packed rows is used: on a GPU, a trial against the reference decides."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from dph.errors import one_line
+from dph.models.attention import flex, gather, split_cpu, varlen
+from dph.models.batch import Tokens
+from dph.models.packing import PrefixLayout, pack
+from dph.process.progress import say
+
+Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
+
+IMPLEMENTATIONS: dict[str, Attention] = {
+    "split": split_cpu.attend,
+    "varlen": varlen.attend,
+    "flex": flex.attend,
+    "gather": gather.attend,
+}
+"""The ways to compute attention over packed rows, by name. "gather" runs anywhere and is the reference."""
+
+_LONGER = 3.0
+"""An implementation may have this many times the error of the reference in the same type, and one rounding."""
+
+_LONGEST_REASON = 200  # characters of a library's message that are quoted
+
+_forced: list[str] = []
+
+
+def implementation(q: Tensor, k: Tensor) -> Attention:
+    """The way to compute attention for queries [N, H, D] and keys [N, G, D] of this device and type.
+
+    On a CPU it is "split". Elsewhere the first that passes its trial is used, of "varlen" (for 16-bit types) and
+    "flex", else "gather"; one line says which, and why not an earlier one. A trial is made once in a process.
+    """
+    if _forced:
+        return IMPLEMENTATIONS[_forced[-1]]
+    if q.device.type == "cpu":
+        return split_cpu.attend
+    return IMPLEMENTATIONS[_chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
+
+
+@contextmanager
+def using(name: str) -> Iterator[None]:
+    """Context in which one of `IMPLEMENTATIONS` is used, without a trial."""
+    _forced.append(name)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The implementation that is used, and why earlier candidates are not."""
+
+    name: str
+    failures: dict[str, str]
+    """For each earlier candidate, why it cannot be used."""
+
+    def __str__(self) -> str:
+        return "; ".join([self.name, *(f"{name} cannot be used: {why}" for name, why in self.failures.items())])
+
+
+@cache
+def _chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
+    choice = choose(device, dtype, heads, shared, width)
+    say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {choice}")
+    return choice.name
+
+
+def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> Choice:
+    """Try the candidates for a GPU; the first that passes is chosen. For the arguments see `try_attention`."""
+    failures: dict[str, str] = {}
+    for name in candidates(dtype):
+        failure = try_attention(name, device, dtype, heads, shared, width)
+        if failure is None:
+            return Choice(name, failures)
+        failures[name] = failure
+    return Choice("gather", failures)
+
+
+def candidates(dtype: torch.dtype) -> Sequence[str]:
+    """Implementations for a GPU and a type that need a trial, fastest first."""
+    if dtype in (torch.bfloat16, torch.float16):
+        return ("varlen", "flex")
+    return ("flex",) if dtype == torch.float32 else ()
+
+
+def try_attention(
+    name: str, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
+) -> str | None:
+    """Why an implementation cannot be used here; None if its outputs and gradients are as exact as the reference's.
+
+    Args:
+        name: one of `IMPLEMENTATIONS`.
+        device, dtype: of queries, keys and values.
+        heads, shared: number of query heads, and of key heads, which divides it.
+        width: of a head.
+    """
+    exact_type = torch.float64 if dtype == torch.float32 else torch.float32
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        for layout in (_trial_layout(lengths).to(device) for lengths in _TRIALS):
+            inputs = _random_inputs(layout.sequences.tokens, device, dtype, heads, shared, width)
+            exact = _run("gather", [x.to(exact_type) for x in inputs], layout)
+            usual = _run("gather", inputs, layout)
+            try:
+                found = _run(name, inputs, layout)
+            except Exception as error:  # kernels and compilers raise anything
+                return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
+            for what, value, other, truth in zip(_COMPARED, found, usual, exact, strict=True):
+                error, allowed = _error(value, truth), _LONGER * _error(other, truth) + torch.finfo(dtype).eps
+                if not error <= allowed:
+                    return f"its {what} are off by {error:.1g} of the largest, where {allowed:.1g} is rounding"
+    return None
+
+
+_COMPARED = ("outputs", "gradients of queries", "gradients of keys", "gradients of values")
+_TRIALS = (
+    {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows stand alone
+    {300: (20, 131), 260: (50, 12)},
+)
+"""Trials: prompts of so many tokens, and the lengths of the responses to each."""
+
+
+def _trial_layout(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
+    return pack(
+        [
+            Tokens([prompt] * prompt, [index, *[prompt] * (response - 1)])
+            for prompt, responses in lengths.items()
+            for index, response in enumerate(responses)
+        ]
+    ).layout
+
+
+def _random_inputs(
+    tokens: int, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
+) -> list[Tensor]:
+    """Queries, keys, values, and the gradient of the outputs."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(tokens, count, width) for count in (heads, shared, shared, heads)]
+    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+
+
+def _run(name: str, inputs: Sequence[Tensor], layout: PrefixLayout) -> tuple[Tensor, ...]:
+    """Outputs, and gradients of queries, keys and values."""
+    q, k, v = (x.detach().clone().requires_grad_() for x in inputs[:3])
+    out = IMPLEMENTATIONS[name](q, k, v, layout, q.shape[-1] ** -0.5)
+    return out.detach(), *torch.autograd.grad(out, (q, k, v), inputs[3])
+
+
+def _error(found: Tensor, exact: Tensor) -> float:
+    """Largest difference, relative to the largest exact value; NaN if a value is not a number."""
+    return float((found.to(exact.dtype) - exact).abs().max() / exact.abs().max())

@@ -1,0 +1,91 @@
+"""Attention over packed rows by torch's FlexAttention: one kernel, compiled for a mask, that skips empty blocks of it.
+
+A token attends to two intervals of packed indices: its own sequence up to itself, and its stem. From their overlaps
+with blocks of keys, the blocks that the kernel skips, masks or takes whole follow without a mask of N × N.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from dph.models.packing import PrefixLayout, Spans
+
+_BLOCK = 128
+"""Tokens of a block of queries or keys."""
+_NARROWEST_HEAD = 16
+"""The compiled kernel takes heads of at least this width."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+    """Attention over N packed tokens. Arguments and result are those of `dph.models.attention.split_cpu.attend`."""
+    width = q.shape[-1]
+    if width < _NARROWEST_HEAD:
+        q, k, v = (pad(x, (0, _NARROWEST_HEAD - width)) for x in (q, k, v))
+    if "block mask" not in layout.derived:
+        with torch.inference_mode(False):  # a training step may use it after one that only computes
+            layout.derived["block mask"] = _block_mask(layout)
+    by_heads = (x.transpose(0, 1)[None] for x in (q, k, v))
+    out = _kernel(q.device.type)(
+        *by_heads, block_mask=layout.derived["block mask"], scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return out[0].transpose(0, 1)[..., :width]
+
+
+@cache
+def _kernel(device: str) -> Callable[..., Any]:
+    """FlexAttention, compiled for a GPU. A CPU has no backward kernel; the plain mathematics stands in for it."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention if device == "cpu" else torch.compile(flex_attention, dynamic=True)
+
+
+def _block_mask(layout: PrefixLayout) -> Any:
+    """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    own, stem, stem_end = _intervals(layout)
+    count = len(own)
+    places = torch.arange(count, device=own.device)
+    firsts = torch.arange(0, count, _BLOCK, device=own.device)
+    seen = _overlap(own, places + 1, firsts) + _overlap(stem, stem_end, firsts)  # tokens × blocks of keys
+    seen = pad(seen, (0, 0, 0, -count % _BLOCK)).unflatten(0, (-1, _BLOCK)).sum(1)  # blocks × blocks
+    whole = seen == _BLOCK * _BLOCK
+    part = (seen > 0) & ~whole
+
+    def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        in_own = (key >= own[query]) & (key <= query)
+        return in_own | ((key >= stem[query]) & (key < stem_end[query]))
+
+    return BlockMask.from_kv_blocks(
+        *_ordered(part), *_ordered(whole), BLOCK_SIZE=_BLOCK, mask_mod=mask, seq_lengths=(count, count)
+    )
+
+
+def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
+    """For each packed token: start of its sequence, start of its stem, end of its stem (both 0 without a stem)."""
+    own = _spread(layout.sequences, layout.sequences.starts[:-1])
+    stem, stem_end = torch.zeros_like(own), torch.zeros_like(own)
+    starts = layout.stems.starts + layout.stems.first
+    stem[layout.queries.place] = _spread(layout.queries, starts[:-1])
+    stem_end[layout.queries.place] = _spread(layout.queries, starts[1:])
+    return own, stem, stem_end
+
+
+def _spread(spans: Spans, values: Tensor) -> Tensor:
+    """Repeat a value of each sequence for each of its tokens."""
+    return values.repeat_interleave(spans.starts.diff(), output_size=spans.tokens)
+
+
+def _overlap(first: Tensor, end: Tensor, blocks: Tensor) -> Tensor:
+    """Length of the overlap of intervals [first, end) with the blocks that begin at `blocks`: [intervals, blocks]."""
+    return (torch.minimum(end[:, None], blocks + _BLOCK) - torch.maximum(first[:, None], blocks)).clamp(min=0)
+
+
+def _ordered(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of chosen blocks in each row, and all of a row's blocks, the chosen ones first."""
+    order = chosen.int().argsort(dim=-1, descending=True, stable=True)
+    return chosen.sum(-1, dtype=torch.int32)[None, None], order.int()[None, None]

@@ -1,0 +1,141 @@
+"""Attention over packed rows on a CPU: each sequence's own part and the part over its stem, joined by log-sum-exp.
+
+Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ = log Σ exp s of each set, is
+(FlashAttention, arXiv 2205.14135)
+
+    λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
+
+The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
+returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dph.models.attention.sequences import put, take, take_zeroed
+from dph.models.packing import PrefixLayout
+
+_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+    """Attention over N packed tokens, by torch's kernel for CPUs.
+
+    Args:
+        q: [N, H, D].
+        k, v: [N, G, D], H a multiple of G.
+        layout: which tokens attend to which.
+        scale: multiplies the scores.
+    Returns:
+        Outputs [N, H, D].
+    """
+    return _SplitAttention.apply(q, k, v, layout, scale)
+
+
+# One set of keys: queries [B, L, H, D], keys and values [B, S, G, D], H a multiple of G ------------------------------
+
+
+def _by_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rearrange the tensors for the kernel: [batch, heads, tokens, D], with as many key heads as query heads.
+
+    If there are fewer key heads than query heads: for a single sequence, the key heads become the batch and the queries
+    of each become its heads, which read the same keys without a copy. For several sequences, the keys are repeated.
+    """
+    heads, shared = q.shape[2], k.shape[2]
+    if heads == shared:
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    if q.shape[0] == 1:
+        q = q[0].unflatten(1, (shared, heads // shared)).permute(1, 2, 0, 3)
+        k, v = (x[0].transpose(0, 1)[:, None].expand(-1, heads // shared, -1, -1) for x in (k, v))
+        return q, k, v
+    k, v = (x.repeat_interleave(heads // shared, dim=2) for x in (k, v))
+    return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+
+def _queries_back(x: Tensor, batch: int) -> Tensor:
+    """Undo `_by_heads` for a tensor shaped like the queries: [batch, heads, tokens, …] → [B, L, H, …]."""
+    if x.shape[0] == batch:
+        return x.transpose(1, 2)
+    return x.movedim(2, 0).flatten(1, 2)[None]
+
+
+def _keys_back(x: Tensor, batch: int, shared: int) -> Tensor:
+    """Undo `_by_heads` for a key gradient: [batch, heads, tokens, D] → [B, S, G, D], summed over the query heads."""
+    if x.shape[0] != batch:
+        return x.sum(1).transpose(0, 1)[None]
+    x = x.transpose(1, 2)
+    return x if x.shape[2] == shared else x.unflatten(2, (shared, -1)).sum(3)
+
+
+def _like_output(x: Tensor, q: Tensor, by_heads: Tensor) -> Tensor:
+    """Arrange a tensor [B, L, H, …] as `_by_heads` arranged the queries."""
+    if by_heads.shape[0] == q.shape[0]:
+        return x.transpose(1, 2)
+    return x[0].unflatten(1, tuple(by_heads.shape[:2])).movedim(0, 2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """Outputs [B, L, H, D] and λ [B, L, H]."""
+    out, lse = _forward(*_by_heads(q, k, v), 0.0, causal, scale=scale)
+    return _queries_back(out, q.shape[0]), _queries_back(lse, q.shape[0])
+
+
+def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values.
+
+    Args:
+        inputs: gradient of the outputs, queries, keys, values, and outputs and λ over all keys that the queries see.
+    """
+    grad, q, k, v, out, lse = inputs
+    by_heads = _by_heads(q, k, v)
+    joint = [_like_output(x, q, by_heads[0]) for x in (grad, out, lse)]
+    found = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)
+    batch, shared = k.shape[0], k.shape[2]
+    return _queries_back(found[0], batch), _keys_back(found[1], batch, shared), _keys_back(found[2], batch, shared)
+
+
+# All sets of keys: flat tensors [N, heads, D] ------------------------------------------------------------------------
+
+
+class _SplitAttention(torch.autograd.Function):
+    """Attention over packed rows on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:2], dtype=torch.float32)
+        for bucket in layout.buckets:
+            found, found_lse = _attend(take(q, bucket), take(k, bucket), take(v, bucket), True, scale)
+            put(out, bucket, found)
+            put(lse, bucket, found_lse)
+        for group in layout.branches:
+            stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
+            found, found_lse = (x[0] for x in _attend(q[None, own], k[None, stem], v[None, stem], False, scale))
+            gap = found_lse - lse[own]
+            out[own] = torch.lerp(out[own], found, gap.sigmoid().to(out.dtype)[..., None])
+            lse[own] += torch.nn.functional.softplus(gap)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.layout, ctx.scale = layout, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        q, k, v, out, lse = ctx.saved_tensors
+        grad = grad.contiguous()
+        gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        for bucket in ctx.layout.buckets:
+            inputs = (take_zeroed(grad, bucket), *(take(x, bucket) for x in (q, k, v, out, lse)))
+            found = _attend_backward(inputs, True, ctx.scale)
+            for gradient, value in zip(gradients, found, strict=True):
+                put(gradient, bucket, value)
+        for group in ctx.layout.branches:
+            stem, own = slice(group.stem[0], sum(group.stem)), slice(group.tokens[0], sum(group.tokens))
+            inputs = tuple(x[None] for x in (grad[own], q[own], k[stem], v[stem], out[own], lse[own]))
+            found = _attend_backward(inputs, False, ctx.scale)
+            for gradient, value, place in zip(gradients, found, (own, stem, stem), strict=True):
+                gradient[place] += value[0]
+        return *gradients, None, None

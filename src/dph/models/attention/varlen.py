@@ -1,0 +1,76 @@
+"""Attention over packed rows by torch's kernel for sequences of variable length (CUDA, 16-bit types).
+
+The split is that of `dph.models.attention.split_cpu`, in two calls of the kernel for all groups: every sequence
+attends to itself, and the branches of each group attend to their stem. No padding, and no copy of keys: the kernel
+reads the packed tensors in place, also where several query heads share a key head. It needs torch only.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad, softplus
+
+from dph.models.packing import PrefixLayout, Spans
+
+_HEAD_MULTIPLE = 8
+"""The kernel takes heads whose width is a multiple of this."""
+_LEAST_BOUND = 2
+"""The kernel arranges λ in another way if told that no sequence has more than one query; any upper bound is allowed."""
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+    """Attention over N packed tokens. Arguments and result are those of `dph.models.attention.split_cpu.attend`.
+
+    Heads of other widths than the kernel takes are padded with zeros, which change no score and no output.
+    """
+    width = q.shape[-1]
+    if missing := -width % _HEAD_MULTIPLE:
+        q, k, v = (pad(x, (0, missing)) for x in (q, k, v))
+    return _VarlenAttention.apply(q, k, v, layout, scale)[..., :width]
+
+
+def _bounds(queries: Spans, keys: Spans) -> tuple[Tensor, Tensor, int, int]:
+    """The kernel's description of sequences: starts of queries and of keys, and bounds of their lengths."""
+    return queries.starts, keys.starts, max(_LEAST_BOUND, queries.longest), max(_LEAST_BOUND, keys.longest)
+
+
+class _VarlenAttention(torch.autograd.Function):
+    """The kernels behind `torch.nn.attention.varlen`; its public function has no backward pass for a given λ."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:
+        forward = torch.ops.aten._flash_attention_forward
+        every, queries, stems = layout.sequences, layout.queries, layout.stems
+        # λ is float32 [H, N]; the last two results are only for dropout and debugging, and the backward pass wants them
+        out, lse, state, unused, _ = forward(q, k, v, *_bounds(every, every), 0.0, True, False, scale=scale)
+        if queries.tokens:
+            tail, head = queries.place, stems.place
+            found, found_lse, *_ = forward(
+                q[tail], k[head], v[head], *_bounds(queries, stems), 0.0, False, False, scale=scale
+            )
+            gap = found_lse - lse[:, tail]
+            wide = torch.promote_types(out.dtype, torch.float32)  # so that the sum is rounded once
+            weight = gap.sigmoid().T[..., None].to(wide)
+            out[tail] = torch.lerp(out[tail].to(wide), found.to(wide), weight).to(out.dtype)
+            lse[:, tail] += softplus(gap)
+        ctx.save_for_backward(q, k, v, out, lse, state, unused)
+        ctx.layout, ctx.scale = layout, scale
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        backward = torch.ops.aten._flash_attention_backward
+        q, k, v, out, lse, state, unused = ctx.saved_tensors
+        every, queries, stems = ctx.layout.sequences, ctx.layout.queries, ctx.layout.stems
+        more, grad = {"scale": ctx.scale}, grad.contiguous()
+        found = backward(grad, q, k, v, out, lse, *_bounds(every, every), 0.0, True, state, unused, **more)
+        if queries.tokens:
+            tail, head = queries.place, stems.place
+            inputs = (grad[tail], q[tail], k[head], v[head], out[tail], lse[:, tail].contiguous())
+            parts = backward(*inputs, *_bounds(queries, stems), 0.0, False, state, unused, **more)
+            for gradient, part, place in zip(found, parts, (tail, head, head), strict=True):
+                gradient[place] += part
+        return *found, None, None

@@ -1,0 +1,89 @@
+"""The choice between ways to compute attention: what passes its trial is used, and one line says what and why."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import fake_varlen
+from dph.models.attention import IMPLEMENTATIONS, Choice, choice, choose, implementation, try_attention, using
+
+CPU = torch.device("cpu")
+SIZES = (4, 2, 16)
+"""Query heads, key heads, width of a head."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads", [(4, 4, 8), (4, 2, 16), (3, 1, 12)])
+def test_correct_implementations_pass_their_trial(dtype, heads):
+    assert try_attention("split", CPU, dtype, *heads) is None
+    with fake_varlen.installed():
+        assert try_attention("varlen", CPU, dtype, *heads) is None
+
+
+def unjoined(*args, **more):
+    """A kernel whose λ is half of the right one."""
+    out, lse, *rest = fake_varlen.forward(*args, **more)
+    return out, lse / 2, *rest
+
+
+def own_lambda(*args, **more):
+    """A backward kernel that ignores the λ it is given, as one does that recomputes it from its own keys."""
+    grad, query, key, value, _, _, *sizes = args
+    out, lse, *_ = fake_varlen.forward(query, key, value, *sizes[:6], return_debug_mask=False, **more)
+    return fake_varlen.backward(grad, query, key, value, out, lse, *sizes, **more)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "wrong"),
+    [({"forward": unjoined}, "outputs"), ({"backward": own_lambda}, "gradients of queries")],
+)
+def test_wrong_kernels_fail_their_trial(kernels, wrong):
+    with fake_varlen.installed(**kernels):
+        failure = try_attention("varlen", CPU, torch.bfloat16, *SIZES)
+    assert failure is not None and f"its {wrong} are off by" in failure
+
+
+def test_the_first_that_passes_is_chosen():
+    # flex cannot compute gradients on a CPU, and without the fake there are no kernels for variable lengths
+    with fake_varlen.installed():
+        assert str(choose(CPU, torch.bfloat16, *SIZES)) == "varlen"
+        single = choose(CPU, torch.float32, *SIZES)
+    assert single.name == "gather" and "backward on CPU" in single.failures["flex"]
+    found = choose(CPU, torch.bfloat16, *SIZES)
+    assert found.name == "gather" and list(found.failures) == ["varlen", "flex"]
+    assert "_flash_attention_forward" in found.failures["varlen"]
+    assert str(choose(CPU, torch.float64, *SIZES)) == "gather"
+
+
+def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
+    tried = []
+
+    def counted(*args):
+        tried.append(args)
+        return Choice("flex", {"varlen": "no kernel"})
+
+    monkeypatch.setattr(choice, "choose", counted)
+    choice._chosen.cache_clear()
+
+    def heads(count, dtype=torch.bfloat16) -> Any:
+        return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype, shape=(100, count, 64))
+
+    with caplog.at_level("INFO", logger="dph"):
+        found = [implementation(heads(8), heads(2)) for _ in range(3)]
+        implementation(heads(8, torch.float32), heads(2, torch.float32))
+    choice._chosen.cache_clear()
+    assert found == [IMPLEMENTATIONS["flex"]] * 3
+    assert tried == [(torch.device("cuda", 0), dtype, 8, 2, 64) for dtype in (torch.bfloat16, torch.float32)]
+    assert caplog.messages[0] == (
+        "attention over shared prompts in bfloat16 on cuda:0: flex; varlen cannot be used: no kernel"
+    )
+
+
+def test_a_cpu_uses_its_own_way_unless_another_is_asked_for():
+    q = torch.zeros(1, 1, 8)
+    assert implementation(q, q) is IMPLEMENTATIONS["split"]
+    with using("gather"):
+        assert implementation(q, q) is IMPLEMENTATIONS["gather"]
+    assert implementation(q, q) is IMPLEMENTATIONS["split"]
