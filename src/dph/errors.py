@@ -31,8 +31,13 @@ def one_line(text: str, longest: int = 4000) -> str:
     """Text for a terminal: on one line, cut where it is very long, and without characters that a terminal would obey
     (a message may quote a file, and a file may hold anything)."""
     text = " ".join(part.strip() for part in text.splitlines() if part.strip())
-    text = text if len(text) <= longest else f"{text[:longest]} …"
-    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return visible(text if len(text) <= longest else f"{text[:longest]} …")
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Text without the characters that a terminal would obey, but for those in `keep`."""
+    shown = (c if c in keep or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(shown)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

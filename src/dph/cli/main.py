@@ -12,6 +12,7 @@ from typing import Any
 
 import dph
 from dph.cli.arguments import STAGES_WITH_SHORTCUTS, CommandLine, read_words
+from dph.cli.chat import settings_for
 from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
@@ -61,6 +62,12 @@ def _eval(config: Any, resume: bool) -> object:
     return evaluate(config, resume=resume)
 
 
+def _chat(config: Any, resume: bool) -> object:
+    from dph.stages.chat import chat
+
+    return chat(config)
+
+
 def _verify(config: Any, resume: bool) -> object:
     from dph.stages.verify import verify
 
@@ -104,6 +111,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
+    "chat": ("talk to the model of a run or folder, with verdicts where the question is a problem of its task", _chat),
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
@@ -134,8 +142,12 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     if stage == "report" and arguments and not arguments[0].startswith("-"):
         arguments = ["--runs", *arguments]  # dph report RUN …
+    default = STAGES[stage]()
+    if stage == "chat" and arguments and not arguments[0].startswith("-"):
+        default = settings_for(arguments[0])  # dph chat RUN_OR_MODEL …
+        arguments = arguments[1:]
     line = read_words(stage, arguments)
-    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
+    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)), default=default)
     if line.checked:
         default = from_dict(STAGES[stage], RunDir.open(Path(line.checked), stage).settings(), default=default)
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"

@@ -7,6 +7,7 @@ ranges of numbers, and `load` reads, joins and writes.
 from dph.config.bounds import Bounds, check_bounds
 from dph.config.components import (
     AdvantageConfig,
+    DecodingConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -46,6 +47,7 @@ from dph.config.load import (
     to_toml,
 )
 from dph.config.stages import (
+    ChatConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -63,7 +65,9 @@ __all__ = [
     "STAGES",
     "AdvantageConfig",
     "Bounds",
+    "ChatConfig",
     "ClusterConfig",
+    "DecodingConfig",
     "DemoConfig",
     "DoctorConfig",
     "DynamicSamplingConfig",

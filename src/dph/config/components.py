@@ -147,11 +147,9 @@ class ParallelSamplerConfig(SamplerConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingConfig:
-    """How responses are drawn for each problem."""
+class DecodingConfig:
+    """How a response is drawn."""
 
-    n: PositiveInt = 16
-    """Responses per prompt (the group)."""
     temperature: NonNegative = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
     top_p: PositiveShare = 1.0
@@ -166,9 +164,21 @@ class SamplingConfig:
         """Tokens of the longest prompt and response together."""
         return self.max_prompt_tokens + self.max_tokens
 
+    def drawing(self, n: int) -> SamplingParams:
+        """The same for a sampler that draws `n` responses per prompt."""
+        return SamplingParams(n, self.temperature, self.top_p, self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConfig(DecodingConfig):
+    """How responses are drawn for each problem."""
+
+    n: PositiveInt = 16
+    """Responses per prompt (the group)."""
+
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler, with `n` responses per prompt if given."""
-        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
+        return self.drawing(self.n if n is None else n)
 
 
 @dataclass(frozen=True, slots=True)

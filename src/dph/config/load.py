@@ -15,6 +15,7 @@ import tomli_w
 
 from dph.config.bounds import check_bounds
 from dph.config.stages import (
+    ChatConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -144,6 +145,7 @@ STAGES: dict[str, type[Any]] = {
     "verl": VerlConfig,
     "eval": EvalConfig,
     "verify": VerifyConfig,
+    "chat": ChatConfig,
     "report": ReportConfig,
     "demo": DemoConfig,
     "reproduce": ReproduceConfig,

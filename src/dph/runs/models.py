@@ -1,0 +1,63 @@
+"""The model that a path means: that of a run, of a checkpoint, or a model's own folder or name."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from dph.config import read_toml
+from dph.errors import UserError
+
+_MODEL_FILES = ("config.json", "adapter_config.json")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model, and the run that it belongs to."""
+
+    model: str
+    """Folder, file or name, as `model.path` takes it."""
+    run: Path | None = None
+    """Run directory that made the model, or that used it; None if there is none."""
+
+
+def find_model(path: str) -> FoundModel:
+    """The model of a run directory (the final one, else that of the newest checkpoint, else the one that the run
+    sampled from), of a checkpoint, or of a model's folder; any other text is taken for a model's name.
+
+    Raises UserError for a run that has no model.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return FoundModel(path)
+    if _is_run(folder):
+        return FoundModel(_model_of(folder), folder)
+    if _is_model(folder / "model"):
+        folder = folder / "model"
+    if not _is_model(folder):
+        return FoundModel(path)
+    inside = folder.resolve()
+    above = [inside.parent, *inside.parents[2:3]]  # RUN/model and RUN/checkpoints/step-…/model
+    run = next((one for one in above if inside.name == "model" and _is_run(one)), None)
+    return FoundModel(str(folder), run)
+
+
+def _model_of(run: Path) -> str:
+    for folder in (run / "model", *sorted(run.glob("checkpoints/step-*/model"), reverse=True)):
+        if _is_model(folder):
+            return str(folder)
+    try:
+        stage = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["stage"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{run / 'manifest.json'} is damaged ({error})") from error
+    model = read_toml(run / "config.toml").get("model")
+    if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
+        return str(model["path"])
+    raise UserError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _MODEL_FILES)
