@@ -5,6 +5,7 @@ import tomllib
 from dataclasses import replace
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -145,6 +146,50 @@ BAD = {
 def test_a_mistake_in_a_file_is_named(tmp_path, text):
     with pytest.raises(UserError, match=BAD[text]):
         merged("train", a=write(tmp_path / "a.toml", text))
+
+
+@pytest.mark.parametrize("text", [text for text in BAD if text != "seed = "])
+def test_the_same_mistake_in_yaml_is_named_by_the_same_words(tmp_path, text):
+    with pytest.raises(UserError, match=BAD[text].replace("toml", "yaml")):
+        merged("train", a=write(tmp_path / "a.yaml", yaml.safe_dump(tomllib.loads(text))))
+
+
+@pytest.mark.parametrize("ending", ["yaml", "yml"])
+def test_a_stages_settings_are_the_same_in_yaml(tmp_path, ending):
+    config, _ = parse("train", ["--preset", "minisql", "--preset", "dph_js", "--optim.lr", "1e-6", "--plugin", "a"])
+    file = write(tmp_path / f"a.{ending}", yaml.safe_dump(tomllib.loads(to_toml(config))))
+    assert merged("train", a=file) == config
+    assert merged("train", [str(file)]) == config
+    assert parse("train", ["--config", str(file)])[0] == config
+
+
+def test_yaml_is_read_as_toml_is(tmp_path):
+    """As YAML 1.1 these would be the text "1e-6", the truth of "no", 8, and 90."""
+    text = "optim: {lr: 1e-6}\ntask: {split: no, options: {path: 1:30, n: 010}}\nseed: -3\nrollout: {temperature: 1}\n"
+    config = merged("train", a=write(tmp_path / "a.yaml", text + "# a comment\n"))
+    assert (config.optim.lr, config.task.split, config.seed, config.rollout.temperature) == (1e-6, "no", -3, 1.0)
+    assert config.task.options == {"path": "1:30", "n": "010"}
+    assert merged("train", a=write(tmp_path / "empty.yaml", "# nothing\n")) == TrainConfig()
+
+
+BAD_YAML = {
+    "steps: [": "is not a valid YAML file: ",
+    "steps: 1\nsteps: 2": "is not a valid YAML file: the key 'steps' occurs twice",
+    "optim: &a {lr: 1}\nmodel: *a": r"is not a valid YAML file: references \(\*name\) are not read",
+    "&a [*a]": "is not a valid YAML file: references",
+    "model: !!python/object/apply:os.system [ls]": "is not a valid YAML file: could not determine a constructor",
+    "steps: 1\n--- \nsteps: 2": "is not a valid YAML file: expected a single document",
+    "just a text": "must hold settings by name, not 'just a text'",
+    "- steps": "must hold settings by name",
+    "steps:": "'steps' must be of type int, not None",
+    "[1, 2]: 3": "is not a valid YAML file: .*unhashable key",
+}
+
+
+@pytest.mark.parametrize("text", BAD_YAML)
+def test_what_is_wrong_in_yaml_alone(tmp_path, text):
+    with pytest.raises(UserError, match=BAD_YAML[text]):
+        merged("train", a=write(tmp_path / "a.yaml", text))
 
 
 def test_a_missing_file_an_unreadable_one_and_an_unknown_preset(tmp_path):

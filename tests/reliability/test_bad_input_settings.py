@@ -34,10 +34,24 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_settings_files(tmp_path, capsys, name):
-    content, expected = FILES[name]
-    file = tmp_path / "a.toml"
+YAML_FILES = {
+    "missing": (None, "cannot read the settings file"),
+    "not YAML": (b"steps: [", "is not a valid YAML file"),
+    "not text": (b"method: '\xff'", "is not a valid YAML file: 'utf-8' codec can't decode"),
+    "UTF-16": ("steps: 1".encode("utf-16"), "is not a valid YAML file: its content is UTF-16 text; save it as UTF-8"),
+    "nested without end": (b"steps: " + b"[" * 5000, "is not a valid YAML file"),
+    "a control character": (b"steps: \x07", "is not a valid YAML file"),
+    "a tabulator": (b"optim:\n\tlr: 1", "is not a valid YAML file"),
+    "unknown key": (b"stepz: 1", "has an unknown key 'stepz'; known here are: "),
+    "an infinite rate": (b"optim:\n  lr: .inf", "optim.lr is inf; it must be 0 or more, and finite"),
+}
+CASES = [*(("a.toml", name) for name in FILES), *(("a.yaml", name) for name in YAML_FILES)]
+
+
+@pytest.mark.parametrize(("called", "name"), CASES)
+def test_settings_files(tmp_path, capsys, called, name):
+    content, expected = (FILES if called == "a.toml" else YAML_FILES)[name]
+    file = tmp_path / called
     if content is not None:
         file.write_bytes(content)
     message = complaint(capsys, "train", "--config", file, "--out", tmp_path / "run")

