@@ -15,7 +15,7 @@ from dph.metrics.bootstrap import (
     cluster_difference,
     paired_difference,
 )
-from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
+from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_at_powers, pass_curve
 from dph.metrics.wilson import wilson_interval
 
 
@@ -49,6 +49,12 @@ def test_pass_at_k_is_unbiased(p):
 def test_vectors_and_curve():
     np.testing.assert_allclose(pass_at_k([4, 8], [1, 2], 2), [1 / 2, 1 - 15 / 28])  # C(6,2)/C(8,2) = 15/28
     assert pass_curve(4, [0, 1, 4], [1, 2]) == pytest.approx({1: 5 / 12, 2: 0.5})  # (0 + ¼ + 1)/3, (0 + ½ + 1)/3
+
+
+def test_pass_at_powers_over_the_problems_with_enough_responses():
+    # C(3,2)/C(4,2) = 1/2 for one of four; the problem with two responses has none right; the one without is left out
+    assert pass_at_powers([4, 2, 0], [1, 0, 0]) == pytest.approx({2: (0.5 + 0) / 2, 4: 1.0})
+    assert pass_at_powers([1, 1], [1, 0]) == {}
     np.testing.assert_allclose(mean_at_k([4, 8], [1, 2]), pass_at_k([4, 8], [1, 2], 1))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dph.metrics.bootstrap import bootstrap_interval, cluster_bootstrap, cluster_difference, paired_difference
     from dph.metrics.diversity import canonical_sql, expected_distinct, ngram_overlap, pass_area, token_entropy
-    from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_curve
+    from dph.metrics.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_at_powers, pass_curve
     from dph.metrics.wilson import Interval, wilson_interval
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "paired_difference",
     "pass_area",
     "pass_at_k",
+    "pass_at_powers",
     "pass_curve",
     "token_entropy",
     "wilson_interval",

@@ -53,6 +53,21 @@ def pass_curve(n: ArrayLike, c: ArrayLike, ks: Sequence[int]) -> dict[int, float
     return {k: float(np.mean(pass_at_k(n, c, k))) for k in ks}
 
 
+def pass_at_powers(n: ArrayLike, c: ArrayLike) -> dict[int, float]:
+    """Mean pass@k for k = 2, 4, … up to the largest n, each over the problems with at least k responses.
+
+    Args:
+        n, c: [problems] numbers of responses and of correct ones.
+    """
+    total, correct = np.asarray(n), np.asarray(c)  # where a problem may have no response
+    found: dict[int, float] = {}
+    k = 2
+    while (enough := total >= k).any():
+        found[k] = float(pass_at_k(total[enough], correct[enough], k).mean())
+        k *= 2
+    return found
+
+
 def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
     """Of the problems that π_ref solves within k, the share that the trained policy solves within k (§6, Fig. 4).
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from dph.metrics import pass_at_k
+from dph.metrics import pass_at_powers
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
@@ -39,10 +39,4 @@ def passes(rewards: Tensor) -> dict[int, float]:
     scored = ~rewards.isnan()
     if not ((rewards == 0) | (rewards == 1) | ~scored).all():
         return {}
-    n, c = scored.sum(1), (rewards == 1).sum(1)
-    found = {}
-    k = 2
-    while (enough := n >= k).any():
-        found[k] = float(pass_at_k(n[enough].numpy(), c[enough].numpy(), k).mean())
-        k *= 2
-    return found
+    return pass_at_powers(scored.sum(1).numpy(), (rewards == 1).sum(1).numpy())
