@@ -60,13 +60,18 @@ CASES = [
     for divergence in _DIVERGENCES
     for reduction in ("pooled", "per_set")
 ]
+CASES += [
+    LossConfig(policy="gspo", aggregation="sequence", reduction="per_set", eta=0.7),
+    LossConfig(policy="cispo", reduction="per_set", eta=0.7),
+]
 _LISTS = ("prompt_ids", "response_ids", "old_logprobs", "ref_logprobs")
 
 
 def case_name(config: LossConfig) -> str:
     """Such as "js pooled"."""
+    policy = "" if config.policy == "ppo_clip" else f"{config.policy} "
     kind = "official " * config.official + "definition " * (config.estimator == "definition")
-    return f"{config.divergence} {kind}{config.reduction}"
+    return f"{policy}{config.divergence} {kind}{config.reduction}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 
 from dph.errors import UserError
+from dph.types import Outcome, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +23,28 @@ class JudgedResponse:
     """False where the judging itself failed, and for verl's padding rows."""
     outcome: str
     """The outcome that our verifiers gave; empty with another reward function."""
-    length: int
+    response: Tensor
+    """int64 [length]: its tokens."""
+    old_logprobs: Tensor
+    """[length], in nats."""
+    ref_logprobs: Tensor | None
+    """[length] under the reference model; None where there is none."""
     truncated: bool
     mask: Tensor
     """int64 [length]: verl's response mask."""
     padding: bool
+
+    @property
+    def length(self) -> int:
+        return len(self.response)
+
+    @property
+    def verdict(self) -> Verdict:
+        """As our verifiers gave it; with another reward function a reward of at least 1 is correct."""
+        if self.padding or not self.scored:
+            return Verdict(Outcome.INFRA_ERROR, 0.0)
+        outcome = self.outcome or ("correct" if self.reward >= 1 else "wrong")
+        return Verdict(Outcome(outcome), self.reward)
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
@@ -50,19 +68,23 @@ def check_unjudged(failed: int, total: int, limit: float) -> None:
         )
 
 
-def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[JudgedResponse]:
+def read_judged(batch: KVBatchMeta, limit: int, eos: int, *, reference: bool = False) -> list[JudgedResponse]:
     """The rows of a batch, in its order.
 
     Args:
+        reference: read the log-probabilities of the reference model, too.
         limit: length of the longest response, in tokens.
         eos: a response of that length that does not end with this token was cut off.
     Raises UserError for agent loops with several trajectories per session.
     """
-    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields"]
+    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
+    fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     columns = [list(data[name]) for name in fields]
+    references = columns.pop() if reference else [None] * len(batch)
     rows = []
-    for key, tag, uid, responses, mask, scores, extra in zip(batch.keys, batch.tags, *columns, strict=True):
+    every = zip(batch.keys, batch.tags, *columns, references, strict=True)
+    for key, tag, uid, responses, mask, scores, extra, old, ref in every:
         if not key.endswith("_0"):
             raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
         info, padding = reward_info(extra), bool(tag.get("is_padding", False))
@@ -72,7 +94,9 @@ def read_judged(batch: KVBatchMeta, limit: int, eos: int) -> list[JudgedResponse
                 reward=float(scores.sum()),
                 scored=not padding and is_scored(info),
                 outcome=str(info.get("outcome", "")),
-                length=len(responses),
+                response=responses,
+                old_logprobs=old,
+                ref_logprobs=ref,
                 truncated=len(responses) >= limit and int(responses[-1]) != eos,
                 mask=mask,
                 padding=padding,

@@ -1,0 +1,99 @@
+# pyright: reportMissingImports=false
+"""The advantages that verl's trainer computes against the native engine's, on the same groups."""
+
+import importlib.util
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dph.config import OverlongConfig
+from dph.integrations.verl.settings import DPHSettings
+from dph.objective import Advantage
+from dph.training.shaping import Shaping
+from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+OUTCOMES = ("correct", "wrong", "infra_error", "correct", "wrong", "correct", "wrong", "wrong")
+TEXTS = ("3 4", "5", "6", "7 8 9", "5", "3 4", "2", "9 9")
+GROUPS = (0, 1, 0, 0, 1, 1, 0, 1)
+TOKENS = [[int(word) for word in text.split()] for text in TEXTS]
+LOGPROBS = [[-0.5 - 0.1 * index * step for step, _ in enumerate(ids, 1)] for index, ids in enumerate(TOKENS)]
+
+
+def reference(ids: list[int]) -> list[float]:
+    """log π_ref of each token."""
+    return [-0.3 * token for token in ids]
+
+
+def in_verl(advantage: Advantage) -> list[list[float] | float]:
+    """Advantages of all rows, as our trainer in verl computes them."""
+    from dph.integrations.verl.judged import JudgedResponse
+    from dph.integrations.verl.trainer import DPHTrainerSync
+
+    judged = [
+        JudgedResponse(
+            group=f"g{GROUPS[index]}",
+            reward=float(outcome == "correct"),
+            scored=outcome != "infra_error",
+            outcome=outcome,
+            response=torch.tensor(TOKENS[index]),
+            old_logprobs=torch.tensor(LOGPROBS[index]),
+            ref_logprobs=torch.tensor(reference(TOKENS[index])),
+            truncated=False,
+            mask=torch.ones(len(TOKENS[index]), dtype=torch.int64),
+            padding=False,
+        )
+        for index, outcome in enumerate(OUTCOMES)
+    ]
+    trainer = object.__new__(DPHTrainerSync)
+    trainer._dph, trainer._advantage = DPHSettings(), advantage
+    trainer.config = SimpleNamespace(data=SimpleNamespace(max_response_length=8))
+    trainer.tokenizer = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids.tolist())))
+    values, keep = trainer._advantages(judged)
+    return [value.tolist() for value, kept in zip(values, keep, strict=True) if kept]
+
+
+def in_the_native_engine(advantage: Advantage) -> list[Any]:
+    """The same in the order of the rows."""
+    live: Any = SimpleNamespace(logprobs=lambda rows: [reference(list(row.response_ids)) for row in rows])
+    shaping = Shaping(advantage, OverlongConfig(), 8, False, lambda *_: None, live)
+    found = {}
+    for group in set(GROUPS):
+        members = [index for index, own in enumerate(GROUPS) if own == group]
+        rollouts = [
+            Rollout(
+                Completion(TOKENS[index], LOGPROBS[index], "stop"),
+                TEXTS[index],
+                Verdict(Outcome(OUTCOMES[index]), float(OUTCOMES[index] == "correct")),
+            )
+            for index in members
+        ]
+        (rows,) = shaping.rows([Group(Problem("p", "q", "a", "exact"), [1], rollouts)])
+        judged = [index for index in members if OUTCOMES[index] != "infra_error"]
+        found |= dict(zip(judged, (row.advantage for row in rows), strict=True))
+    return [found[index] for index in sorted(found)]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, {}) for name in ("group", "maxrl", "w_reinforce", "f_grpo", "rs_grpo")),
+        *((name, {}) for name in ("unlikeliness", "diff_smoothing")),
+        ("passk", {"k": "2"}),
+        ("mara", {"beta": "0.1"}),
+        ("uniqueness", {"by": "text"}),
+    ],
+)
+def test_advantages_are_those_of_the_native_engine(method: str, options: dict[str, str]) -> None:
+    """Two groups whose rows are mixed, and one response whose judging failed."""
+    advantage = Advantage(method, options)
+    native = in_the_native_engine(advantage)
+    assert in_verl(advantage) == pytest.approx(native)
+    assert max(map(abs, native)) > 0.01
