@@ -14,17 +14,14 @@ and the largest difference of a log-probability from TRL's. With `--generation` 
 the same prompts: transformers' and, in the trainer with shared prompts, the built-in sampler.
 """
 
-import argparse
 import json
-import os
-import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from prefix_table import compare, every_size, parser, show
 from turns import Worker, answer, wait
 
 from dph.process.memory import resident
@@ -157,61 +154,23 @@ def logprobs(trainer: Any, response: int) -> Any:
     return torch.cat(found)
 
 
-def start(shared: bool, sizes: list[int], args: argparse.Namespace) -> Worker:
-    """A process with one trainer."""
-    return Worker(__file__, ["--worker", int(shared), *sizes, args.threads, int(args.generation), args.clock])
-
-
-def compare(sizes: list[int], args: argparse.Namespace) -> dict[str, Any]:
-    """Steps of both trainers at one size, in turns, after a warm-up step each."""
-    with start(False, sizes, args) as stock, start(True, sizes, args) as ours:
-        workers = {"TRL": stock, "shared": ours}
-        first = {name: worker.step() for name, worker in workers.items()}
-        steps = [{name: worker.step() for name, worker in workers.items()} for _ in range(args.pairs)]
-    names = ("prompt", "response", "prompts", "responses")
-    load = f"{os.getloadavg()[0]:.1f}"
-    return {
-        **dict(zip(names, sizes, strict=True)),
-        "difference": first["shared"]["difference"],
-        "load": load,
-        "steps": steps,
-    }
-
-
-def show(found: dict[str, Any]) -> None:
-    """Print a table of one size."""
-    sizes = "{prompt}+{response} tokens, {prompts} prompts with {responses} responses, load {load}".format(**found)
-    print(f"\n{sizes}\n{'':16}{'TRL':>10}{'shared':>10}{'ratio':>10}")
-    for name in [name for name in ("update", "log-probs", "generation") if name in found["steps"][0]["TRL"]]:
-        both = [[step[one][name] for step in found["steps"]] for one in ("TRL", "shared")]
-        ratio = statistics.median(a / b for a, b in zip(*both, strict=True))
-        print(f"{name + ', s':16}{statistics.median(both[0]):10.3f}{statistics.median(both[1]):10.3f}{ratio:10.2f}")
-    stock, ours = (max(step[one]["memory"] for step in found["steps"]) / 2**20 for one in ("TRL", "shared"))
-    print(f"{'memory, MiB':16}{stock:10.0f}{ours:10.0f}{stock / ours:10.2f}")
-    print(f"largest difference of a log-probability: {found['difference']:.1e} nats", flush=True)
-
-
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
         shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-1])
         worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), sys.argv[-1])
         return
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", default=["64+48", "512+64", "2048+128"], metavar="PROMPT+RESPONSE")
-    parser.add_argument("--responses", nargs="+", type=int, default=[8, 16], help="to each prompt")
-    parser.add_argument("--prompts", type=int, default=2, help="in an optimizer step")
-    parser.add_argument("--pairs", type=int, default=3, help="measured pairs of steps per size")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
-    parser.add_argument("--generation", action="store_true", help="time generation too")
-    parser.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
-    args = parser.parse_args()
+    options = parser((__doc__ or "").splitlines()[0], ["64+48", "512+64", "2048+128"], [8, 16])
+    options.add_argument("--generation", action="store_true", help="time generation too")
+    args = options.parse_args()
     every = []
-    for size in args.sizes:
-        for responses in args.responses:
-            prompt, response = (int(part) for part in size.split("+"))
-            every.append(compare([prompt, response, args.prompts, responses], args))
-            show(every[-1])
+    for sizes in every_size(args):
+        stock, ours = (
+            Worker(__file__, ["--worker", shared, *sizes.values(), args.threads, int(args.generation), args.clock])
+            for shared in (0, 1)
+        )
+        every.append(compare(sizes, "TRL", stock, ours, args.pairs))
+        every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]
+        show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")
     if args.out:
         args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 MARK = "@@"
@@ -12,28 +12,44 @@ MARK = "@@"
 
 
 class Worker:
-    """A process that runs a script, takes one step for each line on its standard input, and answers it by `answer`."""
+    """Processes that run a script and take one step for each line on their standard input; the first one answers.
 
-    def __init__(self, script: str | Path, words: Sequence[object]) -> None:
+    It answers by `answer`. Most workers are a single process.
+    """
+
+    def __init__(
+        self, script: str | Path, words: Sequence[object], ranks: Sequence[Mapping[str, str]] = ({},)
+    ) -> None:
+        """ranks: for each process, variables of its environment."""
         command = [sys.executable, str(script), *map(str, words)]
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self._processes = [
+            subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+                text=True,
+                env=environment | dict(own),
+            )
+            for rank, own in enumerate(ranks)
+        ]
 
     def __enter__(self) -> "Worker":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        for process in self._processes:
+            process.kill()
+            process.wait()
 
     def step(self) -> dict[str, float]:
         """What the process measured of a step: seconds by phase, bytes of memory."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write("step\n")
-        stdin.flush()
+        for process in self._processes:
+            assert process.stdin is not None
+            process.stdin.write("step\n")
+            process.stdin.flush()
+        stdout = self._processes[0].stdout
+        assert stdout is not None
         for line in stdout:
             if line.startswith(MARK):
                 return json.loads(line.removeprefix(MARK))

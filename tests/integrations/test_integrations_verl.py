@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -17,9 +19,11 @@ from dph.integrations.problems import problem_json, read_problem
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.defaults import FILE, defaults_text
+from dph.integrations.verl.grouping import group_load, grouped_order
 from dph.integrations.verl.mixing import mixed_order, padded_count
+from dph.integrations.verl.passk import validation_passes
 from dph.integrations.verl.reward import Judge, compute_score, score
-from dph.integrations.verl.settings import loss_config, read_settings
+from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
 from dph.objective import Objective
 from dph.types import Outcome, Problem, Verdict
 
@@ -59,6 +63,72 @@ def test_rows_that_do_not_divide_are_refused() -> None:
         mixed_order(4, [1, 1, 1], ranks=2, minibatches=1)
 
 
+# Whole groups ------------------------------------------------------------------------------------------------------
+
+
+@given(
+    ranks=st.integers(1, 4),
+    minibatches=st.integers(1, 3),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=30),
+    loads=st.lists(st.integers(1, 99), min_size=31, max_size=31),
+)
+def test_every_cell_gets_as_many_rows_and_few_groups_are_cut(
+    ranks: int, minibatches: int, sizes: list[int], loads: list[float]
+) -> None:
+    cells = ranks * minibatches
+    sizes = [*sizes, -sum(sizes) % cells or cells]  # as verl pads
+    ends = list(accumulate(sizes))
+    groups = [list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)]
+    order = grouped_order(groups, loads[: len(groups)], ranks, minibatches)
+    every = [cell for rank in order for cell in rank]
+    assert sorted(chain(*every)) == list(range(ends[-1]))
+    assert [len(rank) for rank in order] == [minibatches] * ranks
+    assert {len(cell) for cell in every} == {ends[-1] // cells}
+    if len(set(sizes)) == 1 and len(sizes) % cells == 0:
+        assert all(any(set(group) <= set(cell) for cell in every) for group in groups)
+
+
+def test_groups_that_fit_stay_whole_and_the_work_is_even() -> None:
+    """64 prompts with 8 responses on 8 ranks with 4 mini-batches; long-tailed responses to prompts of 512 tokens."""
+    generator = random.Random(0)
+    loads = [min(4096.0, 64 * generator.paretovariate(2.0)) + 512 for _ in range(64)]
+    groups = [list(range(8 * index, 8 * index + 8)) for index in range(64)]
+    order = grouped_order(groups, loads, ranks=8, minibatches=4)
+    assert all({row // 8 for row in cell} == {cell[0] // 8, cell[-1] // 8} for rank in order for cell in rank)
+    work = [sum(loads[row // 8] / 8 for cell in rank for row in cell) for rank in order]
+    assert max(work) < 1.05 * sum(work) / 8
+
+
+def test_the_heaviest_group_gets_the_lightest_company() -> None:
+    # Loads 9, 8, 2, 1 in two cells of two groups: 9 + 1 and 8 + 2
+    assert grouped_order([[0], [1], [2], [3]], [9, 8, 2, 1], ranks=2, minibatches=1) == [[[0, 3]], [[1, 2]]]
+
+
+def test_a_prompt_counts_once_in_the_work_of_its_group() -> None:
+    assert group_load(100, [110, 120, 130]) == 100 + 10 + 20 + 30
+
+
+# pass@k -------------------------------------------------------------------------------------------------------------
+
+
+def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> None:
+    sources = ["toy"] * 9 + ["other"] * 2
+    problems = ["a"] * 4 + ["b"] * 4 + ["c"] + ["d"] * 2
+    acc = [1, 0, 0, 0, 1, 1, None, 0, None, None, None]
+    found = validation_passes(sources, problems, {"reward": [0.5] * 9 + [1.0, 0.0], "acc": acc})
+    # a: 1 of 4 correct; b: 2 of 3; c: nothing scored; d has no acc: its reward, 1 of 2
+    expected = {
+        "val-core/toy/acc/pass@2": (2 / 4 + 1) / 2,  # a: 1 − C(3,2)/C(4,2); b: a pair holds a correct one
+        "val-core/toy/acc/pass@4": 1.0,  # only a has four
+        "val-core/other/reward/pass@2": 1.0,
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_rewards_between_0_and_1_have_no_pass_at_k() -> None:
+    assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}) == {}
+
+
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
@@ -68,6 +138,7 @@ def configuration(**changes: Any) -> dict[str, Any]:
         "algorithm": {
             "adv_estimator": "grpo",
             "use_kl_in_reward": False,
+            "norm_adv_by_std_in_grpo": True,
             "rollout_correction": {"bypass_mode": False},
         },
         "distillation": {"enabled": False},
@@ -101,6 +172,7 @@ def objective(**changes: Any) -> Any:
     config = configuration(**changes)
     loss = loss_config(config, read_settings(config))
     Objective(loss)
+    make_advantage(config, read_settings(config))
     return loss
 
 
@@ -137,6 +209,9 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
         ({"actor_rollout_ref__actor__use_kl_loss": True, "actor_rollout_ref__actor__kl_loss_type": "full"}, "kl_loss"),
         ({"dph": {"rows": 6, "rehearsal": "run", "estimator": "definition"}}, "needs a reference model"),
         ({"dph": {"rows": 6, "rehearsal": "run", "divergence": "chi"}}, "chi"),
+        ({"dph": {"advantage": "best"}}, "best"),
+        ({"dph": {"advantage": "mara", "advantage_options": {"beta": "0.1"}}}, "reads a reference model"),
+        ({"dph": {"advantage": "uniqueness"}}, "to text"),
     ],
 )
 def test_invalid_settings_are_refused(changes: dict[str, Any], complaint: str) -> None:

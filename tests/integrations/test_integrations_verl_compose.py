@@ -13,7 +13,7 @@ import pytest
 from dph.config import VerlConfig, flatten, from_dict, merge_settings
 from dph.errors import UserError
 from dph.integrations.verl.launch import preset_launch
-from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
+from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, loss_config, read_settings
 from dph.integrations.verl.sizes import ModelShape
 from dph.objective import Objective
 from helpers import METHODS
@@ -38,7 +38,7 @@ LAUNCHES = [
     if not (preset == "omnisql_32b" and gpus == 1)  # its weights alone exceed one GPU of 80 GB
     and (method in ("dph_js", "dapo") or (preset, gpus) == ("llama_sql", 32))
 ]
-OPEN = ("reward.custom_reward_function.reward_kwargs.",)
+OPEN = ("reward.custom_reward_function.reward_kwargs.", "ray_kwargs.ray_init.runtime_env.env_vars.")
 """Tables of verl's that take any key."""
 
 
@@ -110,6 +110,8 @@ def test_a_launch_is_a_configuration_of_verls(
     assert actor["ppo_max_token_len_per_gpu"] * actor["ulysses_sequence_parallel_size"] >= longest
     assert gpus % rollout["tensor_model_parallel_size"] == 0 and rollout["max_model_len"] == longest
     assert data["enable_gradient_checkpointing"]
+    variables = resolved["ray_kwargs"]["ray_init"].get("runtime_env", {}).get("env_vars", {})
+    assert variables == ({"VERL_ENGINE_VENDOR": VENDOR} if actor["ulysses_sequence_parallel_size"] == 1 else {})
 
 
 def test_the_plain_start_has_the_same_defaults_as_a_launch(tmp_path: Path) -> None:

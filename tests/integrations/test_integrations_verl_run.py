@@ -26,28 +26,19 @@ TOLERANCE = 1e-5
 """Of the contract: relative; fp32 sums in another order differ by some 1e-6."""
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_verls_engine_keeps_the_contract(ranks: int, tmp_path: Path) -> None:
-    """Loss and gradient of one mixed batch, every divergence and both reductions, micro-batches of a few rows."""
-    sys.path.insert(0, str(SUPPORT))
-    from harness import environment, free_port
+@pytest.mark.parametrize(("ranks", "vendor"), [(1, "cpu"), (2, "cpu"), (2, "dph")])
+def test_verls_engine_keeps_the_contract(ranks: int, vendor: str, tmp_path: Path) -> None:
+    """Loss and gradient of one mixed batch, every divergence and both reductions, micro-batches of a few rows.
 
-    common = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(SUPPORT / "contract_worker.py"), str(tmp_path)],
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    outputs = [worker.communicate(timeout=900)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * ranks, outputs[0][-3000:]
+    vendor: "dph" is the engine with shared prompts.
+    """
+    sys.path.insert(0, str(SUPPORT))
+    from harness import run_ranks
+
+    outputs = run_ranks("contract_worker.py", ranks, str(tmp_path), VERL_ENGINE_VENDOR=vendor)
     (line,) = [line for line in outputs[0].splitlines() if line.startswith("ERRORS ")]
     errors = json.loads(line.removeprefix("ERRORS "))
-    assert len(errors) == 14  # 7 divergences × 2 reductions
+    assert len(errors) == 16  # 7 divergences × 2 reductions, and 2 other policy losses
     assert max(max(pair) for pair in errors.values()) < TOLERANCE
 
 

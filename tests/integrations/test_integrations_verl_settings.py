@@ -93,10 +93,24 @@ def test_the_division_by_the_std_can_be_left_out_in_verl() -> None:
         return result(config_of(advantage={"options": options}))["algorithm"]["norm_adv_by_std_in_grpo"]
 
     assert divides() and divides(normalize_std="true") and not divides(normalize_std="false")
-    with pytest.raises(UserError, match=r"option normalize_std only"):
-        divides(normalize_std="false", eps="1e-3")
     with pytest.raises(UserError, match="must be true or false, not 'no'"):
         divides(normalize_std="no")
+
+
+def test_other_advantages_reach_verl_with_their_options() -> None:
+    def block(name: str, **options: str) -> dict[str, Any]:
+        return result(config_of(advantage={"name": name, "options": options}))["dph"]
+
+    found = block("passk", k="8")
+    assert (found["advantage"], found["advantage_options"]) == ("passk", {"k": "8"})
+    found = block("group", eps="1e-3", normalize_std="false")
+    assert (found["advantage"], found["advantage_options"]) == ("group", {"eps": "1e-3"})
+    assert block("uniqueness", by="text")["advantage"] == "uniqueness"
+    for options in ({}, {"by": "answer"}):
+        with pytest.raises(UserError, match="verl's trainer sees responses but not their problems"):
+            block("uniqueness", **options)
+    with pytest.raises(UserError, match="kk"):
+        block("passk", kk="8")
 
 
 def test_every_listed_setting_exists() -> None:

@@ -20,6 +20,7 @@ from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import TrainingWorkerConfig
+from verl.workers.engine_workers import TrainingWorker
 
 from contract.fixture import Contract, case_name, read, relative_error
 from dph.config import NewModelConfig
@@ -38,7 +39,11 @@ def save_model(contract: Contract, folder: Path) -> None:
     new_policy(sizes, ["a b c"], 0).tokenizer.save_pretrained(folder)  # verl loads one with every model
 
 
-def make_worker(folder: Path) -> DPHTrainingWorker:
+def make_worker(folder: Path, kind: type[TrainingWorker] = DPHTrainingWorker, *more: str) -> tuple[Any, Any]:
+    """A training worker of verl with the model of a folder, and the actor's configuration.
+
+    more: overrides of verl's configuration.
+    """
     with initialize_config_module("dph.integrations.verl", version_base=None):
         config = compose(
             "dph_trainer",
@@ -53,6 +58,7 @@ def make_worker(folder: Path) -> DPHTrainingWorker:
                 "actor_rollout_ref.rollout.name=hf_cpu",
                 "actor_rollout_ref.actor.optim.lr=0.0",
                 "actor_rollout_ref.actor.optim.total_training_steps=10",
+                *more,
             ],
         ).actor_rollout_ref
     actor = omega_conf_to_dataclass(config.actor)
@@ -65,10 +71,10 @@ def make_worker(folder: Path) -> DPHTrainingWorker:
         checkpoint_config=actor.checkpoint,
     )
     settings.engine_config.use_dynamic_bsz = True
-    settings.engine_config.max_token_len_per_gpu = BUDGET
-    worker = DPHTrainingWorker(settings)
+    settings.engine_config.max_token_len_per_gpu = settings.engine_config.infer_max_token_len_per_gpu = BUDGET
+    worker = kind(settings)
     worker.reset()
-    return worker
+    return worker, actor
 
 
 def batch_of(rows: list[Row], *, with_reference: bool) -> TensorDict:
@@ -94,20 +100,27 @@ def batch_of(rows: list[Row], *, with_reference: bool) -> TensorDict:
     return TensorDict(columns, batch_size=len(rows))
 
 
+def noted_gradient(worker: TrainingWorker) -> dict[str, torch.Tensor]:
+    """By parameter name, the gradient with which the worker takes its next optimizer step."""
+    gradient: dict[str, torch.Tensor] = {}
+    step = worker.engine.optimizer_step
+
+    def note() -> Any:
+        for name, parameter in worker.engine.module.named_parameters():
+            if parameter.grad is not None:
+                gradient[name] = parameter.grad.full_tensor().clone()
+        return step()
+
+    worker.engine.optimizer_step = note
+    return gradient
+
+
 def main(folder: Path) -> None:
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     contract = read()
     save_model(contract, folder / f"model{rank}")
-    worker = make_worker(folder / f"model{rank}")
-    gradient: dict[str, torch.Tensor] = {}
-    step = worker.engine.optimizer_step
-
-    def note_gradient() -> Any:
-        for name, parameter in worker.engine.module.named_parameters():
-            gradient[name] = parameter.grad.full_tensor().clone()
-        return step()
-
-    worker.engine.optimizer_step = note_gradient
+    worker, _ = make_worker(folder / f"model{rank}")
+    gradient = noted_gradient(worker)
     errors = {}
     for case in contract.cases:
         worker.set_loss_fn(DPHLoss(case.config))

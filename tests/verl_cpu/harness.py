@@ -54,6 +54,7 @@ def environment() -> dict[str, str]:
         "RAY_memory_monitor_refresh_ms": "0",
         "RAY_prestart_worker_first_driver": "0",  # Ray would start a process for every CPU
         "RAY_enable_worker_prestart": "0",
+        "RAY_worker_niceness": "0",  # Ray's 15 would leave them no time on a machine with other work
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "HYDRA_FULL_ERROR": "1",
     }
@@ -64,6 +65,24 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def run_ranks(script: str, ranks: int, *words: str, **variables: str) -> list[str]:
+    """Run a file of this folder in as many processes as ranks; returns their outputs."""
+    common = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / script), *words],
+            env={**common, **variables, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    outputs = [worker.communicate(timeout=900)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * ranks, outputs[0][-3000:]
+    return outputs
 
 
 def stored_tokens(run: Path, start: int, rows: int) -> int:
@@ -193,6 +212,26 @@ def overrides(model: Path, run: Path, data: Path, out: Path) -> dict[str, object
         "dph.rows": 6,
         "dph.reduction": "per_set",
         "dph.max_unjudged": 0.5,
+    }
+
+
+def stock_overrides(model: Path, data: Path, mode: str) -> dict[str, object]:
+    """verl's own training without this package's objective, for one step on two ranks; mode: of verl's trainer."""
+    a = "actor_rollout_ref"
+    everything = overrides(model, Path("none"), data, model / "unused")
+    kept = {name: value for name, value in everything.items() if "dph." not in name and "reward_kwargs" not in name}
+    return kept | {
+        "trainer.use_v1": "true",
+        "trainer.v1.trainer_mode": mode,
+        "trainer.total_training_steps": 1,
+        "algorithm.adv_estimator": "grpo",
+        f"{a}.actor.strategy": "fsdp2",
+        f"{a}.actor.fsdp_config.strategy": "fsdp2",
+        f"{a}.ref.fsdp_config.strategy": "fsdp2",
+        f"{a}.actor.use_dynamic_bsz": "true",
+        f"{a}.actor.ppo_mini_batch_size": 4,
+        "reward.custom_reward_function.path": HERE / "parity_reward.py",
+        "reward.custom_reward_function.name": "compute_score",
     }
 
 

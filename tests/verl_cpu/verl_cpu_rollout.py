@@ -17,6 +17,8 @@ from verl.workers.rollout import base as rollout_base
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
+from dph.integrations.verl.engine import SharedPrefixEngine
+
 
 @ray.remote(num_cpus=0)
 class Draws:
@@ -138,6 +140,9 @@ class HFServerAdapter(BaseRollout):
 RolloutReplicaRegistry.register("hf_cpu", lambda: HFReplica)
 rollout_base._ROLLOUT_REGISTRY[("hf_cpu", "async")] = f"{__name__}.HFServerAdapter"
 EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(FSDPEngineWithLMHead)
+EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu", vendor="dph")(
+    SharedPrefixEngine
+)
 
 _init = engine_workers.TrainingWorker.__init__
 

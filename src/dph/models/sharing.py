@@ -48,6 +48,17 @@ def attention_window(config: Any) -> int:
     return min(sizes)
 
 
+def has_noise(model: torch.nn.Module) -> bool:
+    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
+    for part in model.modules():
+        if part.training:
+            layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
+            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
+            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
+                return True
+    return False
+
+
 @torch.no_grad()
 def examine(compute: Callable[[Sequence[Tokens], bool], Tensor], config: Any, dtype: torch.dtype) -> Sharing:
     """Compare packed with plain outputs on a few tokens.

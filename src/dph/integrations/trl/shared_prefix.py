@@ -24,7 +24,7 @@ from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, examine
+from dph.models.sharing import Sharing, examine, has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
@@ -158,7 +158,7 @@ class SharedPrefixMixin(_Trainer):
     def _obstacle(self, model: Any, longest: int) -> str | None:
         """Why rows of up to this many tokens cannot be packed for a model; None if they can."""
         plain = self.accelerator.unwrap_model(model)
-        if _has_noise(plain):
+        if has_noise(plain):
             return (
                 "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, and "
                 "dropout rates in the model's config to 0"
@@ -260,14 +260,3 @@ class SharedPrefixMixin(_Trainer):
                 return sample_groups(self._sampler, prompts, params), ""
             except UserError as error:
                 return None, str(error)
-
-
-def _has_noise(model: torch.nn.Module) -> bool:
-    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
-    for part in model.modules():
-        if part.training:
-            layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
-            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
-            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
-                return True
-    return False

@@ -5,6 +5,9 @@
 `dph verl` writes such a launch, with data, scripts and evaluation. The files:
 
     plugin    the entry point that verl loads in every process; `registration` reports its errors, which verl does not
+    engine    training processes: prompts computed once for all of their responses, with rows (verl's tensors)
+    grouped   driver: whole groups on each rank (with grouping), and trainer modes of verl's that do only this
+    passk     driver: unbiased pass@k in the validation
     trainer   driver: trainer mode `dph_sync`: judged advantages, stored rows appended to each update
     mixing    driver: which mini-batch of which rank a stored row goes to
     replay    driver: DAPO's group filter over the responses that could be judged

@@ -20,7 +20,7 @@ def run(config: Any) -> None:
     from verl.utils.device import auto_set_device
 
     from dph.build import load_plugin
-    from dph.integrations.verl.settings import loss_config, read_settings
+    from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
     from dph.objective import Objective
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
@@ -28,6 +28,7 @@ def run(config: Any) -> None:
     for plugin in settings.plugins:
         load_plugin(plugin)
     Objective(loss_config(plain, settings))
+    make_advantage(plain, settings)
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)

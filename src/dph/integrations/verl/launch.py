@@ -36,7 +36,7 @@ from dph.config import (
 )
 from dph.config.checks import check_model
 from dph.errors import UserError
-from dph.integrations.verl.launch_config import presamples, unused_settings, verl_config
+from dph.integrations.verl.launch_config import presamples, shares_prompts, unused_settings, verl_config
 from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.registration import check_registered
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
@@ -129,6 +129,8 @@ def verl(config: VerlConfig) -> Path:
     launch = write_launch(config)
     if unused := unused_settings(config):
         say(f"training through verl does not use: {', '.join(unused)}")
+    if config.model.shared_prefix and not shares_prompts(config, launch.layout):
+        say("each response computes its prompt again, because Ulysses cuts rows; use --cluster.sequence-parallel 1")
     estimate = f"about {launch.layout.training_gb:.0f} GB per GPU in training, by estimate"
     say(f"wrote {launch.path} for {config.cluster.gpus} GPUs ({estimate}); its README.md says what to run")
     if config.start:

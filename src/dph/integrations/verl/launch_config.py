@@ -10,8 +10,9 @@ from typing import Any
 
 from dph.config import AdvantageConfig, RewardConfig, VerlConfig, flatten, to_dict
 from dph.errors import UserError
-from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, term_of
+from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, VENDOR, check_advantage, term_of
 from dph.integrations.verl.sizes import ClusterLayout
+from dph.objective import Advantage
 from dph.objective.policy_losses import selects_tokens
 from dph.registry import read_option
 
@@ -24,7 +25,6 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "model.attention": None,
     "model.device": None,
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
-    "model.shared_prefix": None,
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
@@ -76,12 +76,8 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
-    advantage = config.advantage
-    if advantage.name != "group" or advantage.options.keys() - {"normalize_std"}:
-        raise UserError(
-            "training through verl has the advantage 'group' with the option normalize_std only; leave "
-            "--advantage.name and other --advantage.options out"
-        )
+    Advantage(config.advantage.name, config.advantage.options)
+    check_advantage(config.advantage.name, config.advantage.options)
     if selects_tokens(config.loss.policy):
         raise UserError(
             f"loss.policy {config.loss.policy!r} selects tokens of the whole mini-batch, which verl's loss does not "
@@ -142,7 +138,20 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             }
         },
         "dph": _dph(config, folder),
+        "ray_kwargs": _environment(config, layout),
     }
+
+
+def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
+    """Whether the launch uses the engine that computes each prompt once; Ulysses cuts rows into pieces."""
+    return config.model.shared_prefix and layout.sequence_parallel == 1
+
+
+def _environment(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
+    """What every process of verl finds in its environment: the name of our engine, or verl's own choice."""
+    if not shares_prompts(config, layout):
+        return {}
+    return {"ray_init": {"runtime_env": {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}}}
 
 
 def _correction(cap: float) -> dict[str, Any]:
@@ -152,6 +161,11 @@ def _correction(cap: float) -> dict[str, Any]:
 
 def _divides_by_std(advantage: AdvantageConfig) -> bool:
     return bool(read_option(advantage.options.get("normalize_std", "true"), bool, "advantage.options normalize_std"))
+
+
+def _without_std(advantage: AdvantageConfig) -> dict[str, str]:
+    """The options of an advantage; GRPO's division by the standard deviation is a setting of verl's."""
+    return {k: v for k, v in advantage.options.items() if (advantage.name, k) != ("group", "normalize_std")}
 
 
 def _waits(layout: ClusterLayout) -> bool:
@@ -247,6 +261,8 @@ def _dph(config: VerlConfig, folder: Path) -> dict[str, Any]:
         **term_of(config.loss),
         "policy": config.loss.policy,
         "policy_options": config.loss.policy_options,
+        "advantage": config.advantage.name,
+        "advantage_options": _without_std(config.advantage),
         "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
         "rows": rows,
         "check_rows": config.rehearsal.check_rows,

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 from dph.config import VerlConfig
-from dph.integrations.verl.launch_config import presamples
+from dph.integrations.verl.launch_config import presamples, shares_prompts
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape
 
 _HEAD = """#!/usr/bin/env bash
@@ -123,6 +123,7 @@ def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
         f"  {config.optim.minibatches} mini-batches; {config.steps} steps.",
         f"* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over",
         f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.",
+        f"* In training each prompt is computed once{'' if shares_prompts(config, layout) else ' for each response'}.",
         f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:",
         f"  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.",
     ]

@@ -10,9 +10,13 @@ from typing import Any
 
 from dph.config import LossConfig, OverlongConfig, RehearsalTerm, from_dict
 from dph.errors import UserError
+from dph.objective import Advantage
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
+
+VENDOR = "dph"
+"""Where the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
 
 AGGREGATIONS = {"token": "token-mean", "sequence": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
 """verl's name for each of our aggregations."""
@@ -30,6 +34,10 @@ class DPHSettings(RehearsalTerm):
     """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
     policy_options: dict[str, str] = field(default_factory=dict)
     """Settings of the policy loss other than the clips."""
+    advantage: str = "group"
+    """Advantage of a rollout in its group: one of `dph.objective`'s, or one that a plug-in registered."""
+    advantage_options: dict[str, str] = field(default_factory=dict)
+    """Settings of the advantage. Whether `group` divides by the deviation is verl's norm_adv_by_std_in_grpo."""
     rehearsal: str = ""
     """Run directory of `dph presample`."""
     rows: int = 0
@@ -49,7 +57,7 @@ class DPHSettings(RehearsalTerm):
     max_unjudged: float = 0.05
     """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
     plugins: tuple[str, ...] = ()
-    """Python files or modules that register divergences or policy losses; every training process imports them."""
+    """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
 
     @property
     def overlong(self) -> OverlongConfig:
@@ -69,6 +77,30 @@ def read_settings(config: Mapping[str, Any]) -> DPHSettings:
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     return settings
+
+
+def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
+    """The advantage, from the block `dph` and verl's setting for GRPO's.
+
+    Raises UserError for a name that nobody registered, for options that it does not take, and where verl lacks what it
+    reads.
+    """
+    name, options = settings.advantage, dict(settings.advantage_options)
+    check_advantage(name, options)
+    if name == "group":
+        options["normalize_std"] = "true" if config["algorithm"]["norm_adv_by_std_in_grpo"] else "false"
+    advantage = Advantage(name, options)
+    if advantage.needs_reference and not config["actor_rollout_ref"]["actor"]["use_kl_loss"]:
+        raise UserError(f"dph.advantage {name!r} reads a reference model; set actor_rollout_ref.actor.use_kl_loss=true")
+    return advantage
+
+
+def check_advantage(name: str, options: Mapping[str, str]) -> None:
+    """Raises UserError for an advantage that reads more of the problems than verl hands to its trainer."""
+    if name == "uniqueness" and options.get("by", "style") != "text":
+        raise UserError(
+            "verl's trainer sees responses but not their problems; set the option by of advantage uniqueness to text"
+        )
 
 
 def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:

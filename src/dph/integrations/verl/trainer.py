@@ -14,43 +14,41 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.workers.utils.padding import response_from_nested
 
+from dph.build import load_plugin
 from dph.errors import UserError
+from dph.integrations.verl.grouped import GroupedBatchMixin
 from dph.integrations.verl.judged import JudgedResponse, check_unjudged, is_scored, read_judged
 from dph.integrations.verl.loss import DPHLoss
+from dph.integrations.verl.passk import PassAtKMixin
 from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
-from dph.integrations.verl.settings import TRAINER_MODE, loss_config, read_settings
+from dph.integrations.verl.settings import TRAINER_MODE, loss_config, make_advantage, read_settings
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
-from dph.objective.advantages import group_advantages
+from dph.objective.advantages import GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation
 from dph.rehearsal.store import RehearsalSet
 from dph.training.shaping import overlong_penalty
 
 
 @register_trainer(TRAINER_MODE)
-class DPHTrainerSync(PPOTrainerSync):
+class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
     """Synchronous, colocated training with rehearsal."""
 
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
         self._dph = read_settings(plain)
+        for plugin in self._dph.plugins:
+            load_plugin(plugin)
         self._loss = loss_config(plain, self._dph)
+        self._advantage = make_advantage(plain, self._dph)
         self._stored: tuple[CheckedSet, RehearsalSet] | None = None
         super().__init__(config)
-
-    @property
-    def trainer_mode(self) -> str:
-        """verl asks in several places whether the mode is "sync"; ours behaves like it."""
-        return "sync"
-
-    @trainer_mode.setter
-    def trainer_mode(self, value: str) -> None:
-        pass
 
     # Set-up ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +83,8 @@ class DPHTrainerSync(PPOTrainerSync):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Advantages over the responses that could be judged; the others are left out of loss and metrics."""
         batch = super()._compute_advantage(batch, metrics)  # with verl's rollout correction
-        judged = read_judged(batch, self.config.data.max_response_length, self.tokenizer.eos_token_id)
+        limit, eos = self.config.data.max_response_length, self.tokenizer.eos_token_id
+        judged = read_judged(batch, limit, eos, reference=self._advantage.needs_reference)
         advantages, keep = self._advantages(judged)
         masks = [row.mask * bool(kept) for row, kept in zip(judged, keep, strict=True)]
         columns = {
@@ -104,23 +103,20 @@ class DPHTrainerSync(PPOTrainerSync):
         check_unjudged(sum(not scored for _, scored in verdicts), len(verdicts), self._dph.max_unjudged)
         return batch
 
-    def _advantages(self, judged: list[JudgedResponse]) -> tuple[list[float], list[bool]]:
-        """Advantage of each row, and whether its tokens count."""
+    def _advantages(self, judged: list[JudgedResponse]) -> tuple[list[Tensor], list[bool]]:
+        """Advantage of each row, for all of its tokens or for each, and whether its tokens count."""
         limit = self.config.data.max_response_length
         groups: dict[str, list[int]] = {}
         for index, row in enumerate(judged):
             groups.setdefault(row.group, []).append(index)
-        advantages = [0.0] * len(judged)
+        advantages = [torch.zeros(())] * len(judged)
         for members in groups.values():
             rows = [judged[index] for index in members]
             rewards = [row.reward + overlong_penalty(row.length, limit, self._dph.overlong) for row in rows]
-            values = group_advantages(
-                torch.tensor([rewards]),
-                torch.tensor([[row.scored for row in rows]]),
-                normalize_std=bool(self.config.algorithm.norm_adv_by_std_in_grpo),
-            )
-            for index, value in zip(members, values[0].tolist(), strict=True):
-                advantages[index] = value
+            values = self._advantage(group_view(rows, rewards, self.tokenizer))
+            for index, value in zip(members, values, strict=True):
+                kept = value if value.ndim == 0 else value[: judged[index].length]
+                advantages[index] = kept if judged[index].scored else torch.zeros_like(kept)
         keep = [row.scored and not (self._dph.mask_truncated and row.truncated) for row in judged]
         return advantages, keep
 
@@ -165,6 +161,22 @@ class DPHTrainerSync(PPOTrainerSync):
         data = tq.kv_batch_get(part.keys, part.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
         now = response_from_nested(data["log_probs"], data["responses"]).values()
         return float((now - data["old_log_probs"].values()).abs().mean())
+
+
+def group_view(rows: Sequence[JudgedResponse], rewards: Sequence[float], tokenizer: Any) -> GroupView:
+    """What an advantage sees of a group; verl's trainer has neither the problem nor its styles.
+
+    rewards: of each response, the length penalty included.
+    """
+    references = [row.ref_logprobs for row in rows]
+    return GroupView(
+        rewards=torch.tensor(rewards),
+        verdicts=[row.verdict for row in rows],
+        old_logprobs=[row.old_logprobs.float() for row in rows],
+        texts=[tokenizer.decode(row.response, skip_special_tokens=True) for row in rows],
+        style_of=lambda _: None,
+        ref_logprobs=None if None in references else [one.float() for one in references if one is not None],
+    )
 
 
 def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:

@@ -1,0 +1,210 @@
+# pyright: reportMissingImports=false
+"""verl's FSDP2 engine with prompts computed once for all of their responses.
+
+verl chooses an engine by strategy, device and vendor. This one is registered for the vendor `dph`, so it is used where
+the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. Loss, metrics, optimizer, sharding and
+checkpoints remain verl's. The engine differs in two places: it cuts a batch into micro-batches of whole groups, and it
+packs the rows of a micro-batch (see `dph.models.packing`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_name
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.engine.utils import postprocess_batch_func
+
+from dph.errors import UserError
+from dph.integrations.verl.rows import IndexedTokens, in_parts, rows_of, whole_sequences
+from dph.integrations.verl.settings import VENDOR
+from dph.models.batch import Tokens, microbatches
+from dph.models.logprobs import Entropy, token_logprobs
+from dph.models.packing import group_by_prompt, pack
+from dph.models.prefix import shared_attention
+from dph.models.sharing import Sharing, examine, has_noise
+from dph.process.progress import warn
+
+_TEMPERATURES = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
+_FIXED_SIZE = "micro-batches of a fixed number of rows cut groups; set use_dynamic_bsz=True"
+
+
+def _sentence(reason: str) -> str:
+    return f"prompts cannot be shared: {reason}, or leave VERL_ENGINE_VENDOR={VENDOR} out"
+
+
+def refusal(model: Any, engine: Any) -> str | None:
+    """Why packed rows would not be exact, or were not tried, with these settings of verl; None if they can be used.
+
+    Args:
+        model: verl's HFModelConfig, or a mapping or object with its names.
+        engine: verl's FSDPEngineConfig, likewise.
+    """
+    if engine.strategy != "fsdp2":
+        return f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2"
+    if engine.ulysses_sequence_parallel_size > 1:
+        return "Ulysses cuts the packed row into pieces; set ulysses_sequence_parallel_size=1"
+    if model.use_fused_kernels:
+        return "fused kernels predict one token from each position, and a packed prompt predicts several"
+    if not engine.use_dynamic_bsz:
+        return _FIXED_SIZE
+    if engine.pad_to_length:
+        return "pad_to_length pads rows that are not packed"
+    if model.enable_activation_offload:
+        return "enable_activation_offload recomputes layers without the packed layout"
+    return None
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=["cuda"], vendor=VENDOR)
+class SharedPrefixEngine(FSDPEngineWithLMHead):
+    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update."""
+
+    def __init__(self, model_config: Any, engine_config: Any, *args: Any, **kwargs: Any) -> None:
+        """Raises UserError for settings under which packed rows would not be computed exactly."""
+        if reason := refusal(model_config, engine_config):
+            raise UserError(_sentence(reason))
+        super().__init__(model_config, engine_config, *args, **kwargs)
+        self._sharing: Sharing | None = None
+        self._rows: Sequence[Tokens] | None = None
+        """Those of the micro-batch that is being computed packed; None while rows are computed as verl does."""
+        self._told: set[str] = set()
+
+    # Micro-batches -----------------------------------------------------------------------------------------------
+
+    def forward_backward_batch(
+        self, data: TensorDict, loss_function: Callable[..., Any] | None, forward_only: bool = False
+    ) -> Any:
+        """As verl's method, with micro-batches of whole groups, as many on each rank."""
+        rows = self._shareable(data)
+        if rows is None:
+            return super().forward_backward_batch(data, loss_function, forward_only)
+        tokens = self._over_ranks([int(data["loss_mask"].sum())], torch.distributed.ReduceOp.SUM)
+        tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
+        parts = microbatches(rows, int(data["max_token_len_per_gpu"]), shared=True)
+        parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
+        keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
+        outputs = []
+        try:
+            for number, self._rows in enumerate(parts, 1):
+                part = tu.index_select_tensor_dict(data, [row.index for row in self._rows])
+                last = number == len(parts)
+                sync = nullcontext() if forward_only else self._gradient_sync_context(is_last_micro_batch=last)
+                with torch.set_grad_enabled(not forward_only), sync:
+                    loss, found = self.forward_step(part, loss_function, forward_only)
+                    if not forward_only:
+                        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+                if not keep_output:  # verl drops it in training too, because it holds the memory of a whole mini-batch
+                    del found["model_output"]
+                outputs.append(found)
+        finally:
+            self._rows = None
+        indices = [[row.index for row in part] for part in parts]
+        return postprocess_batch_func(output_lst=outputs, indices=indices, data=data)
+
+    def _over_ranks(self, values: list[int], operation: Any) -> list[int]:
+        """Values reduced over the data-parallel ranks, which must all call this."""
+        total = torch.tensor(values, device=get_device_name())
+        torch.distributed.all_reduce(total, op=operation, group=self.get_data_parallel_group())
+        return total.tolist()
+
+    def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
+        """The rows of a batch if they can be packed and any rank has several with the same prompt."""
+        if isinstance(data["temperature"], Tensor):
+            raise UserError(_sentence(_TEMPERATURES))
+        if not tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
+            raise UserError(_sentence(_FIXED_SIZE))
+        if self._sharing is None:  # all ranks come here together
+            dtype = self._autocast_dtype
+            self._sharing = examine(self._try_rows, self.module.config.get_text_config(), dtype)
+        rows = rows_of(data)
+        obstacle = self._obstacle(data, rows)
+        saves = rows is not None and len(group_by_prompt(rows)) < len(rows)
+        any_obstacle, any_saves = self._over_ranks([obstacle is not None, saves], torch.distributed.ReduceOp.MAX)
+        if obstacle is not None and obstacle not in self._told:
+            self._told.add(obstacle)
+            warn(f"prompts are computed once for each response, as in verl, because of {obstacle}")
+        return rows if any_saves and not any_obstacle else None
+
+    def _obstacle(self, data: TensorDict, rows: Sequence[Tokens] | None) -> str | None:
+        """Why a batch cannot be packed; None if it can."""
+        for name in ("distillation_use_topk", "distillation_only", "calculate_sum_pi_squared"):
+            if tu.get_non_tensor_data(data=data, key=name, default=False):
+                return f"{name}, which needs the logits of every token"
+        if any(len(inputs) for inputs in data.get("multi_modal_inputs", [])):
+            return "images or other inputs beside tokens"
+        if rows is None:
+            return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
+        if has_noise(self.module):
+            return "dropout, whose noise differs from response to response; set the rates in the model's config to 0"
+        assert self._sharing is not None
+        reason = self._sharing.obstacle(max(row.length for row in rows))
+        return None if reason is None else f"this model: {reason}"
+
+    def _try_rows(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
+        """Log-probabilities of all response tokens, packed or as verl computes them."""
+
+        def nested(lists: list[list[int]]) -> Tensor:
+            return torch.nested.as_nested_tensor([torch.tensor(one) for one in lists], layout=torch.jagged)
+
+        columns = {
+            "prompts": nested([list(row.prompt_ids) for row in rows]),
+            "responses": nested([list(row.response_ids) for row in rows]),
+            "input_ids": nested([[*row.prompt_ids, *row.response_ids] for row in rows]),
+            "position_ids": nested([list(range(row.length)) for row in rows]),
+        }
+        data = TensorDict(columns, batch_size=len(rows))
+        tu.assign_non_tensor(data, temperature=1.0, use_remove_padding=self.use_remove_padding)
+        try:
+            self._rows = rows if shared else None
+            _, found = self.forward_step(data, None, True)
+        finally:
+            self._rows = None
+        sequences = found["model_output"]["log_probs"].unbind()
+        return torch.cat([x[len(row.prompt_ids) - 1 : -1] for x, row in zip(sequences, rows, strict=True)])
+
+    # A micro-batch -----------------------------------------------------------------------------------------------
+
+    def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
+        """As verl's method."""
+        if self._rows is None:
+            return super().forward_step(micro_batch, loss_function, forward_only)
+        model: Any = self.module.get_base_model() if hasattr(self.module, "get_base_model") else self.module
+        with shared_attention(model.get_decoder()):
+            return super().forward_step(micro_batch, loss_function, forward_only)
+
+    def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As verl's method: keyword arguments of the model, and what `prepare_model_outputs` needs."""
+        if self._rows is None:
+            return super().prepare_model_inputs(micro_batch)
+        packed, device = pack(self._rows), micro_batch["input_ids"].device
+        inputs = {
+            "input_ids": packed.input_ids.to(device),
+            "attention_mask": None,
+            "position_ids": packed.position_ids.to(device),
+            "prefix_layout": packed.layout.to(device),
+            "logits_to_keep": packed.sources.to(device),
+        }
+        return inputs, {"states": packed.states.to(device)}
+
+    def prepare_model_outputs(
+        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
+    ) -> dict[str, Tensor]:
+        """As verl's method: nested log-probabilities, and entropies if asked for, over whole sequences."""
+        if self._rows is None:
+            return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+        entropy: Entropy = "none"
+        if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
+            entropy = "gradient" if torch.is_grad_enabled() else "value"
+        temperature = max(float(micro_batch["temperature"]), 1e-8)  # as verl, which calls greedy sampling 0
+        targets = micro_batch["responses"].values()
+        logprobs, entropies = token_logprobs(
+            output.logits.squeeze(0), output_args["states"], targets, temperature, entropy
+        )
+        ids = micro_batch["input_ids"]
+        found = {"log_probs": whole_sequences(logprobs, self._rows, ids)}
+        return found if entropies is None else {**found, "entropy": whole_sequences(entropies, self._rows, ids)}

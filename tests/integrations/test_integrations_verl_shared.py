@@ -1,0 +1,126 @@
+# pyright: reportMissingImports=false
+"""verl's engine with shared prompts against verl's own, in processes of their own on a CPU (gloo, FSDP2)."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.timeout(3600),
+]
+
+SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
+TOLERANCE = 1e-5
+"""Relative; fp32 sums in another order differ by some 1e-6."""
+
+
+@pytest.mark.parametrize(("case", "ranks"), [("plain", 1), ("checkpointing", 2), ("lora", 1), ("sum_pi_squared", 1)])
+def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
+    """Stock worker, stock loss with an entropy bonus: ragged groups, equal responses, prompts of one token."""
+    sys.path.insert(0, str(SUPPORT))
+    from harness import run_ranks
+
+    outputs = run_ranks("shared_worker.py", ranks, str(tmp_path), case)
+    for rank, output in enumerate(outputs):
+        (line,) = [line for line in output.splitlines() if line.startswith(f"ERRORS{rank} ")]
+        errors = json.loads(line.removeprefix(f"ERRORS{rank} "))
+        tokens = errors.pop("tokens")
+        assert set(errors) == {"log_probs", "entropy", "loss", "gradient"}
+        assert max(errors.values()) < TOLERANCE
+        assert tokens == 1 if case == "sum_pi_squared" else tokens < 0.6  # which needs the logits of every token
+        assert "REFUSED prompts cannot be shared: each row has a temperature of its own" in output
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"strategy": "fsdp"}, "use fsdp2"),
+        ({"ulysses_sequence_parallel_size": 2}, "Ulysses"),
+        ({"use_dynamic_bsz": False}, "use_dynamic_bsz=True"),
+        ({"pad_to_length": True}, "pad_to_length"),
+        ({"use_fused_kernels": True}, "fused kernels"),
+        ({"enable_activation_offload": True}, "enable_activation_offload"),
+    ],
+)
+def test_settings_that_would_not_be_exact_are_refused(changed: dict[str, Any], reason: str) -> None:
+    """verl's own defaults are not."""
+    from verl.workers.config import FSDPEngineConfig, HFModelConfig
+
+    from dph.integrations.verl.engine import refusal
+
+    def settings(kind: Any, **more: Any) -> SimpleNamespace:
+        values = {one.name: one.default for one in fields(kind)} | more
+        return SimpleNamespace(**values | {name: changed[name] for name in changed.keys() & values.keys()})
+
+    engine, model = settings(FSDPEngineConfig, strategy="fsdp2"), settings(HFModelConfig)
+    assert reason in (refusal(model, engine) or "")
+    changed.clear()
+    assert refusal(settings(HFModelConfig), settings(FSDPEngineConfig, strategy="fsdp2")) is None
+
+
+def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> None:
+    """`python -m verl.trainer.main_ppo` on two ranks: the mode that keeps groups together gives the step of `sync`."""
+    sys.path.insert(0, str(SUPPORT))
+    import harness
+
+    model, _, data = harness.make_launch(tmp_path / "launch")
+    steps = {}
+    for mode, vendor in (("sync", "cpu"), ("shared_prefix_sync", "dph")):
+        folder = tmp_path / mode
+        folder.mkdir()
+        settings = harness.stock_overrides(model, data, mode)
+        settings["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = vendor
+        done = harness.run([sys.executable, "-m", "verl.trainer.main_ppo"], settings, folder)
+        assert done.returncode == 0, done.stdout[-4000:]
+        steps[mode] = harness.metrics_of(folder)[1]
+    stock, shared = steps.values()
+    assert stock["critic/score/mean"] == shared["critic/score/mean"]  # the same responses
+    for name in ("actor/grad_norm", "actor/pg_loss", "actor/entropy", "actor/loss"):
+        assert shared[name] == pytest.approx(stock[name], rel=TOLERANCE, abs=1e-7)
+    assert shared["shared_prefix/computed_per_prompt"] == 1 and "shared_prefix/computed_per_prompt" not in stock
+    assert shared["shared_prefix/rank_imbalance"] < 1.2
+
+
+def test_verls_validation_logs_unbiased_pass_at_k() -> None:
+    """Through verl's own summary of a validation, beside its best@k, which draws with replacement."""
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+    from dph.integrations.verl.passk import PassAtKMixin
+
+    class Trainer(PassAtKMixin, PPOTrainerSync):
+        pass
+
+    trainer = object.__new__(Trainer)
+    problems = [f"p{index // 4}" for index in range(400)]
+    acc = [float(index % 4 == 0) for index in range(400)]  # one of four is correct
+    found = trainer._val_metrics_update(["toy"] * 400, problems, {"reward": acc, "acc": acc}, [1] * 400)
+    assert found["val-core/toy/acc/pass@2"] == pytest.approx(1 / 2)  # 1 − C(3,2)/C(4,2)
+    assert found["val-core/toy/acc/pass@4"] == 1
+    # With replacement 1 − (3/4)² and 1 − (3/4)⁴, from 1000 draws, the same for all problems: to three standard errors
+    assert found["val-aux/toy/acc/best@2/mean"] == pytest.approx(7 / 16, abs=0.05)
+    assert found["val-core/toy/acc/best@4/mean"] == pytest.approx(175 / 256, abs=0.05)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_verl_benchmark_runs(ranks: int, tmp_path: Path) -> None:
+    script, out = SUPPORT.parents[1] / "benchmarks" / "verl_prefix.py", tmp_path / "found.json"
+    options = ["--sizes", "16+4", "--responses", "4", "--pairs", "1", "--clock", "cpu", "--ranks", str(ranks)]
+    done = subprocess.run(
+        [sys.executable, str(script), *options, "--out", str(out)], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (found,) = json.loads(out.read_text())
+    (step,) = found["steps"]
+    assert 0 < found["difference"] < TOLERANCE and f"4 responses, {ranks} ranks" in done.stdout
+    for one in step.values():
+        assert all(one[name] > 0 for name in ("update", "log-probs", "memory"))
