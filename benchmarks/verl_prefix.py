@@ -155,7 +155,11 @@ def main() -> None:
                 stock, ours = (start(shared, ranks, words) for shared in (0, 1))
                 every.append(compare({**sizes, "ranks": ranks}, "verl", stock, ours, args.pairs))
                 every[-1]["difference"] = largest_difference(Path(folder))
-            show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses, {ranks} ranks", "verl")
+            show(
+                every[-1],
+                "{prompt}+{response} tokens, {prompts} prompts with {responses} responses, {ranks} ranks",
+                "verl",
+            )
     if args.out:
         args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
 
