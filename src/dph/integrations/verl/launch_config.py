@@ -27,6 +27,7 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
+    "rehearsal.falling": None,  # of the adaptive choice
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
@@ -74,6 +75,8 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             "a launch of verl judges by verifiers only: put the reward function into a verifier "
             "(docs/guides/extend.md), or train it with `dph train`"
         )
+    if config.rehearsal.choice != "fixed":
+        raise UserError("training through verl has a fixed rehearsal set; leave --rehearsal.choice out")
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
     Advantage(config.advantage.name, config.advantage.options)
