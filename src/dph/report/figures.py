@@ -25,7 +25,12 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     training = training_series(trains, f"eval/{monitored}") if monitored else []
     names = ", ".join(summaries)
     overview = plots.overview_figure(curves, training, shares, base=base, training_label=monitored)
-    figures = {"overview": (overview, f"pass@k, {monitored} through training and solution styles of {names}")}
+    shown = [
+        "pass@k",
+        *([f"{monitored} through training"] if training else []),
+        *(["solution styles"] if shares else []),
+    ]
+    figures = {"overview": (overview, f"{', '.join(shown)} of {names}")}
     figures["pass_at_k"] = (plots.pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
     if training:
         figure = plots.training_figure(training, ylabel=monitored, base=base)

@@ -109,8 +109,9 @@ DIVERSITY = {
 }
 """Column titles of the measures of diversity that `dph eval` reports."""
 DIVERSITY_NOTE = (
-    "Counts of distinct things among 32 samples of a problem; overlap of the 4-grams of two responses and the area "
-    "under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no loss where only one is right."
+    "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
+    "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "
+    "loss where only one is right."
 )
 
 

@@ -57,17 +57,19 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
     """The command of a stage; `settings` override those of the demo."""
     grid = read_grid(GRID)
     tiny = grid.smoke["evaluate" if stage == "eval" else stage] if config.smoke else {}
-    if not config.model:
-        world: tuple[str, ...] = ("--preset", grid.world)
-        sizes = grid.train if stage == "train" else {}
-    else:
-        options = ("root", config.data) if config.data else ("prompts", "english")
-        world = ("--preset", "spider_small" if config.data else grid.world, "--preset", "smollm2")
-        world += ("--task.options", *options)
+    presets, options = grid.world, ()
+    sizes = grid.train if stage == "train" else {}
+    if config.model:
+        presets = ("spider_small" if config.data else grid.world[0], "smollm2")
+        options = ("--task.options", *(("root", config.data) if config.data else ("prompts", "english")))
         sizes = _LANGUAGE.get(stage, {})
         tiny = joined(tiny, _TINY[stage]) if config.smoke else tiny
-    flags = _flags(joined(joined(sizes, tiny), settings or {}))
-    return (stage, *world, *more, *flags, "--resume")
+    flags = _flags(joined(sizes, tiny, settings or {}))
+    return (stage, *_presets(presets), *options, *more, *flags, "--resume")
+
+
+def _presets(names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in ("--preset", name)]
 
 
 def jobs(config: DemoConfig, base: Path) -> list[Job]:
@@ -82,7 +84,7 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
     given = ("--model.path", config.model, "--seed", seed) if config.model else ()
     planned = [Job("base", _words(config, "sft", *given, "--out", str(base)), threads=config.jobs, out=base)]
     shared = ("--model.path", model, "--seed", seed)
-    arguments = (*shared, "--out", sampled)
+    arguments = (*_presets(config.methods), *shared, "--out", sampled)  # which responses are stored
     threads = config.jobs if config.model else 1
     planned.append(Job("presample", _words(config, "presample", *arguments), ("base",), threads))
     planned.append(evaluation("base", "base", model))
@@ -136,7 +138,7 @@ def _check_methods(methods: Sequence[str]) -> None:
                 "named by its path, which ends in .toml"
             )
         from_dict(
-            TrainConfig, merge_settings("train", [read_grid(GRID).world, method], []), f"the settings of {method!r}"
+            TrainConfig, merge_settings("train", [*read_grid(GRID).world, method], []), f"the settings of {method!r}"
         )
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
@@ -209,7 +211,7 @@ def _fingerprint() -> str:
     import dph
     from dph.config import SftConfig
 
-    settings = from_dict(SftConfig, merge_settings("sft", [read_grid(GRID).world], []))
+    settings = from_dict(SftConfig, merge_settings("sft", read_grid(GRID).world, []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
     root = Path(dph.__file__).parent
     sources = [

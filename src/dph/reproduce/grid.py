@@ -79,8 +79,8 @@ class Grid:
     """A whole experiment."""
 
     name: str
-    world: str
-    """Preset of task and sizes, for every stage."""
+    world: tuple[str, ...]
+    """Presets of task, sizes and model, for every stage; later ones override earlier ones."""
     needs_data: bool
     """Whether that task reads a data set."""
     domains: Mapping[str, str]
@@ -126,8 +126,14 @@ def read_grid(name: str) -> Grid:
     """A grid by name. Raises UserError for an unknown name, and for arms whose budgets differ."""
     if name not in grid_names():
         raise UserError(f"no scale is named {name!r}; known are: {', '.join([*grid_names(), 'bench', 'full'])}")
+    return grid_from(name, _tree(name))
+
+
+def _tree(name: str) -> dict[str, Any]:
+    """The TOML tree of a grid, on top of that of the grid that it `extends`."""
     text = (resources.files("dph") / "presets" / "grids" / f"{name}.toml").read_text(encoding="utf-8")
-    return grid_from(name, tomllib.loads(text))
+    tree = tomllib.loads(text)
+    return joined(_tree(tree["extends"]), tree) if "extends" in tree else tree
 
 
 def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
@@ -150,7 +156,8 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             value.get("other_budget", False),
             value.get("variant_of", ""),
         )
-    world, shared = tree["world"], tree.get("train", {})
+    world = (tree["world"],) if isinstance(tree["world"], str) else tuple(tree["world"])
+    shared = tree.get("train", {})
     sweeps: dict[str, Sweep] = {}
     for key, value in tree.get("sweeps", {}).items():
         arm = arms[value["arm"]]
@@ -190,9 +197,9 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     return grid
 
 
-def train_settings(world: str, arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
+def train_settings(world: Sequence[str], arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of an arm that presets and the grid give to `dph train`."""
-    merged = merge_settings("train", [world, arm.preset], [])
+    merged = merge_settings("train", [*world, arm.preset], [])
     return joined(merged, shared, arm.settings)
 
 

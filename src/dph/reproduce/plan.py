@@ -132,11 +132,11 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
         configs[paths.settings(stage, name)] = config
 
     for base in choice.bases():
-        add("sft", base.name, joined(merge_settings("sft", [grid.world], []), base.settings), base)
-        evaluation = joined(merge_settings("eval", [grid.world], []), grid.evaluate)
+        add("sft", base.name, joined(merge_settings("sft", grid.world, []), base.settings), base)
+        evaluation = joined(merge_settings("eval", grid.world, []), grid.evaluate)
         add("eval", _eval_settings(grid, base), evaluation, base)
     for store in choice.stores():
-        settings = joined(merge_settings("presample", [grid.world], []), store.settings)
+        settings = joined(merge_settings("presample", grid.world, []), store.settings)
         add("presample", store.name, settings, grid.bases[store.base])
     for name in choice.arms:
         arm = grid.arms[name]
