@@ -268,8 +268,8 @@ class ReproduceConfig:
 
     scale: str = "tiny"
     """Grid of experiments: tiny (the embedded world), bench (every method at its own settings in several embedded
-    worlds), small (real Spider, a model made from scratch), or full (the paper's models and data: launches for a
-    cluster are written, nothing is run)."""
+    worlds), small (real Spider, a model made from scratch), llm and llm_embedded (a language model on Spider, or in the
+    embedded world), or full (the paper's models and data: launches for a cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
     """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too; for
     bench names and your own preset files (core: all of its methods)."""
@@ -278,7 +278,7 @@ class ReproduceConfig:
     out: str = ""
     """Directory of all runs; empty: runs/reproduce-SCALE."""
     data: str = ""
-    """Folder of the data set (scale small: Spider's; scale full: a folder with one for each data set)."""
+    """Folder of the data set (scales small and llm: Spider's; scale full: a folder with one for each data set)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
     report_only: bool = False

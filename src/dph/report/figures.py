@@ -25,12 +25,8 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     training = training_series(trains, f"eval/{monitored}") if monitored else []
     names = ", ".join(summaries)
     overview = plots.overview_figure(curves, training, shares, base=base, training_label=monitored)
-    shown = [
-        "pass@k",
-        *([f"{monitored} through training"] if training else []),
-        *(["solution styles"] if shares else []),
-    ]
-    figures = {"overview": (overview, f"{', '.join(shown)} of {names}")}
+    parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
+    figures = {"overview": (overview, f"{', '.join(part for part in parts if parts[part])} of {names}")}
     figures["pass_at_k"] = (plots.pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
     if training:
         figure = plots.training_figure(training, ylabel=monitored, base=base)
