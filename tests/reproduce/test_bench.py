@@ -1,6 +1,7 @@
 """The bench: what is tried, the rule that chooses, figures of merit by hand and by simulation, and a smoke run."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from dph.config import flatten
 from dph.errors import UserError
 from dph.reproduce.bench.choose import Point, chosen, freeze, halved, read_frozen, write_frozen
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
+from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds
+from dph.reproduce.bench.tables import merit_table
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, write_settings
 
@@ -121,8 +124,65 @@ def test_hypervolume_is_the_share_of_random_points_that_are_dominated():
 def test_attained_coverage():
     points = [(0.7, 1.0), (0.8, 0.9)]
     assert (attained(points, 0.6), attained(points, 0.75)) == (1.0, 0.9) and math.isnan(attained(points, 0.81))
-    curve = attainment([points, [(0.75, 0.8)]], [0.7, 0.78, 0.9])
-    assert curve[:2] == pytest.approx([0.9, 0.9]) and math.isnan(curve[2])
+
+
+def test_the_attainment_curve_is_a_mean_over_all_worlds():
+    """World one attains 1 at .5 and .9 at .75, world two .8 at .75; both goals are .75."""
+    curve = attainment([[(0.5, 1.0), (0.75, 0.9)], [(0.75, 0.8)]], [0.75, 0.75], [-0.25, 0.0, 0.125])
+    assert curve[:2] == pytest.approx([0.9, 0.85]) and math.isnan(curve[2])
+
+
+class Known:
+    """A phase whose means are given: {setting: {world: (greedy, mean, pass@32)}}."""
+
+    def __init__(self, points: dict[str, dict[int, tuple[float, float, float]]]) -> None:
+        self._points = points
+
+    def seen(self, setting: Any) -> list[int]:
+        return list(self._points.get(setting.name, {}))
+
+    def means(self, setting: Any, metric: str) -> dict[int, float]:
+        place = ("greedy", "mean", "pass@32").index(metric)
+        return {world: values[place] for world, values in self._points.get(setting.name, {}).items()}
+
+    def base_means(self, _: str) -> dict[int, float]:
+        return {}
+
+
+@pytest.fixture
+def known() -> tuple[Any, Any]:
+    """Tuned GRPO has greedy accuracy .8 and mean@n .75 in both worlds. DPH-JS comes near the one with its first setting;
+    near the other in world 1 only."""
+    bench = read_bench(["grpo", "dph_js"])
+    grpo, js = (bench.methods[name] for name in ("grpo", "dph_js"))
+    points = {
+        grpo[0].name: {1: (0.8, 0.75, 0.9), 2: (0.8, 0.75, 0.92)},
+        js[0].name: {1: (0.79, 0.74, 0.97), 2: (0.79, 0.70, 0.97)},
+        js[1].name: {1: (0.71, 0.65, 1.0), 2: (0.71, 0.60, 1.0)},
+    }
+    return bench, Known(points)
+
+
+def test_gains_near_the_targets_accuracies_by_hand(known):
+    """Greedy: .97 − .90 and .97 − .92, mean .06. mean@n: only in world 1, .07. Hypervolume above (.6, .8): GRPO .02 and
+    .024; DPH-JS .19·.17 + .11·.03 = .0356."""
+    bench, phase = known
+    table = merit_table(bench, phase)
+    assert table is not None
+    target, row = ([cell.text for cell in line] for line in table.rows)
+    assert target == ["GRPO", "220", "–", "–", "–", "2/2", "–"]
+    assert row == ["DPH-JS", "356", "+136", "+6.0", "+7.0", "2/2", "2/2"]
+
+
+def test_the_figures_show_the_known_points(known):
+    bench, phase = known
+    attained_by = {axes.get_title(loc="left"): axes for axes in attainment_figure(bench, phase).axes}
+    grey, own = (line.get_xydata() for line in attained_by["DPH-JS"].lines)
+    at = {round(float(x), 2): float(y) for x, y in own}
+    assert at[-10.0] == pytest.approx(100) and at[-2.0] == pytest.approx(97) and math.isnan(at[0.0])
+    assert float(grey[-1][0]) == pytest.approx(5) and math.isnan(grey[-1][1])
+    frontiers = {axes.get_title(loc="left"): axes for axes in frontier_figure(bench, phase, "mean").axes}
+    assert frontiers["DPH-JS"].lines[1].get_xydata() == pytest.approx(np.array([[62.5, 100.0], [72.0, 97.0]]))
 
 
 def test_intervals_over_worlds_cover_as_they_say():

@@ -1,23 +1,26 @@
-"""The bench's figure: each method's frontier beside that of the target method."""
+"""The bench's figures: each method beside the target method, one panel a method."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from dph.report.plots import canvas, tidy
 from dph.reproduce.bench.design import Bench, Setting
-from dph.reproduce.bench.results import Phase
+from dph.reproduce.bench.merit import attainment
+from dph.reproduce.bench.results import Phase, frontier
 
 _GREY, _OWN, _BASE = "#9A9A9A", "#0B6E99", "#6B6B6B"
 _COLUMNS = 4
+_BELOW, _ABOVE, _STEP = 0.10, 0.05, 0.0025
+"""Range and step of an attainment curve, in accuracy around the target's."""
 
 
 def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figure | None:
-    """One panel a method: accuracy (x) against pass@k (y), means over the worlds of a phase, in percent; the target's
-    points in grey, the base models as a cross. None if no method has a point."""
-    shown = {method: [s for s in settings if phase.seen(s)] for method, settings in bench.methods.items()}
-    shown = {method: settings for method, settings in shown.items() if settings}
+    """Accuracy (x) against pass@k (y), means over the worlds of a phase, in percent; the target's points in grey, the
+    base models as a cross. None if no method has a point."""
+    shown = _shown(bench, phase)
     if not shown:
         return None
     coverage = f"pass@{bench.rule.k}"
@@ -28,21 +31,65 @@ def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figur
 
     bases = [[*phase.base_means(name).values()] for name in (metric, coverage)]
     target = places(shown.get(bench.rule.target, []))
-    rows = -(-len(shown) // _COLUMNS)
-    figure = canvas(2.7 * min(_COLUMNS, len(shown)), 2.3 * rows + 0.3)
-    first = None
-    for number, (method, settings) in enumerate(shown.items(), 1):
-        axes = figure.add_subplot(rows, min(_COLUMNS, len(shown)), number, sharex=first, sharey=first)
-        first = first or axes
-        tidy(axes, bench.label(method))
+    figure, panels = _panels(bench, [*shown], f"{_name(metric)} (%)", f"{coverage} (%)")
+    for (method, settings), axes in zip(shown.items(), panels, strict=True):
         if all(bases):
             axes.plot(*(100 * float(np.mean(found)) for found in bases), "+", color=_BASE, markersize=8)
         for points, color, size in ((target, _GREY, 4), (places(settings), _OWN, 6)):
             if points and not (color == _OWN and method == bench.rule.target):
                 axes.plot(*zip(*points, strict=True), "o-", color=color, markersize=size, linewidth=1)
-        axes.grid(color="#DDDDDD", linewidth=0.8)
-        if number > len(shown) - _COLUMNS:
-            axes.set_xlabel("mean@n (%)" if metric == "mean" else f"{metric} (%)", fontsize=9)
-        if number % _COLUMNS == 1:
-            axes.set_ylabel(f"{coverage} (%)", fontsize=9)
     return figure
+
+
+def attainment_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figure | None:
+    """The pass@k that a method attains with at least an accuracy (x, distance from the target's highest in each world),
+    mean over the worlds, in percent; the target's curve in grey. None if the target has no point."""
+    shown, coverage = _shown(bench, phase), f"pass@{bench.rule.k}"
+    if bench.rule.target not in shown:
+        return None
+    target = frontier(phase, shown[bench.rule.target], metric, coverage)
+    offsets = np.arange(-_BELOW, _ABOVE + _STEP / 2, _STEP)
+
+    def curve(settings: Sequence[Setting]) -> list[float]:
+        found = frontier(phase, settings, metric, coverage)
+        worlds = sorted(found.keys() & target.keys())
+        goals = [max(x for x, _ in target[world]) for world in worlds]
+        values = attainment([found[world] for world in worlds], goals, offsets.tolist()) if worlds else []
+        return [100 * value for value in values]
+
+    names = [f"{_name(metric)} − that of {bench.label(bench.rule.target)} (points)", f"{coverage} (%)"]
+    figure, panels = _panels(bench, [*shown], *names)
+    grey = curve(shown[bench.rule.target])
+    for settings, axes in zip(shown.values(), panels, strict=True):
+        for values, color in ((grey, _GREY), (curve(settings), _OWN)):
+            if values:
+                axes.plot(100 * offsets, values, color=color, linewidth=1.5)
+    return figure
+
+
+def _name(metric: str) -> str:
+    return "mean@n" if metric == "mean" else metric
+
+
+def _shown(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
+    """The methods that have a point, with the settings that have one."""
+    shown = {method: [s for s in settings if phase.seen(s)] for method, settings in bench.methods.items()}
+    return {method: settings for method, settings in shown.items() if settings}
+
+
+def _panels(bench: Bench, methods: Sequence[str], x: str, y: str) -> tuple[Figure, list[Any]]:
+    """A figure with a panel for each method; axes are shared, and named at the left and at the bottom."""
+    columns = min(_COLUMNS, len(methods))
+    figure = canvas(2.7 * columns, 2.3 * -(-len(methods) // columns) + 0.3)
+    panels: list[Any] = []
+    for number, method in enumerate(methods, 1):
+        first = panels[0] if panels else None
+        axes = figure.add_subplot(-(-len(methods) // columns), columns, number, sharex=first, sharey=first)
+        tidy(axes, bench.label(method))
+        axes.grid(color="#DDDDDD", linewidth=0.8)
+        if number > len(methods) - columns:
+            axes.set_xlabel(x, fontsize=9)
+        if number % columns == 1 % columns:
+            axes.set_ylabel(y, fontsize=9)
+        panels.append(axes)
+    return figure, panels

@@ -31,13 +31,16 @@ def attained(points: Sequence[Place], accuracy: float) -> float:
     return max((y for x, y in points if x >= accuracy), default=math.nan)
 
 
-def attainment(frontiers: Sequence[Sequence[Place]], accuracies: Sequence[float]) -> list[float]:
-    """Mean over worlds of the attained coverage at each accuracy; NaN where fewer than half of the worlds attain it."""
-    curve = []
-    for accuracy in accuracies:
-        found = [value for value in (attained(points, accuracy) for points in frontiers) if not math.isnan(value)]
-        curve.append(float(np.mean(found)) if 2 * len(found) >= len(frontiers) and found else math.nan)
-    return curve
+def attainment(frontiers: Sequence[Sequence[Place]], goals: Sequence[float], offsets: Sequence[float]) -> list[float]:
+    """Mean over worlds of the coverage attained at each distance from that world's goal; NaN where a world does not
+    attain it, because a mean over other worlds would be another quantity.
+
+    Args:
+        frontiers, goals: points and accuracy to reach, by world.
+        offsets: distances; negative ones lie below the goal.
+    """
+    pairs = list(zip(frontiers, goals, strict=True))
+    return [float(np.mean([attained(points, goal + offset) for points, goal in pairs])) for offset in offsets]
 
 
 def over_worlds(values: Sequence[float], level: float = 0.95) -> Value:

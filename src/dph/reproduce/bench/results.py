@@ -8,7 +8,11 @@ import numpy as np
 from dph.report.data import EvalRun
 from dph.reproduce.bench.choose import Point
 from dph.reproduce.bench.design import Bench, Setting, arm_of, base_of
+from dph.reproduce.bench.merit import Place
 from dph.reproduce.results import IN_DOMAIN, Results, values
+
+Frontiers = Mapping[int, Sequence[Place]]
+"""Points (accuracy, coverage) by world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,13 @@ class Phase:
         runs = {world: self.results.bases.get(base_of(world)) for world in self.worlds}
         found = {world: values([run], self.split, metric) for world, run in runs.items() if run is not None}
         return {world: float(np.nanmean(array)) for world, array in found.items() if not np.isnan(array).all()}
+
+
+def frontier(phase: Phase, settings: Sequence[Setting], accuracy: str, coverage: str) -> Frontiers:
+    """The points of a method's settings by world, in the worlds where all of them were run."""
+    found = [(phase.means(setting, accuracy), phase.means(setting, coverage)) for setting in settings]
+    worlds = set.intersection(*({*one} & {*other} for one, other in found))
+    return {world: [(one[world], other[world]) for one, other in found] for world in worlds}
 
 
 def development_points(bench: Bench, phases: Sequence[Phase]) -> dict[str, dict[str, Point]]:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from dph.config import ReproduceConfig
 from dph.errors import UserError
 from dph.process.jobs import check_finished, run_jobs
@@ -13,7 +15,7 @@ from dph.report import plots
 from dph.report.table import print_table, to_markdown
 from dph.reproduce.bench.choose import Points, freeze, halved, read_frozen, write_frozen
 from dph.reproduce.bench.design import Bench, Setting, arm_of, read_bench
-from dph.reproduce.bench.figure import frontier_figure
+from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.results import Phase, by_name, development_points
 from dph.reproduce.bench.tables import Frozen, chosen_settings, merit_table, test_table, tried_table, variance_table
 from dph.reproduce.counts import read_counts, write_counts
@@ -128,15 +130,22 @@ def _write(run: _Run, frozen: Frozen, development: Sequence[Phase], test: Phase 
         tables = [test_table(bench, test), merit_table(bench, test), variance_table(bench, test), *tables]
     found = [table for table in tables if table is not None]
     parts = ["# The bench of diversity", *map(to_markdown, found)]
+    target = bench.label(bench.rule.target)
     for name, phase in {"development": development[0], **({"test": test} if test is not None else {})}.items():
         for metric in ("greedy", "mean"):
-            figure = frontier_figure(bench, phase, metric)
-            if figure is not None:
-                file = out / "figures" / f"{name}-{metric}.png"
-                with written_atomically(file) as temporary:
-                    temporary.write_bytes(plots.to_png(figure))
-                title = f"{metric} against pass@{bench.rule.k}, {name} worlds; grey: {bench.label(bench.rule.target)}"
-                parts.append(f"![{title}](figures/{file.name})\n\n{title}; cross: the base models")
+            words = f"{metric} against pass@{bench.rule.k}, {name} worlds; grey: {target}; cross: the base models"
+            parts += _figure(out, f"{name}-{metric}", frontier_figure(bench, phase, metric), words)
+            words = f"pass@{bench.rule.k} attained with at least an accuracy ({metric}), {name} worlds; grey: {target}"
+            parts += _figure(out, f"{name}-{metric}-attained", attainment_figure(bench, phase, metric), words)
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
     print_table(found[0])
     return out / "tables.md"
+
+
+def _figure(out: Path, name: str, figure: Figure | None, words: str) -> list[str]:
+    """Write a figure; returns what shows it in Markdown."""
+    if figure is None:
+        return []
+    with written_atomically(out / "figures" / f"{name}.png") as temporary:
+        temporary.write_bytes(plots.to_png(figure))
+    return [f"![{words}](figures/{name}.png)\n\n{words}"]

@@ -10,7 +10,7 @@ from dph.report.table import Cell, Table, cell
 from dph.reproduce.bench.choose import ROLES
 from dph.reproduce.bench.design import Bench, Setting
 from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds
-from dph.reproduce.bench.results import Phase, by_name
+from dph.reproduce.bench.results import Frontiers, Phase, by_name, frontier
 
 Frozen = Mapping[str, Mapping[str, str]]
 
@@ -51,17 +51,15 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
     coverage = f"pass@{rule.k}"
     if not known[rule.target]:
         return None
-    places = {name: _places(test, settings, coverage) for name, settings in known.items() if settings}
-    goal = {world: max(x for x, _ in found) for world, found in places[rule.target].items()}
+    places = {name: frontier(test, settings, "greedy", coverage) for name, settings in known.items() if settings}
+    sampled = {name: frontier(test, settings, "mean", coverage) for name, settings in known.items() if settings}
     rows = []
     for method, found in places.items():
-        worlds = sorted(found.keys() & goal.keys())
+        worlds = sorted(found.keys() & places[rule.target].keys())
         volumes = {world: hypervolume(found[world], bench.corner) for world in worlds}
-        others = {world: hypervolume(places[rule.target][world], bench.corner) for world in worlds}
-        reached = {world: attained(found[world], goal[world] - rule.far) for world in worlds}
-        own = {world: attained(places[rule.target][world], goal[world] - rule.far) for world in worlds}
-        gained = [volumes[world] - others[world] for world in worlds]
-        farther = [reached[world] - own[world] for world in worlds]
+        gained = [volumes[world] - hypervolume(places[rule.target][world], bench.corner) for world in worlds]
+        reached, farther = _near(found, places[rule.target], rule.far)
+        _, at_mean = _near(sampled[method], sampled[rule.target], rule.far)
         compared = method != rule.target
         rows.append(
             [
@@ -69,7 +67,8 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
                 Cell(f"{1e4 * float(np.mean(list(volumes.values()))):.0f}"),
                 _points(gained, 1e4, 0) if compared else Cell("–"),
                 _points(farther, 100, 1) if compared else Cell("–"),
-                Cell(f"{sum(not math.isnan(value) for value in reached.values())}/{len(worlds)}"),
+                _points(at_mean, 100, 1) if compared else Cell("–"),
+                Cell(f"{reached}/{len(worlds)}"),
                 Cell(f"{sum(value > 0 for value in gained)}/{len(worlds)}" if compared else "–"),
             ]
         )
@@ -77,8 +76,9 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
         "",
         "hypervolume",
         "gain in hypervolume",
-        f"gain in {coverage} near the target's accuracy",
-        "worlds that reach it",
+        f"gain in {coverage} near the target's greedy accuracy",
+        f"gain in {coverage} near its mean@n",
+        "worlds that reach its greedy accuracy",
         "worlds with a gain",
     ]
     note = (
@@ -88,11 +88,14 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
     return Table(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
 
 
-def _places(test: Phase, settings: Sequence[Setting], coverage: str) -> dict[int, list[tuple[float, float]]]:
-    """The points of a method in each world where all of its settings were run."""
-    found = [(test.means(setting, "greedy"), test.means(setting, coverage)) for setting in settings]
-    worlds = set.intersection(*({*greedy} & {*covered} for greedy, covered in found))
-    return {world: [(greedy[world], covered[world]) for greedy, covered in found] for world in worlds}
+def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[float]]:
+    """In how many worlds a method comes within `far` of the target's highest accuracy, and by how much its coverage
+    there exceeds the target's; NaN in the other worlds."""
+    gains = []
+    for world in sorted(found.keys() & target.keys()):
+        goal = max(x for x, _ in target[world]) - far
+        gains.append(attained(found[world], goal) - attained(target[world], goal))
+    return sum(not math.isnan(gain) for gain in gains), gains
 
 
 def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
