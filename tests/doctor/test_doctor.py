@@ -5,13 +5,15 @@ import os
 import shutil
 import sqlite3
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 
 import dph.doctor
 from dph.cli.main import main
-from dph.doctor import machine, sandbox, smoke
+from dph.doctor import gpu, machine, sandbox, smoke
 from dph.doctor.finding import Finding, broken, note, ok
 from dph.errors import UserError
 from dph.process import memory
@@ -156,6 +158,39 @@ def test_gpus_are_tried(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
     assert machine.check_processors()[1].detail == "cannot compute: CUDA error: no kernel image"
+
+
+def test_what_each_gpu_can_do_is_said(monkeypatch):
+    """Two equal cards: types of both, attention and rate of one of them."""
+    import torch
+
+    card = SimpleNamespace(name="Card", total_memory=80 << 30, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "Card")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.setattr(gpu, "abilities", lambda device: [ok(str(device), "tried")])
+    types = ok("GPU 0: types", "Card, 80 GiB, compute capability 9.0, bf16")
+    assert gpu.check_gpus() == [types, ok("cuda:0", "tried"), replace(types, name="GPU 1: types")]
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert gpu.check_gpus()[0].advice == "use --model.precision fp32"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.check_gpus() == []
+
+
+def test_the_abilities_of_a_device_are_tried_and_measured(monkeypatch):
+    """A CPU stands in for a GPU: it has no kernel for variable lengths, and FlexAttention has no gradient there."""
+    import torch
+
+    from dph.models import precision
+
+    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: 2.5e12)
+    narrow, single, rate = gpu.abilities(torch.device("cpu"))
+    assert narrow.name == "cpu: attention over shared prompts in bf16" and narrow.status == "note"
+    assert narrow.detail.startswith("gather; varlen cannot be used: ") and "; flex cannot be used: " in narrow.detail
+    assert single.detail.startswith("gather; flex cannot be used: ")
+    assert rate == ok("cpu: matrix products in bf16", "2.5 TFLOP/s, measured at width 4096")
 
 
 def test_a_gpu_that_torch_cannot_use(monkeypatch):

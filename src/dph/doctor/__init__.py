@@ -22,12 +22,12 @@ def doctor(config: DoctorConfig) -> list[Finding]:
 
     Raises UserError, after all results have been printed, if anything that is needed does not work.
     """
-    from dph.doctor import machine, sandbox, smoke
+    from dph.doctor import gpu, machine, sandbox, smoke
 
     out = Path(config.out)
     parts: dict[str, Callable[[], list[Finding]]] = {
         "installation": machine.check_installation,
-        "processors": machine.check_processors,
+        "processors": lambda: [*machine.check_processors(), *gpu.check_gpus()],
         "memory and disk": lambda: machine.check_room(out),
         "sandbox": sandbox.check_sandbox,
     }

@@ -4,6 +4,7 @@ No code in the files is run. Weights are read only from safetensors, because the
 pickle, which can contain code.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=torch.float32,
+            dtype=weight_type(config.precision),
             attn_implementation=config.attention,
             use_safetensors=True,
             output_loading_info=True,
@@ -71,6 +72,29 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     model.to(device)
     _check_finite(config.path, model)
     return model, tokenizer
+
+
+def weight_type(precision: str) -> torch.dtype:
+    """The type in which a model's weights are kept, for a setting `model.precision`."""
+    return torch.bfloat16 if precision == "bf16_master" else torch.float32
+
+
+def read_config(config: ModelConfig) -> Any:
+    """The settings of a model's files; for a folder with adapters, those of the model that it names.
+
+    Raises UserError if there is no model or its settings cannot be read.
+    """
+    from transformers import AutoConfig
+
+    check_model(config.path)
+    path = from_hub(model_folder(config.path))
+    try:
+        adapters = Path(path) / "adapter_config.json"
+        if adapters.exists():
+            path = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+    except Exception as error:  # damaged files make transformers raise many types
+        raise UserError(_load_failure(config.path, error)) from error
 
 
 def choose_device(name: str) -> torch.device:

@@ -26,8 +26,9 @@ def fitting_tokens(policy: "Policy") -> int:
     On a CPU they are also limited to half a GiB. The result is between 256 and 16384 and depends, unless memory is
     short, on the model and the kind of device only.
     """
-    trained = sum(parameter.numel() for _, parameter in policy.trainable())
-    room = int(_SHARE * (_free(policy.device) - 12 * trained))  # fp32 gradients and two moments
+    # fp32 gradients and two moments; the optimizer also keeps fp32 copies of weights of 16 bits
+    state = sum(p.numel() * (12 if p.dtype.itemsize >= 4 else 16) for _, p in policy.trainable())
+    room = int(_SHARE * (_free(policy.device) - state))
     if policy.device.type == "cpu":
         room = min(room, _KEPT_ON_CPU)
     return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))

@@ -21,6 +21,7 @@ from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.packing import group_by_prompt
+from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing, examine
 from dph.models.traits import Traits, examine_model
@@ -45,7 +46,7 @@ class Policy:
         Args:
             model: a transformers causal language model, possibly wrapped by peft.
             tokenizer: its tokenizer; it must have an EOS token.
-            precision: "fp32", or "bf16" for autocast.
+            precision: of the computation, "fp32", or "bf16" for autocast.
             shared_prefix: compute the common prefix of rows once, if the model allows it.
 
         Raises UserError if the tokenizer has no EOS token or the model's end tokens are not token ids.
@@ -67,9 +68,10 @@ class Policy:
 
         seed: seed of the adapters' initial weights, which are the same in every process and on every device.
         """
+        precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
-        policy = cls(model, tokenizer, precision=config.precision, shared_prefix=shares)
+        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
         _ = policy.traits  # refuses a model that cannot be a policy
         return policy
 
@@ -146,11 +148,21 @@ class Policy:
 
     @contextmanager
     def in_precision(self, precision: str) -> Iterator[None]:
-        """Context in which the policy computes in another precision, "fp32" or "bf16"."""
+        """Context in which the policy computes in another precision, "fp32" or "bf16".
+
+        For "fp32", weights of 16 bits are replaced by wider copies in the context. They have the same values.
+        """
         before, self.precision = self.precision, precision
+        narrow = [p for p in self.model.parameters() if precision == "fp32" and p.dtype.itemsize == 2]
+        kept = [parameter.data for parameter in narrow]
         try:
+            with torch.inference_mode(False):
+                for parameter in narrow:
+                    parameter.data = parameter.data.float()
             yield
         finally:
+            for parameter, data in zip(narrow, kept, strict=True):
+                parameter.data = data
             self.precision = before
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -347,13 +359,13 @@ class Policy:
         self.tokenizer.save_pretrained(path)
 
     def weight_hash(self) -> str:
-        """Hash of the names and values of all weights, without adapters."""
+        """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
         digest = hashlib.blake2b(digest_size=16)
         for name, parameter in sorted(self._causal_lm().named_parameters()):
             if "lora_" in name:
                 continue
             digest.update(name.replace(".base_layer", "").encode())
-            digest.update(parameter.detach().to("cpu").contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
 
     def tokenizer_hash(self) -> str:

@@ -189,7 +189,7 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
                 model=model_folder(model.path),
                 skip_tokenizer_init=True,
                 trust_remote_code=model.trust_remote_code,
-                dtype="bfloat16" if model.precision == "bf16" else "float32",
+                dtype="float32" if model.precision == "fp32" else "bfloat16",
                 max_model_len=longest,
                 max_num_seqs=config.rows,
                 tensor_parallel_size=config.tensor_parallel if isinstance(config, ParallelSamplerConfig) else 1,

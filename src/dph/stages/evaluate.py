@@ -15,6 +15,7 @@ from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.models.policy import Policy
+from dph.models.precision import settled
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
@@ -37,6 +38,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
+    config = replace(config, model=settled(config.model, run))
     task = make_task(config.task)
     chosen = {split: select(task, split, config.task.limit) for split in split_names(config.task.split)}
     policy = Policy.load(config.model)

@@ -6,7 +6,7 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from dph.config.checks import check_presample
 from dph.models.batch import Tokens
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
+from dph.models.precision import settled
 from dph.process.progress import progress, say
 from dph.rehearsal.check import CANDIDATES, check_sampler, file_hashes
 from dph.rehearsal.partition import Set
@@ -68,6 +69,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
+    config = replace(config, model=settled(config.model, run))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers:
         _, problems = load_problems(config.task)
         problems = usable_problems(verifiers, problems)

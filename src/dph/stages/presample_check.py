@@ -9,6 +9,7 @@ from dph.config import PresampleConfig
 from dph.errors import UserError
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
+from dph.models.precision import settled
 from dph.process.progress import progress, say
 from dph.rehearsal.check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
 from dph.rehearsal.partition import check_problems, partition_of
@@ -95,7 +96,7 @@ def _judge(
 
 def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapping[str, Problem]) -> float:
     """Load the model and compare hashes, prompts, texts and every log-probability. Returns the largest deviation."""
-    policy = Policy.load(config.model)
+    policy = Policy.load(settled(config.model, checked.run))
     path = checked.run.path
     check_fit(checked.run.manifest, policy, config.rollout, same_weights=True, where=path)
     for row in checked.every:

@@ -15,8 +15,9 @@ from dph.build import make_task
 from dph.config import SftConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, collate_tokens, microbatches
-from dph.models.loading import choose_device
+from dph.models.loading import choose_device, weight_type
 from dph.models.policy import Policy
+from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.memory import FreedMemory
@@ -45,6 +46,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
+    config = replace(config, model=settled(config.model, run, world, config.new))
     newest = world.decided(lambda: checkpoints.newest_intact(run.path))
     saved = None if newest is None else checkpoints.path_of(run.path, newest)
 
@@ -130,7 +132,9 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
         raise UserError("a model made from scratch has no chat template; give prompts as plain text")
     policy = new_policy(config.new, joined, config.seed)
     policy.model.to(choose_device(config.model.device))
-    return Policy(policy.model, policy.tokenizer, precision=config.model.precision)
+    for parameter in policy.model.parameters():
+        parameter.data = parameter.data.to(weight_type(config.model.precision))
+    return Policy(policy.model, policy.tokenizer, precision=computed_in(config.model.precision))
 
 
 def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:

@@ -11,6 +11,7 @@ from dph.config.checks import check_train
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
+from dph.models.precision import settled
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
@@ -80,6 +81,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
+    config = replace(config, model=settled(config.model, run, world))
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
         step = world.decided(lambda: checkpoints.newest_intact(run.path))

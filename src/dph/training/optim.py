@@ -8,6 +8,7 @@ from torch import Tensor
 from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
+_MASTER = "master"
 
 
 def learning_rate(config: OptimConfig, step: int, total: int) -> float:
@@ -23,12 +24,19 @@ def learning_rate(config: OptimConfig, step: int, total: int) -> float:
 
 
 class Optimizer:
-    """AdamW with gradient clipping over named parameters."""
+    """AdamW with gradient clipping over named parameters.
+
+    For parameters of fewer than 32 bits, the optimizer keeps fp32 copies, the master weights. Gradients of all
+    micro-batches are summed in fp32 on these copies; a step changes the copies and rounds them to the parameters.
+    """
 
     def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: OptimConfig, total_steps: int) -> None:
         self._config, self._total = config, total_steps
         self._names = [name for name, _ in parameters]
-        self.parameters = [parameter for _, parameter in parameters]
+        self.parameters = [_master(parameter) for _, parameter in parameters]
+        """What is stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
+        every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
+        self._rounded = {name: (parameter, own) for name, parameter, own in every if own is not parameter}
         self.steps_taken = 0
         self.skipped_in_a_row = 0
         """Consecutive steps, up to the last one, that were skipped because the gradient was not finite."""
@@ -51,6 +59,7 @@ class Optimizer:
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate(self._config, self.steps_taken, self._total)
             self._adamw.step()
+            self._round()
         self.clear()
         self.steps_taken += 1
         return norm
@@ -59,14 +68,21 @@ class Optimizer:
         """Clear the gradients."""
         self._adamw.zero_grad(set_to_none=True)
 
+    @torch.no_grad()
+    def _round(self) -> None:
+        for parameter, own in self._rounded.values():
+            parameter.copy_(own)
+
     def state(self) -> dict[str, Tensor]:
-        """Moments and counters by "parameter name/state name"."""
-        return {
+        """Moments, counters and fp32 copies by "parameter name/state name"."""
+        found = {
             f"{name}/{key}": self._adamw.state[parameter][key].detach().clone().contiguous()
             for name, parameter in zip(self._names, self.parameters, strict=True)
             if parameter in self._adamw.state
             for key in _STATE_NAMES
         }
+        copies = {f"{name}/{_MASTER}": own.detach().clone() for name, (_, own) in self._rounded.items()}
+        return found | copies
 
     def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
         """Restore what `state` returned."""
@@ -76,3 +92,25 @@ class Optimizer:
                 moments = {key: state[f"{name}/{key}"].to(parameter.device) for key in _STATE_NAMES}
                 moments["step"] = moments["step"].cpu()
                 self._adamw.state[parameter] = moments
+        with torch.no_grad():
+            for name, (_, own) in self._rounded.items():
+                own.copy_(state[f"{name}/{_MASTER}"])
+        self._round()
+
+
+def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """The parameter, or an fp32 copy that takes over the gradients of each backward pass as soon as they are there."""
+    if parameter.dtype.itemsize >= 4:
+        return parameter
+    copy = torch.nn.Parameter(parameter.detach().float())
+
+    def take_over(source: Tensor) -> None:
+        assert source.grad is not None
+        if copy.grad is None:
+            copy.grad = source.grad.float()
+        else:
+            copy.grad += source.grad
+        source.grad = None
+
+    parameter.register_post_accumulate_grad_hook(take_over)
+    return copy

@@ -223,7 +223,7 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
             "offload_policy": layout.offload == "cpu",
             "param_offload": _waits(layout),
             "optimizer_offload": _waits(layout),
-            "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
+            "dtype": "float32" if config.model.precision == "fp32" else "bfloat16",
             "seed": config.seed,
         },
     }

@@ -4,6 +4,6 @@
 the mask; `gather` copies keys and is the reference. All read one `PrefixLayout`; `implementation` chooses by trial.
 """
 
-from dph.models.attention.choice import IMPLEMENTATIONS, Choice, choose, implementation, try_attention, using
+from dph.models.attention.choice import IMPLEMENTATIONS, Choice, choose, chosen, implementation, try_attention, using
 
-__all__ = ["IMPLEMENTATIONS", "Choice", "choose", "implementation", "try_attention", "using"]
+__all__ = ["IMPLEMENTATIONS", "Choice", "choose", "chosen", "implementation", "try_attention", "using"]

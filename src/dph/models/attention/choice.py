@@ -40,9 +40,7 @@ def implementation(q: Tensor, k: Tensor) -> Attention:
     """
     if _forced:
         return IMPLEMENTATIONS[_forced[-1]]
-    if q.device.type == "cpu":
-        return split_cpu.attend
-    return IMPLEMENTATIONS[_chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
+    return IMPLEMENTATIONS[chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
 
 
 @contextmanager
@@ -68,7 +66,10 @@ class Choice:
 
 
 @cache
-def _chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
+def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
+    """Name of the implementation that is used. The first call makes the trial and says the result in one line."""
+    if device.type == "cpu":
+        return "split"
     choice = choose(device, dtype, heads, shared, width)
     say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {choice}")
     return choice.name

@@ -1,0 +1,109 @@
+"""Precisions: what they compute, what "auto" chooses and keeps, and weights of 16 bits in every part of a policy."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from dph.config import ModelConfig, NewModelConfig, TrainedModelConfig
+from dph.models import precision
+from dph.models.batch import Tokens
+from dph.models.policy import Policy
+from dph.models.precision import choose_precision, matrix_rate, settled
+from dph.runs.directory import RunDir
+from dph.sampling.hf import HFSampler
+from dph.types import SamplingParams
+from helpers import tiny_policy
+
+CPU = torch.device("cpu")
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
+
+
+@pytest.fixture
+def saved(tmp_path):
+    tiny_policy().save(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+def test_weights_of_16_bits_give_the_log_probabilities_of_the_rounded_weights(saved):
+    narrow = Policy.load(ModelConfig(path=saved, device="cpu", precision="bf16_master"))
+    assert {p.dtype for p in narrow.model.parameters()} == {torch.bfloat16} and narrow.precision == "bf16"
+    wide = Policy.load(ModelConfig(path=saved, device="cpu"))
+    with torch.no_grad():
+        for parameter in wide.model.parameters():
+            parameter.copy_(parameter.bfloat16())
+    rows = [Tokens([2, 3, 4], [5, token, 6]) for token in range(3)]
+    assert narrow.weight_hash() == wide.weight_hash()
+    found, exact = (torch.tensor(policy.response_logprobs(rows, 0.7, 100)) for policy in (narrow, wide))
+    error = float((found - exact).abs().max())
+    assert 0 < error < 0.3  # as for autocast in test_prefix.py
+    with narrow.in_precision("fp32"):
+        again = torch.tensor(narrow.response_logprobs(rows, 0.7, 100))
+    assert torch.equal(again, exact) and {p.dtype for p in narrow.model.parameters()} == {torch.bfloat16}
+
+
+def test_weights_of_16_bits_are_sampled_with_shared_prompts(saved, capsys):
+    policy = Policy.load(ModelConfig(path=saved, device="cpu", precision="bf16_master"))
+    capsys.readouterr()
+    prompts = [[2, 3, 4, 5], [6, 7]]
+    groups = HFSampler(policy).sample(prompts, SamplingParams(3, max_tokens=8), [1, 2])
+    assert "because of this model" not in capsys.readouterr().err
+    sampled = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
+    again = policy.response_logprobs([Tokens(prompt, one.token_ids) for prompt, one in sampled], 1.0, 1000)
+    before = torch.tensor([value for _, one in sampled for value in one.logprobs])
+    after = torch.tensor([value for own in again for value in own])
+    assert 0 < float((before - after).abs().mean()) < 0.1  # at most the limit of dph.rehearsal.check for bf16
+
+
+def test_an_exported_model_of_16_bits_loads_anywhere_with_the_same_weights(saved, tmp_path):
+    policy = Policy.load(ModelConfig(path=saved, device="cpu", precision="bf16_master"))
+    policy.save(tmp_path / "out")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto")
+    assert plain.dtype == torch.bfloat16
+    for setting in ("fp32", "bf16_master"):
+        again = Policy.load(ModelConfig(path=str(tmp_path / "out"), device="cpu", precision=setting))
+        assert again.weight_hash() == policy.weight_hash()
+
+
+def test_adapters_of_weights_of_16_bits_stay_in_fp32(saved):
+    model = TrainedModelConfig(path=saved, device="cpu", precision="bf16_master", lora_rank=2)
+    policy = Policy.load(model)
+    assert {p.dtype for _, p in policy.trainable()} == {torch.float32}
+    policy.response_logprobs([Tokens([2, 3], [4])], 1.0, 100)
+
+
+@pytest.mark.parametrize(("rates", "expected"), [((30.0, 10.0), "bf16"), ((11.0, 10.0), "fp32"), ((5.0, 10.0), "fp32")])
+def test_auto_takes_bf16_if_it_is_faster(saved, monkeypatch, capsys, rates, expected):
+    measured = dict(zip((torch.bfloat16, torch.float32), rates, strict=True))
+    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: measured[dtype])
+    assert choose_precision(ModelConfig(path=saved, device="cpu")) == expected
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        f"model.precision auto is {expected} on cpu: matrix products of width 32 are {rates[0] / 10:.1f} times" in told
+    )
+    assert Policy.load(ModelConfig(path=saved, device="cpu", precision="auto")).precision == expected
+
+
+def test_auto_takes_fp32_if_attention_in_bf16_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(precision, "try_attention", lambda *_: "its outputs are off")
+    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: 1.0 + 9 * (dtype == torch.bfloat16))
+    assert choose_precision(ModelConfig(device="cpu"), NewModelConfig(hidden=40)) == "fp32"
+    assert "attention in bf16 fails its trial: its outputs are off" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_measures_once(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(precision, "choose_precision", lambda *args: calls.append(args) or "bf16")
+    model, out = ModelConfig(path="m", precision="auto"), tmp_path / "run"
+    run = RunDir.start(str(out), "eval", model)
+    assert settled(model, run) == replace(model, precision="bf16")
+    assert settled(model, RunDir.open(out, "eval")) == replace(model, precision="bf16") and len(calls) == 1
+    assert settled(replace(model, precision="fp32"), run).precision == "fp32" and len(calls) == 1
+
+
+def test_a_measured_rate_is_what_the_clock_says(monkeypatch):
+    """A product of 512 × 64 by 64 × 256 takes 2·512·64·256 = 16.8 million operations; a clock of 1 s a call."""
+    ticks = iter(range(100))
+    monkeypatch.setattr(precision.time, "perf_counter", lambda: float(next(ticks)))
+    assert matrix_rate(CPU, torch.float32, 64) == 2 * 512 * 64 * 256
