@@ -86,6 +86,11 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             f"loss.policy {config.loss.policy!r} selects tokens of the whole mini-batch, which verl's loss does not "
             "see; train it with `dph train`"
         )
+    if config.model.precision not in ("fp32", "bf16"):
+        raise UserError(
+            f"model.precision {config.model.precision!r} is for `dph train`; a launch of verl, which keeps weights in "
+            "fp32 in any case, takes fp32 or bf16"
+        )
     if config.rollout.old_logprobs == "sampler":
         raise UserError(
             "verl recomputes the log-probabilities of its sampler; use --rollout.old-logprobs auto or recompute"
@@ -223,7 +228,7 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
             "offload_policy": layout.offload == "cpu",
             "param_offload": _waits(layout),
             "optimizer_offload": _waits(layout),
-            "dtype": "float32" if config.model.precision == "fp32" else "bfloat16",
+            "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
             "seed": config.seed,
         },
     }
