@@ -18,14 +18,14 @@ def dph(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "dph", *words], env=ENVIRONMENT, check=True)
 
 
-def prepare(folder: Path, *, smoke: bool = False) -> tuple[Path, Path]:
+def prepare(folder: Path, *, smoke: bool = False, steps: int = 120) -> tuple[Path, Path]:
     """Base model and presample run in a folder with the layout of `dph demo --smoke`; makes what is missing.
 
-    smoke: train the base model, of the same size, for a few steps only.
+    smoke: train the base model, of the same size, for a few steps only: `steps`.
     """
     base, sampled = folder / "base", folder / "presample"
     preset = ("--preset", "minisql", "--resume")
-    short = ("--steps", "120", "--batch", "24", "--demonstrations", "3000") if smoke else ()
+    short = ("--steps", str(steps), "--batch", "24", "--demonstrations", "3000") if smoke else ()
     few = ("--task.limit", "48", "--rollout.n", "4", "--threshold", "1", "--refine", "keep") if smoke else ()
     dph("sft", *preset, *short, "--out", str(base))
     dph("presample", *preset, *few, "--model.path", str(base / "model"), "--out", str(sampled))

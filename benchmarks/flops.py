@@ -6,7 +6,7 @@ zero. The backward pass counts twice the forward pass, without recomputation. Th
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +64,31 @@ def training_flops(config: Any, work: Work) -> float:
     return 3 * forward_flops(config, work)
 
 
-def matmul_rate(config: Any, tokens: int, clock: Callable[[], float] = time.perf_counter, repeats: int = 5) -> float:
+def matmul_rate(
+    config: Any,
+    tokens: int,
+    clock: Callable[[], float] = time.perf_counter,
+    repeats: int = 5,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> float:
     """Operations per second in the matrix products of a layer's forward and backward passes."""
     operands = []
     for rows, columns in linear_shapes(config):
-        x, weight, gradient = torch.randn(tokens, columns), torch.randn(rows, columns), torch.randn(tokens, rows)
+        sizes = ((tokens, columns), (rows, columns), (tokens, rows))
+        x, weight, gradient = (torch.randn(size, device=device, dtype=dtype) for size in sizes)
         operands += [(x, weight.t()), (gradient, weight), (gradient.t(), x)]
+    return _rate(operands, clock, repeats)
+
+
+def square_rate(size: int, clock: Callable[[], float], *, device: str, dtype: torch.dtype) -> float:
+    """Operations per second in products of two square matrices: the most that a model's step could reach."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    return _rate([(a, b)], clock, repeats=10)
+
+
+def _rate(operands: Sequence[tuple[torch.Tensor, torch.Tensor]], clock: Callable[[], float], repeats: int) -> float:
     total = sum(2 * a.shape[0] * a.shape[1] * b.shape[1] for a, b in operands)
     seconds = []
     for _ in range(repeats + 1):

@@ -31,6 +31,7 @@ from pathlib import Path
 
 import phases
 from embedded import ENVIRONMENT, given, prepare, training
+from lines import Lines
 from soak import children
 
 from dph.training.checkpoints import steps_saved
@@ -209,6 +210,7 @@ def main() -> int:
     parser.add_argument("--base", type=Path, help="folder with an existing base/ and presample/")
     parser.add_argument("--smoke", action="store_true", help="train the base model for a few steps only")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
+    parser.add_argument("--lines", type=Path, help="file that gets the result as a line of JSON")
     options, more = parser.parse_known_args()
     out: Path = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -270,9 +272,12 @@ def main() -> int:
         "each": [asdict(kill) for kill in kills],
     }
     (out / "kills.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(json.dumps({name: value for name, value in facts.items() if name != "each"}, indent=1))
+    summary = {name: value for name, value in facts.items() if name != "each"}
+    print(json.dumps(summary, indent=1))
     lost = facts["steps_lost"] if number != signal.SIGKILL else 0
-    return 1 if facts["orphans"] or facts["files_that_differ"] or lost else 0
+    bad = bool(facts["orphans"] or facts["files_that_differ"] or lost)
+    Lines(options.lines).add("kill", ok=not bad, **summary)
+    return int(bad)
 
 
 if __name__ == "__main__":

@@ -2,80 +2,105 @@
 
     python benchmarks/methods.py                 # about five minutes on two CPU cores
     python benchmarks/methods.py --only table    # or sweep
+    python benchmarks/methods.py --device cuda --precision bf16 --models 0.5B --sizes 2048+256 --budget 16384
 
 All methods use the same rollouts of the same model. RKL passes the rollouts through a reference model. DPH passes
-rehearsal rows through the policy, one per eight rollouts, and needs no reference model.
+rehearsal rows through the policy, one per eight rollouts, and needs no reference model. On a GPU, one case at a time is
+in its memory.
 """
 
 import argparse
 import json
+import math
 import multiprocessing
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
+import shapes
 import torch
 import workload
-from flops import matmul_rate
-from workload import METHODS, Size, Update, alternated, update_flops
+from flops import matmul_rate, square_rate
+from lines import Lines
+from shapes import Where
+from workload import METHODS, Size, Update, alone_on_gpu, alternated, update_flops
 
 from dph.process.memory import resident
 
 DESCRIPTION = "What an update costs by method: time, memory, and when doing without a reference model pays."
 TABLE = Size(prompts=2, prompt=512, response=64, stored=4)
+SQUARE = {True: 8192, False: 1024}
+"""Rows of the matrices whose product is measured, on a GPU and elsewhere."""
 PROMPTS, RESPONSES = (64, 256, 1024), (16, 64, 256)
 
 
-def _peak(method: str, size: Size, shared: bool, budget: int, threads: int) -> int:
+def _peak(method: str, size: Size, shared: bool, budget: int, threads: int, where: Where) -> int:
     """Peak memory in bytes of models, optimizer and update; runs in a process of its own."""
     torch.set_num_threads(threads)
-    Update(method, workload.smallest(size), shared=shared, budget=budget)()  # loads whatever the first step loads
+    small = workload.smallest(size)
+    Update(method, small, shared=shared, budget=budget, where=where)()  # loads whatever the first step loads
     before = resident("VmRSS")
-    update = Update(method, size, shared=shared, budget=budget)
+    update = Update(method, size, shared=shared, budget=budget, where=where)
     for _ in range(2):  # the optimizer's moments exist after the first step
         update()
     return resident("VmHWM") - before
 
 
-def peaks(cases: Sequence[tuple[str, bool]], size: Size, budget: int, threads: int) -> list[int]:
-    """Peak memory of each case."""
+def peaks(cases: Sequence[tuple[str, bool]], size: Size, options: argparse.Namespace) -> list[int]:
+    """Peak memory of each case; with --smoke in this process, where the peak covers all cases so far."""
+    common = (options.budget, options.threads, Where.chosen(options))
+    if options.smoke:
+        return [_peak(method, size, shared, *common) for method, shared in cases]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["workload"])
     with context.Pool(1, maxtasksperchild=1) as pool:
-        return [pool.apply(_peak, (method, size, shared, budget, threads)) for method, shared in cases]
+        return [pool.apply(_peak, (method, size, shared, *common)) for method, shared in cases]
+
+
+def measured(
+    cases: Sequence[tuple[str, bool]], size: Size, options: argparse.Namespace, clock: Callable[[], float]
+) -> tuple[list[list[float]], list[int]]:
+    """Seconds by round and case, and the peak memory of each case."""
+    where = Where.chosen(options)
+    makers = [
+        partial(Update, method, size, shared=shared, budget=options.budget, where=where) for method, shared in cases
+    ]
+    if not where.on_gpu:
+        return alternated([make() for make in makers], options.rounds, clock), peaks(cases, size, options)
+    found = [alone_on_gpu(make, options.rounds, clock) for make in makers]
+    return [list(line) for line in zip(*(seconds for seconds, _ in found), strict=True)], [peak for _, peak in found]
 
 
 def table(
-    size: Size, methods: Sequence[str], options: argparse.Namespace, clock: Callable[[], float]
+    size: Size, methods: Sequence[str], options: argparse.Namespace, clock: Callable[[], float], lines: Lines
 ) -> list[dict[str, Any]]:
     """Every method with and without shared prompts."""
-    cases = [(method, shared) for shared in (False, True) for method in methods]
-    updates = [Update(method, size, shared=shared, budget=options.budget) for method, shared in cases]
-    rate = matmul_rate(workload.settings(size), options.budget, clock)
-    seconds = alternated(updates, options.rounds, clock)
-    if options.smoke:  # in this process, where the peak covers all cases so far
-        memory = [_peak(method, size, shared, options.budget, options.threads) for method, shared in cases]
-    else:
-        memory = peaks(cases, size, options.budget, options.threads)
+    cases, where = [(method, shared) for shared in (False, True) for method in methods], Where.chosen(options)
+    on, config = {"device": where.device, "dtype": where.dtype}, shapes.settings(size.model)
+    rate, square = matmul_rate(config, options.budget, clock, **on), square_rate(SQUARE[where.on_gpu], clock, **on)
+    seconds, memory = measured(cases, size, options, clock)
     print(f"\n{size.prompts} prompts of {size.prompt} tokens, {size.n} responses of {size.response} each; "
-          f"{size.stored} rehearsal rows; {updates[0].parameters / 1e6:.1f}M parameters; "
-          f"own matrix products run at {rate / 1e9:.0f} GFLOP/s\n")  # fmt: skip
-    print("prompts   method                  seconds   of RKL   FLOP model    MB   of the limit")
-    lines = []
+          f"{size.stored} rehearsal rows; model {size.model}; matrix products run at {rate / 1e9:.0f} GFLOP/s, "
+          f"square ones at {square / 1e9:.0f}\n")  # fmt: skip
+    print("prompts   method                  seconds   of RKL   FLOP model    MB   of the limit      MFU")
+    found = []
     for index, (method, shared) in enumerate(cases):
-        rival = cases.index(("RKL", shared))
         flops, least = update_flops(method, size, shared=shared, budget=options.budget), update_flops(method, size)
         median = statistics.median(line[index] for line in seconds)
-        ratio = statistics.median(line[index] / line[rival] for line in seconds)
-        model = flops / update_flops("RKL", size, shared=shared, budget=options.budget)
-        lines.append(
-            {"method": method, "shared": shared, "seconds": median, "of_rkl": ratio, "flop_model": model}
-            | {"bytes": memory[index], "of_limit": least / rate / median}
-        )
-        print(f"{'shared' if shared else 'repeated':9} {method:22} {median:8.3f} {ratio:8.2f} {model:12.2f} "
-              f"{memory[index] / 1e6:5.0f} {least / rate / median:13.0%}", flush=True)  # fmt: skip
-    return lines
+        line = {"method": method, "shared": shared, "seconds": median, "bytes": memory[index]}
+        if "RKL" in methods:
+            rival = cases.index(("RKL", shared))
+            line["of_rkl"] = statistics.median(line[index] / line[rival] for line in seconds)
+            line["flop_model"] = flops / update_flops("RKL", size, shared=shared, budget=options.budget)
+        line |= {"of_limit": least / rate / median, "mfu": flops / square / median}
+        found.append(line)
+        lines.add("update", **asdict(size), **line, rate=rate, square_rate=square)
+        print(f"{'shared' if shared else 'repeated':9} {method:22} {median:8.3f} {line.get('of_rkl', math.nan):8.2f} "
+              f"{line.get('flop_model', math.nan):12.2f} {memory[index] / 1e6:5.0f} {line['of_limit']:13.0%} "
+              f"{line['mfu']:8.0%}", flush=True)  # fmt: skip
+    return found
 
 
 def sweep(
@@ -90,7 +115,8 @@ def sweep(
         single = replace(base, prompt=prompt, response=response)
         several = replace(single, stored_per_prompt=4)
         cases = [("RKL", single), ("DPH-JS", single), ("DPH-JS", several)]
-        updates = [Update(method, size, shared=True, budget=options.budget) for method, size in cases]
+        where = Where.chosen(options)
+        updates = [Update(method, size, shared=True, budget=options.budget, where=where) for method, size in cases]
         seconds = alternated(updates, options.rounds, clock)
         flops = [update_flops(method, size, budget=options.budget) for method, size in cases]
         measured = [statistics.median(line[index] / line[0] for line in seconds) for index in (1, 2)]
@@ -119,17 +145,25 @@ def main() -> None:
     """Measure and print."""
     parser = workload.parser(DESCRIPTION)
     parser.add_argument("--only", choices=("table", "sweep"), help="run one part only")
+    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS), help="of the table")
+    parser.add_argument("--sizes", nargs="+", default=["512+64"], metavar="PROMPT+RESPONSE", help="of the table")
+    parser.add_argument("--prompts", type=int, default=TABLE.prompts, help="prompts in a step")
+    parser.add_argument("--responses", type=int, default=TABLE.n, help="responses to each prompt")
     options = parser.parse_args()
-    clock = workload.prepare(options)
-    size, methods, lengths = TABLE, tuple(METHODS), [(prompt, response) for response in RESPONSES for prompt in PROMPTS]
+    clock, lines = workload.prepare(options), workload.results(options)
+    stored = max(1, options.prompts * options.responses // 8)  # as in the paper
+    base = replace(TABLE, prompts=options.prompts, n=options.responses, stored=stored)
+    tables = [replace(workload.sized(base, size), model=model) for model in options.models for size in options.sizes]
+    methods, lengths = options.methods, [(prompt, response) for response in RESPONSES for prompt in PROMPTS]
     if options.smoke:
-        size, methods, lengths, options.rounds = workload.smallest(TABLE), ("GRPO", "RKL", "DPH-JS"), [(8, 4)], 1
+        tables, methods, lengths = [workload.smallest(tables[0])], ("GRPO", "RKL", "DPH-JS"), [(8, 4)]
+        options.rounds = 1
     found: dict[str, Any] = workload.environment(options)
     if options.only != "sweep":
-        found["table"] = table(size, methods, options, clock)
+        found["table"] = [line for size in tables for line in table(size, methods, options, clock, lines)]
     if options.only != "table":
-        found["sweep"] = sweep(size, lengths, options, clock)
-        found["crossover"] = {response: crossover(size, response) for response in sorted({r for _, r in lengths})}
+        found["sweep"] = sweep(tables[0], lengths, options, clock)
+        found["crossover"] = {response: crossover(tables[0], response) for response in sorted({r for _, r in lengths})}
         for response, prompt in found["crossover"].items():
             print(f"responses of {response} tokens: DPH-JS costs less up to prompts of {prompt} tokens (FLOP model)")
     if options.out:

@@ -1,28 +1,65 @@
 # pyright: reportMissingImports=false
-"""One engine of `step.py`: takes a step per line on standard input, and prints its times as JSON."""
+"""One engine of `step.py`: takes a step per line on standard input, and prints its times as JSON.
 
+Its only argument is a JSON object with the fields of `Asked`.
+"""
+
+import json
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import shapes
 import torch
+from shapes import Where
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from turns import answer, wait
 
 from dph.process.memory import resident
 
-VOCABULARY, RESPONSES, STEPS = 2048, 16, 10_000
+VOCABULARY, STEPS = 2048, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the steps consist of."""
+
+    engine: str
+    prompt: int
+    """Tokens of a prompt."""
+    response: int
+    """Tokens of a response."""
+    prompts: int
+    responses: int
+    """Responses to each prompt."""
+    batch: int
+    """Tokens (ours) or rows (TRL) of a micro-batch."""
+    threads: int
+    clock: str
+    device: str
+    precision: str
+    model: str
+    """"small", or a name in `shapes`."""
+
+    @property
+    def where(self) -> Where:
+        return Where(self.device, self.precision)
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens of a step."""
+        return self.prompts * self.responses * self.response
 
 
 class Clock:
     """Seconds by phase of the current step."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, asked: Asked) -> None:
+        self._now, self._on_gpu = asked.where.clock(asked.clock), asked.where.on_gpu
         self._seconds: dict[str, float] = defaultdict(float)
         self._start, self._before = 0.0, 0
 
@@ -42,7 +79,7 @@ class Clock:
     def wait(self) -> None:
         """Wait until a step is requested."""
         wait()
-        self._before = self._before or resident("VmRSS")
+        self._before = self._before or (torch.cuda.memory_allocated() if self._on_gpu else resident("VmRSS"))
         self._seconds.clear()
         self._start = self._now()
 
@@ -50,8 +87,16 @@ class Clock:
         """Print the times of the step."""
         total = self._now() - self._start
         phases = {name: self._seconds[name] for name in ("generation", "logprob passes", "forward", "backward")}
-        memory = resident("VmHWM") - self._before
+        peak = torch.cuda.max_memory_allocated() if self._on_gpu else resident("VmHWM")
+        memory = peak - self._before
         answer({**phases, "rest": total - sum(phases.values()), "total": total, "memory": memory})
+
+
+def chosen_model(asked: Asked) -> Any:
+    """The model that was asked for, with random weights, on its device."""
+    if asked.model == "small":
+        return make_model().to(asked.device)  # type: ignore[arg-type]
+    return shapes.random_model(shapes.settings(asked.model), asked.where)
 
 
 def make_model() -> LlamaForCausalLM:
@@ -74,9 +119,9 @@ def make_model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer(size: int = VOCABULARY) -> PreTrainedTokenizerFast:
     """One token per word: "7" is token 7. The special tokens "0" and "1" are whole words, not parts of "701"."""
-    words = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    words = Tokenizer(models.WordLevel({str(i): i for i in range(size)}, unk_token="0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     end, pad = (AddedToken(word, single_word=True, special=True) for word in ("0", "1"))
     return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=end, bos_token=end, pad_token=pad)
@@ -89,9 +134,9 @@ def make_texts(prompts: list[list[int]], tokenizer: PreTrainedTokenizerFast) -> 
     return texts
 
 
-def make_prompts(count: int, length: int) -> list[list[int]]:
+def make_prompts(count: int, length: int, vocabulary: int = VOCABULARY) -> list[list[int]]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(2, VOCABULARY, (count, length), generator=generator).tolist()
+    return torch.randint(2, vocabulary, (count, length), generator=generator).tolist()
 
 
 def reward(token_ids: list[int]) -> float:
@@ -99,7 +144,7 @@ def reward(token_ids: list[int]) -> float:
     return float(token_ids[0] % 2)
 
 
-def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> None:
+def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
     from dph.models.policy import Policy
@@ -112,19 +157,21 @@ def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> N
     from dph.training.update import Updater
     from dph.types import SamplingParams
 
-    policy = Policy(make_model(), make_tokenizer())
+    model = chosen_model(asked).eval()
+    policy = Policy(model, make_tokenizer(), precision=asked.precision)
     policy.eos_ids = frozenset()  # no response ends early
-    optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=tokens)
+    optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=asked.batch)
     optimizer = Optimizer(policy.trainable(), optim, STEPS)
     objective = Objective(LossConfig(eta=0.0))
-    updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=tokens, world=World())
+    updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=asked.batch, world=World())
     sample = clock.timed(HFSampler(policy).sample, "generation")
     policy.logprobs = clock.timed(policy.logprobs)  # type: ignore[method-assign]
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
-    prompts, params = make_prompts(count, prompt), SamplingParams(RESPONSES, max_tokens=response)
+    prompts = make_prompts(asked.prompts, asked.prompt, model.config.vocab_size)
+    params = SamplingParams(asked.responses, max_tokens=asked.response)
     for step in range(STEPS):
         clock.wait()
-        keys = [derive_key(step, index) for index in range(count)]
+        keys = [derive_key(step, index) for index in range(asked.prompts)]
         groups = sample(prompts, params, keys)
         rewards = torch.tensor([[reward(one.token_ids) for one in group] for group in groups])
         advantages = group_advantages(rewards, torch.ones_like(rewards, dtype=torch.bool)).tolist()
@@ -133,7 +180,7 @@ def ours(prompt: int, response: int, count: int, tokens: int, clock: Clock) -> N
             for ids, group, values in zip(prompts, groups, advantages, strict=True)
             for one, advantage in zip(group, values, strict=True)
         ]
-        assert sum(len(row.response_ids) for row in rows) == count * RESPONSES * response
+        assert sum(len(row.response_ids) for row in rows) == asked.tokens
         updater.update([rows], recompute_old=False)
         clock.answer()
 
@@ -147,45 +194,47 @@ def trl_trainer(
     rows: int,
     batch: int,
     settings: dict[str, Any],
+    model: Any = None,
 ) -> Any:
-    """A trainer of TRL on the benchmark's model: fp32, no reference model, no recomputation of activations, no logs.
+    """A trainer of TRL without a reference model, recomputation of activations, and logs.
 
     Args:
         kind: `GRPOTrainer` or a class made from it.
         texts: the prompts of every step.
         rows, batch: rows of an optimizer step and of a micro-batch.
-        settings: fields of `GRPOConfig`, with `num_generations` and `max_completion_length`.
+        settings: fields of `GRPOConfig`, with `num_generations` and `max_completion_length`; by default fp32 on a CPU.
+        model: by default the small model.
     """
     from datasets import Dataset
     from trl import GRPOConfig
 
-    args = GRPOConfig(
-        output_dir=folder,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=rows // batch,
-        beta=0.0,
-        learning_rate=1e-6,
-        max_steps=STEPS,
-        logging_strategy="no",
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        **settings,
-    )
+    usual = {
+        "output_dir": folder,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": rows // batch,
+        "beta": 0.0,
+        "learning_rate": 1e-6,
+        "max_steps": STEPS,
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    model = make_model() if model is None else model
     return kind(
-        model=make_model(),
+        model=model,
         reward_funcs=rewards,
-        args=args,
+        args=GRPOConfig(**usual | settings),
         train_dataset=Dataset.from_dict({"prompt": texts}),
-        processing_class=make_tokenizer(),
+        processing_class=make_tokenizer(model.config.vocab_size),
         callbacks=[callback],
     )
 
 
-def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> None:
+def trl(asked: Asked, clock: Clock) -> None:
     """Steps of TRL's trainer."""
     from transformers import TrainerCallback
     from trl import GRPOTrainer
@@ -198,19 +247,22 @@ def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> Non
             clock.answer()
 
     def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
-        assert sum(map(len, completion_ids)) == count * RESPONSES * response
+        assert sum(map(len, completion_ids)) == asked.tokens
         return [reward(ids) for ids in completion_ids]
 
     settings = {
-        "num_generations": RESPONSES,
-        "max_completion_length": response,
-        "generation_kwargs": {"min_new_tokens": response},
+        "num_generations": asked.responses,
+        "max_completion_length": asked.response,
+        "generation_kwargs": {"min_new_tokens": asked.response},
         "epsilon_high": 0.28,
+        "use_cpu": not asked.where.on_gpu,
+        "bf16": asked.precision == "bf16",
     }
-    texts = make_texts(make_prompts(count, prompt), make_tokenizer())
+    model, rows = chosen_model(asked), asked.prompts * asked.responses
+    size = model.config.vocab_size
+    texts = make_texts(make_prompts(asked.prompts, asked.prompt, size), make_tokenizer(size))
     with tempfile.TemporaryDirectory() as folder:
-        rows = count * RESPONSES
-        trainer = trl_trainer(GRPOTrainer, texts, rewards, Turns(), folder, rows, batch, settings)
+        trainer = trl_trainer(GRPOTrainer, texts, rewards, Turns(), folder, rows, asked.batch, settings, model)
         trainer._generate = clock.timed(trainer._generate, "generation")
         trainer._get_per_token_logps_and_entropies = clock.timed(trainer._get_per_token_logps_and_entropies)
         trainer.accelerator.backward = clock.timed(trainer.accelerator.backward, "backward")
@@ -218,12 +270,9 @@ def trl(prompt: int, response: int, count: int, batch: int, clock: Clock) -> Non
 
 
 def main() -> None:
-    engine, clock, *sizes = sys.argv[1:]
-    prompt, response, count, batch, threads = map(int, sizes)
-    torch.set_num_threads(threads)
-    {"ours": ours, "trl": trl}[engine](
-        prompt, response, count, batch, Clock(time.process_time if clock == "cpu" else time.perf_counter)
-    )
+    asked = Asked(**json.loads(sys.argv[1]))
+    torch.set_num_threads(asked.threads)
+    {"ours": ours, "trl": trl}[asked.engine](asked, Clock(asked))
 
 
 if __name__ == "__main__":

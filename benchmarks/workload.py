@@ -1,16 +1,19 @@
 """Random models and rollouts of given sizes, and a method's update on them, for the training benchmarks."""
 
 import argparse
-import time
+import gc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import shapes
 import torch
 from flops import Work, forward_flops, training_flops
-from transformers import LlamaConfig, LlamaForCausalLM
+from lines import Lines
+from shapes import Where
 
 from dph.config import LossConfig, OptimConfig
 from dph.models.batch import microbatches
@@ -28,8 +31,6 @@ METHODS = {
     "DPH-JS": LossConfig(eta=0.2, divergence="js"),
     "DPH-JS by definition": LossConfig(eta=0.2, divergence="js", estimator="definition"),
 }
-WIDTHS = {"0.8M": (128, 3), "3.4M": (256, 4), "13M": (448, 5)}
-"""Hidden width and number of layers, by the number of parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +51,14 @@ class Size:
     model: str = "3.4M"
 
 
-def settings(size: Size) -> LlamaConfig:
-    """A Llama-type model with grouped-query attention, SwiGLU and tied embeddings."""
-    hidden, layers = WIDTHS[size.model]
-    return LlamaConfig(
-        vocab_size=1024,
-        hidden_size=hidden,
-        intermediate_size=hidden * 8 // 3 // 16 * 16,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 32,
-        num_key_value_heads=hidden // 64,
-        max_position_embeddings=1 << 16,
-        tie_word_embeddings=True,
-        bos_token_id=1,
-        eos_token_id=1,
-        pad_token_id=0,
-    )
-
-
 def rows(size: Size) -> tuple[list[Row], list[Row]]:
     """Rollouts with advantages, and rehearsal rows; random tokens, equal for every method."""
-    generator = torch.Generator().manual_seed(0)
+    generator, vocabulary = torch.Generator().manual_seed(0), shapes.settings(size.model).vocab_size
 
     def tokens(count: int) -> list[int]:
-        return torch.randint(3, 1024, (count,), generator=generator).tolist()
+        return torch.randint(3, vocabulary, (count,), generator=generator).tolist()
 
-    chance = [-6.9] * size.response  # about log 1/1024, what a model with random weights gives
+    chance = [-math.log(vocabulary)] * size.response  # about what a model with random weights gives
     rollouts = [
         Row(prompt, tokens(size.response), chance, advantage=1.0 if index % 2 else -1.0)
         for prompt in (tokens(size.prompt) for _ in range(size.prompts))
@@ -89,22 +72,22 @@ def rows(size: Size) -> tuple[list[Row], list[Row]]:
     return rollouts, rehearsal
 
 
-def _model(size: Size, shared: bool) -> Policy:
-    torch.manual_seed(0)
-    return Policy(LlamaForCausalLM(settings(size)).eval(), SimpleNamespace(eos_token_id=1), shared_prefix=shared)
+def _model(size: Size, shared: bool, where: Where) -> Policy:
+    model = shapes.random_model(shapes.settings(size.model), where).eval()
+    return Policy(model, SimpleNamespace(eos_token_id=1), precision=where.precision, shared_prefix=shared)
 
 
 class Update:
     """One method's optimizer step on the same rollouts."""
 
-    def __init__(self, method: str, size: Size, *, shared: bool, budget: int) -> None:
+    def __init__(self, method: str, size: Size, *, shared: bool, budget: int, where: Where) -> None:
         """budget: tokens per micro-batch."""
         loss = METHODS[method]
         rollouts, stored = rows(size)
         self._rows = rollouts + (stored if loss.eta else [])
-        self._policy = _model(size, shared)
+        self._policy = _model(size, shared, where)
         objective = Objective(loss)
-        reference = _model(size, shared) if objective.needs_reference else None
+        reference = _model(size, shared, where) if objective.needs_reference else None
         optimizer = Optimizer(self._policy.trainable(), OptimConfig(lr=1e-9), 1000)  # no step changes the work
         self._updater = Updater(
             self._policy,
@@ -141,7 +124,7 @@ def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 
 
     By default each prompt is computed once, which is the least work.
     """
-    loss, config = METHODS[method], settings(size)
+    loss, config = METHODS[method], shapes.settings(size.model)
     rollouts, stored = rows(size)
     moving, still = split_by_gradient(rollouts + (stored if loss.eta else []), Objective(loss))
     total = training_flops(config, _work(moving, shared, budget))
@@ -157,15 +140,35 @@ def alternated(updates: Sequence[Update], rounds: int, clock: Callable[[], float
     return [[update.timed(clock) for update in updates] for _ in range(rounds)]
 
 
+def alone_on_gpu(make: Callable[[], Update], rounds: int, clock: Callable[[], float]) -> tuple[list[float], int]:
+    """Seconds of an update in each round, and the peak of the GPU's memory in bytes; nothing else is kept there.
+
+    If the memory does not suffice, both are NaN and 0.
+    """
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    try:
+        update = make()
+        for _ in range(2):  # warms up; the optimizer's moments exist after the first step
+            update()
+        return [update.timed(clock) for _ in range(rounds)], torch.cuda.max_memory_allocated()
+    except torch.OutOfMemoryError:
+        return [math.nan] * rounds, 0
+
+
 def parser(description: str) -> argparse.ArgumentParser:
     """Options that the training benchmarks share."""
     found = argparse.ArgumentParser(description=description)
+    shapes.add_options(found)
+    found.add_argument("--models", nargs="+", choices=shapes.MODELS, default=["3.4M"], help="sizes of the model")
     found.add_argument("--threads", type=int, default=2, help="threads of torch")
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
     found.add_argument("--rounds", type=int, default=3, help="rounds; all cases take turns in each")
     found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
     found.add_argument("--smoke", action="store_true", help="smallest sizes, to check that everything works")
     found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
+    found.add_argument("--lines", type=Path, help="file that gets each result at once, as a line of JSON")
     return found
 
 
@@ -174,7 +177,18 @@ def prepare(options: argparse.Namespace) -> Callable[[], float]:
     torch.set_num_threads(options.threads)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-    return time.perf_counter if options.clock == "wall" else time.process_time
+    return Where.chosen(options).clock(options.clock)
+
+
+def results(options: argparse.Namespace) -> Lines:
+    """Where each result goes at once."""
+    return Lines(options.lines, **environment(options))
+
+
+def sized(size: Size, lengths: str) -> Size:
+    """The size with other lengths, "PROMPT+RESPONSE"."""
+    prompt, response = (int(part) for part in lengths.split("+"))
+    return replace(size, prompt=prompt, response=response)
 
 
 def smallest(size: Size) -> Size:
@@ -184,4 +198,5 @@ def smallest(size: Size) -> Size:
 
 def environment(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that the numbers depend on."""
-    return {"torch": torch.__version__, "threads": options.threads, "clock": options.clock, "budget": options.budget}
+    facts = {"threads": options.threads, "clock": options.clock, "budget": options.budget}
+    return Where.chosen(options).facts() | facts

@@ -8,8 +8,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from dph.models.batch import Tokens, collate_tokens
 from dph.models.policy import Policy
-from helpers import random_policy, randomise, tiny_policy
+from helpers import gradient, random_policy, randomise, tiny_policy
 
 ARCHITECTURES = {
     "llama": {},
@@ -187,3 +188,44 @@ def any_model(name: str, *, noise: float = 0.0, **changes: Any) -> Any:
 
 def any_policy(name: str, *, noise: float = 0.0, **changes: Any) -> Policy:
     return Policy(any_model(name, noise=noise, **changes), tiny_policy().tokenizer)
+
+
+# What a model computes ----------------------------------------------------------------------------------------------
+
+
+def random_ids(generator, low, high):
+    count = int(torch.randint(low, high, (), generator=generator))
+    return torch.randint(0, VOCABULARY, (count,), generator=generator).tolist()
+
+
+def some_rows():
+    """Three rows for each of three prompts; two of them begin alike. The prompts have 1, 4 and 9 tokens."""
+    generator, rows = torch.Generator().manual_seed(0), []
+    for length in (9, 4, 1):
+        prompt, common = random_ids(generator, length, length + 1), random_ids(generator, 2, 3)
+        rows += [Tokens(prompt, common + random_ids(generator, 1, 9)) for _ in range(2)]
+        rows.append(Tokens(prompt, random_ids(generator, 2, 9)))
+    return rows
+
+
+def plain_logprobs(model, row):
+    """log π of a row's response, from the logits of one forward pass over this row alone."""
+    ids, start = torch.tensor([[*row.prompt_ids, *row.response_ids]]), len(row.prompt_ids) - 1
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[0, start:-1].double()
+    return logits.log_softmax(-1)[range(len(row.response_ids)), list(row.response_ids)]
+
+
+def gap(found, expected):
+    return float((torch.as_tensor(found).double() - expected).abs().max())
+
+
+def evaluated(policy, rows, shared=False):
+    """Log-probabilities of each row, and the gradient of a weighted sum of them."""
+    policy.model.zero_grad(set_to_none=True)
+    logprobs, _ = policy.logprobs(collate_tokens(rows, policy.device, shared=shared))
+    weights = torch.linspace(-1, 1, logprobs.numel(), device=policy.device)
+    (logprobs * weights.view_as(logprobs)).sum().backward()
+    return [values[: len(row.response_ids)].detach() for values, row in zip(logprobs, rows, strict=True)], gradient(
+        policy
+    )

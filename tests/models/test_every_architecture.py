@@ -8,13 +8,13 @@ import gc
 import pytest
 import torch
 
-from architectures import NAMES, VOCABULARY, any_model
+from architectures import NAMES, any_model, evaluated, gap, plain_logprobs, some_rows
 from dph.errors import UserError
-from dph.models.batch import Tokens, collate_tokens
+from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
-from helpers import gradient, tiny_policy
+from helpers import tiny_policy
 
 EXACT = 1e-4
 """Nats, and gradients relative to their norm. Recurrent layers sum in another order when they decode."""
@@ -35,43 +35,6 @@ UNBUILT = 8
 """Architectures that could not be built small: parts of other models, parts from other packages, broken configs."""
 NOISE = 0.3
 """Dropout of every kind that a config can set, and other noise in training."""
-
-
-def random_ids(generator, low, high):
-    count = int(torch.randint(low, high, (), generator=generator))
-    return torch.randint(0, VOCABULARY, (count,), generator=generator).tolist()
-
-
-def some_rows():
-    """Three rows for each of three prompts; two of them begin alike. The prompts have 1, 4 and 9 tokens."""
-    generator, rows = torch.Generator().manual_seed(0), []
-    for length in (9, 4, 1):
-        prompt, common = random_ids(generator, length, length + 1), random_ids(generator, 2, 3)
-        rows += [Tokens(prompt, common + random_ids(generator, 1, 9)) for _ in range(2)]
-        rows.append(Tokens(prompt, random_ids(generator, 2, 9)))
-    return rows
-
-
-def plain_logprobs(model, row):
-    """log π of a row's response, from the logits of one forward pass over this row alone."""
-    ids, start = torch.tensor([[*row.prompt_ids, *row.response_ids]]), len(row.prompt_ids) - 1
-    with torch.no_grad():
-        logits = model(input_ids=ids, use_cache=False).logits[0, start:-1].double()
-    return logits.log_softmax(-1)[range(len(row.response_ids)), list(row.response_ids)]
-
-
-def gap(found, expected):
-    return float((torch.as_tensor(found).double() - expected).abs().max())
-
-
-def evaluated(policy, rows, shared=False):
-    """Log-probabilities of the rows, and the gradient of a weighted sum of them."""
-    policy.model.zero_grad(set_to_none=True)
-    logprobs, _ = policy.logprobs(collate_tokens(rows, shared=shared))
-    (logprobs * torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)).sum().backward()
-    return [values[: len(row.response_ids)].detach() for values, row in zip(logprobs, rows, strict=True)], gradient(
-        policy
-    )
 
 
 def differences(model):

@@ -1,0 +1,114 @@
+"""The parts, each a list of commands with their limits: on a GPU at full size, elsewhere at toy size."""
+
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpu.limits import Command
+
+HERE = Path(__file__).parent
+BENCHMARKS = HERE.parent
+LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0}
+"""Seconds of each part on a GPU."""
+TOY_LIMIT = 600.0
+"""Seconds of a part, and of each of its commands, at toy size, on a machine that may be busy."""
+KILL_SIZES = ("--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all parts need."""
+
+    out: Path
+    """Results."""
+    work: Path
+    """Runs, which a later call goes on with."""
+    device: str
+    toy: bool
+    base: Path | None
+    """Folder with an existing base/ and presample/ of the embedded world."""
+    model: Path | None
+    """A GGUF file, or a folder with its pieces."""
+
+    def lines(self, part: str) -> tuple[str, str]:
+        return ("--lines", str(self.out / f"{part}.jsonl"))
+
+
+def _module(name: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name)
+
+
+def _script(name: str) -> tuple[str, ...]:
+    return (sys.executable, str(BENCHMARKS / f"{name}.py"))
+
+
+def part_a(given: Settings) -> list[Command]:
+    """Is it right? Architectures, sampler, a run against the CPU's, kills."""
+    lines, device = given.lines("a"), ("--device", given.device)
+    base = given.base or given.work / "world"
+    names = ("--names", "llama", "gemma2") if given.toy else ("--seconds", "170")
+    steps, kills = ("2", "1") if given.toy else ("8", "3")
+    learned = () if given.toy else ("400",)  # steps after which the base model earns rewards
+    plugin = ("--plugin", str(HERE / "deterministic.py"), "--model.device", given.device)
+    commands = [Command("exactness", (*_module("gpu.exactness"), *device, *names, *lines), 200)]
+    if given.base is None:
+        commands.append(Command("world", (*_module("gpu.world"), str(base), *learned), 120))
+    where = ("--base", str(base), "--steps", steps)
+    training = (*device, *where, "--out", str(given.work / "devices"), *lines)
+    kill = (*where, "--kills", kills, "--every", "2", "--out", str(given.work / "kill"), *KILL_SIZES, *plugin, *lines)
+    commands.append(Command("devices", (*_module("gpu.devices"), *training), 150))
+    commands.append(Command("kill", (*_script("kill"), *kill), 200))
+    return commands
+
+
+def part_b(given: Settings) -> list[Command]:
+    """How fast is it? Updates by method, steps, and how updates scale."""
+    lines = given.lines("b")
+    if given.toy:
+        sizes = ("--prompts", "2", "--responses", "3", "--threads", "1", "--sizes", "16+4")
+        return [
+            Command("methods", (*_script("methods"), "--only", "table", "--smoke", "--threads", "1", *lines)),
+            Command("step", (*_script("step"), "--engines", "ours", "--pairs", "1", *sizes, *lines)),
+            Command("scaling", (*_script("scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)),
+        ]
+    on = ("--device", given.device, "--precision", "bf16")
+    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--prompts", "2", "--responses", "8")
+    update += ("--budget", "16384", "--methods", "GRPO", "DPH-JS", *lines)
+    step = (*_script("step"), *on, "--prompts", "2", "--responses", "8", "--pairs", "2", "--tokens", "16384", *lines)
+    ours, both = ("--engines", "ours"), ("--engines", "ours", "trl")
+    scaling = (*_script("scaling"), *on, "--rounds", "2", "--budget", "16384", "--base", "2048+256", *lines)
+    few, all_methods = ("512+64", "2048+256"), ("GRPO", "RKL", "DPH-F", "DPH-JS")
+    trl = [Command("step 0.5B against TRL", (*step, *both, "--model", "0.5B", "--sizes", *few), 120)]
+    return [
+        Command("update 0.5B", (*update, "--models", "0.5B", "--sizes", *few, "8192+512"), 110),
+        Command("update 1.5B", (*update, "--models", "1.5B", "--sizes", *few), 90),
+        Command("step 0.5B", (*step, *ours, "--model", "0.5B", "--sizes", *few, "8192+512"), 100),
+        *(trl if find_spec("trl") and find_spec("datasets") else []),
+        Command("update 1.5B, long", (*update, "--models", "1.5B", "--sizes", "8192+512"), 90),
+        Command("methods 0.5B", (*update, "--methods", *all_methods, "--models", "0.5B", "--sizes", "512+64"), 60),
+        Command("step 1.5B", (*step, *ours, "--model", "1.5B", "--sizes", "2048+256"), 60),
+        Command("scaling", (*scaling, "--models", "0.5B", "--sweeps", "n"), 60),
+    ]
+
+
+def part_c(given: Settings) -> list[Command]:
+    """Does it work with a real model? `dph demo` for two methods."""
+    common = ("--out", str(given.work / "real"), "--page", str(given.out / "report.html"), *given.lines("c"))
+    if given.toy:  # which masters nothing, so that there is nothing to rehearse
+        return [Command("real", (*_module("gpu.real"), "--toy", "--methods", "grpo", "exp_only", *common))]
+    if given.model is None:
+        return []
+    model = ("--model", str(given.model), "--seconds", "350")
+    return [Command("real", (*_module("gpu.real"), *model, *common), 420)]
+
+
+_PARTS = {"a": part_a, "b": part_b, "c": part_c}
+
+
+def planned(part: str, given: Settings) -> tuple[list[Command], float]:
+    """The commands of a part, and the seconds for all of them."""
+    commands = _PARTS[part](given)
+    if given.toy:
+        return [replace(command, seconds=TOY_LIMIT) for command in commands], TOY_LIMIT
+    return commands, LIMITS[part]

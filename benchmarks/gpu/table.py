@@ -1,0 +1,147 @@
+"""The results of all parts as one page of tables, from the lines that they have written so far."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lines import read_lines
+
+Line = dict[str, Any]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Lines of a Markdown table."""
+    cells = [list(map(str, row)) for row in rows]
+    return ["| " + " | ".join(row) + " |" for row in [list(head), ["---"] * len(head), *cells]]
+
+
+def exactness(lines: Sequence[Line]) -> list[str]:
+    """Architectures compared, and the largest errors, by precision."""
+    rows = []
+    for precision in ("fp32", "bf16"):
+        here = [line for line in lines if line["precision"] == precision]
+        compared = [line for line in here if "plain" in line]
+        packed = [line for line in compared if line["packed"]]
+
+        def worst(of: Iterable[float]) -> str:
+            return f"{max(of, default=float('nan')):.1e}"
+
+        rows.append([
+            precision,
+            len(compared),
+            len(packed),
+            worst(line["packed_plain"]["largest"] for line in packed),
+            worst(line["packed_plain"]["gradient"] for line in packed),
+            worst(line["sampled"]["sampler_trainer"] for line in compared),
+            ", ".join(line["name"] for line in here if not line["ok"]) or "none",
+        ])  # fmt: skip
+    head = (
+        "precision",
+        "architectures",
+        "packed",
+        "packed − plain, nats",
+        "gradient",
+        "sampler − trainer",
+        "too large",
+    )
+    return table(head, rows)
+
+
+def updates(lines: Sequence[Line]) -> list[str]:
+    """Updates with each prompt once against the plain path."""
+
+    def key(line: Line) -> tuple[Any, ...]:
+        return tuple(line[name] for name in ("model", "prompt", "response", "n", "method"))
+
+    plain = {key(line): line for line in lines if not line["shared"]}
+    rows = []
+    for line in lines:
+        if line["shared"]:
+            rival = plain.get(key(line), {"seconds": float("nan"), "bytes": 0, "mfu": float("nan")})
+            rows.append([
+                *(line["model"], f"{line['prompt']}+{line['response']} × {line['n']}", line["method"]),
+                *(f"{1000 * one['seconds']:.0f}" for one in (rival, line)),
+                f"{rival['seconds'] / line['seconds']:.2f}",
+                *(f"{one['mfu']:.0%}" for one in (rival, line)),
+                *(f"{one['bytes'] / 1e9:.1f}" for one in (rival, line)),
+                f"{line['square_rate'] / 1e12:.1f}",
+            ])  # fmt: skip
+    head = ("model", "tokens", "method", "plain ms", "shared ms", "ratio", "plain MFU", "MFU", "plain GB", "GB")
+    return table((*head, "TFLOP/s of a square product"), rows)
+
+
+def steps(lines: Sequence[Line]) -> list[str]:
+    """Whole steps, by engine."""
+    phases = ("generation", "forward", "backward", "total")
+    rows = [
+        (
+            *(line["engine"], line["model"], f"{line['prompt']}+{line['response']} × {line['n']}", line["prompts"]),
+            *(f"{1000 * line[name]:.0f}" for name in phases),
+            f"{line['bytes'] / 1e9:.1f}",
+        )
+        for line in lines
+    ]
+    return table(("engine", "model", "tokens", "prompts", *(f"{name} ms" for name in phases), "GB"), rows)
+
+
+def scaling(lines: Sequence[Line]) -> list[str]:
+    """How updates scale."""
+    rows = [
+        (
+            *(line["sweep"], line[line["sweep"]]),
+            *(f"{line[way] * 1000:.0f}" for way in ("shared", "repeated")),
+            *(f"{line['repeated_of_shared']:.2f}", f"{line['of_limit']:.0%}"),
+        )
+        for line in lines
+    ]
+    return table(("varied", "value", "shared ms", "plain ms", "ratio", "of the limit"), rows)
+
+
+def real(lines: Sequence[Line]) -> list[str]:
+    """A real model's scores, by method and split; without scores, the step that the method has reached."""
+    rows = []
+    for line in lines:
+        reached = (line["model"], line["method"], line["step"])
+        for split, metrics in line.get("scores", {}).items():
+            passes = sorted((name for name in metrics if name.startswith("pass@")), key=lambda name: int(name[5:]))
+            chosen = ("greedy", passes[0], passes[-1], "styles_correct")
+            found = [f"{name} {metrics[name]['mean']:.3f}" for name in chosen if name in metrics]
+            rows.append((*reached, split, ", ".join(found)))
+        if "scores" not in line:
+            rows.append((*reached, "", f"reward {line['reward']}"))
+    return table(("model", "method", "step", "split", "scores"), rows)
+
+
+def runs(lines: Sequence[Line]) -> list[str]:
+    """Runs of training: against the CPU, and killed; without what is long."""
+    left_out = {"what", "by_step"}
+    return [
+        f"- {line['what']}: " + ", ".join(f"{name} {value}" for name, value in line.items() if name not in left_out)
+        for line in lines
+    ]
+
+
+SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]]], ...] = (
+    ("Exactness", ("exactness",), exactness),
+    ("Runs", ("devices", "kill", "demo"), runs),
+    ("A real model", ("real",), real),
+    ("Updates", ("update",), updates),
+    ("Steps", ("step",), steps),
+    ("Scaling", ("scaling",), scaling),
+    (
+        "Commands",
+        ("command",),
+        lambda lines: table(("command", "end", "s"), [[x["name"], x["end"], x["seconds"]] for x in lines]),
+    ),
+)
+
+
+def page(out: Path) -> str:
+    """Markdown of all results under a folder; sections without results are left out."""
+    lines = read_lines(out / f"{part}.jsonl" for part in "abc")
+    devices = sorted({f"{line['device']}, torch {line['torch']}" for line in lines if "torch" in line})
+    text = ["# What scripts/gpu measured", "", *devices]
+    for title, whats, show in SECTIONS:
+        if chosen := [line for line in lines if line["what"] in whats]:
+            text += ["", f"## {title}", "", *show(chosen)]
+    return "\n".join(text) + "\n"

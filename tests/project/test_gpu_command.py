@@ -1,0 +1,232 @@
+"""`scripts/gpu`: time limits, pieces of a model file, missing packages, and what its tables say."""
+
+import json
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from gpu import devices, exactness, packages, pieces
+from gpu.limits import Command, run_part, shorten
+from gpu.plan import LIMITS, Settings, planned
+from gpu.table import page
+from lines import Lines, read_lines
+from shapes import Where
+
+NOTE = "import json, sys; open(sys.argv[1], 'a').write(json.dumps({'what': 'result', 'value': 7}) + '\\n')"
+
+
+def python(code: str, *words: str) -> tuple[str, ...]:
+    return (sys.executable, "-S", "-c", code, *words)
+
+
+# Time limits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_stops_a_command_and_keeps_its_results(tmp_path: Path) -> None:
+    results, sign = tmp_path / "a.jsonl", tmp_path / "still-alive"
+    child = f"import time; time.sleep(4); open({str(sign)!r}, 'w')"
+    hangs = f"{NOTE}; import subprocess; subprocess.run([sys.executable, '-S', '-c', {child!r}])"
+    commands = [
+        Command("hangs", python(hangs, str(results)), 2.0),
+        Command("fails", python("raise SystemExit(3)")),
+        Command("works", python(NOTE, str(results))),
+    ]
+    ends = run_part("a", commands, 60.0, tmp_path, {})
+    assert ends == {"hangs": "stopped", "fails": "failed", "works": "ok"}
+    found = read_lines([results])
+    assert [line["what"] for line in found] == ["result", "command", "command", "result", "command"]
+    assert [line["end"] for line in found if line["what"] == "command"] == ["stopped", "failed", "ok"]
+    time.sleep(4.5)
+    assert not sign.exists(), "what the command had started was stopped with it"
+
+
+def test_a_part_ends_when_its_own_time_is_over(tmp_path: Path) -> None:
+    commands = [Command("long", python("import time; time.sleep(60)"), 50.0), Command("next", python(""), 50.0)]
+    started = time.monotonic()
+    assert run_part("b", commands, 1.0, tmp_path, {}) == {"long": "stopped", "next": "not run"}
+    assert time.monotonic() - started < 30
+
+
+def test_a_long_log_keeps_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("abcdef")
+    shorten(log, 4)
+    assert log.read_text() == "cdef"
+
+
+def settings(tmp_path: Path, *, toy: bool = False) -> Settings:
+    return Settings(tmp_path / "out", tmp_path / "work", "cuda", toy, None, None)
+
+
+def test_all_parts_fit_into_25_minutes_and_each_into_9(tmp_path: Path) -> None:
+    found = {part: planned(part, settings(tmp_path)) for part in LIMITS}
+    assert sum(limit for _, limit in found.values()) <= 25 * 60
+    assert all(limit <= 9 * 60 for _, limit in found.values())
+    assert found["a"][0] and found["b"][0] and not found["c"][0], "part c needs a model"
+    assert all(command.seconds <= limit for commands, limit in found.values() for command in commands)
+
+
+def test_the_dry_run_has_every_part_and_no_gpu(tmp_path: Path) -> None:
+    for part in LIMITS:
+        commands, _ = planned(part, Settings(tmp_path, tmp_path, "cpu", True, None, None))
+        assert commands and not any("cuda" in word for command in commands for word in command.words)
+
+
+# Results ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    Lines(path, device="cpu").add("one", value=1)
+    with path.open("a") as file:
+        file.write('{"what": "tw')
+    assert read_lines([path, tmp_path / "missing"]) == [{"what": "one", "device": "cpu", "value": 1}]
+
+
+def test_the_table_compares_shared_prompts_with_the_plain_path(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "b.jsonl", device="card", torch="2")
+    common = {"model": "0.5B", "prompt": 2048, "response": 256, "n": 8, "method": "GRPO", "square_rate": 5e14}
+    lines.add("update", **common, shared=False, seconds=0.9, mfu=0.3, bytes=3e9)
+    lines.add("update", **common, shared=True, seconds=0.2, mfu=0.4, bytes=2e9)
+    lines.add("command", name="update", end="ok", seconds=3.0)
+    text = page(tmp_path)
+    # 0.9 s / 0.2 s = 4.5; 5e14 operations a second are 500 TFLOP/s
+    assert "| 0.5B | 2048+256 × 8 | GRPO | 900 | 200 | 4.50 | 30% | 40% | 3.0 | 2.0 | 500.0 |" in text
+    assert "card, torch 2" in text and "## Steps" not in text
+
+
+def test_runs_agree_if_only_rounding_separates_them() -> None:
+    step = {"step": 1.0, "reward": 0.5, "loss": 0.01}
+    later = {"step": 2.0, "reward": 0.75, "loss": 0.5}
+    assert devices.judge([step, later], [step, later])["ok"]
+    assert devices.judge([step, later | {"loss": 0.9, "reward": 0.7}], [step, later])["ok"], "later steps may differ"
+    assert not devices.judge([step | {"loss": 0.02}, later], [step, later])["ok"]
+    assert not devices.judge([step | {"loss": float("nan")}, later], [step, later])["ok"]
+    assert not devices.judge([step, later | {"reward": 0.2}], [step, later])["ok"]
+    assert not devices.judge([step | {"more": 1.0}, later], [step, later])["ok"]
+
+
+def test_a_sampler_whose_log_probabilities_are_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for precision in ("fp32", "bf16"):
+        found = exactness.judge("llama", Where("cpu", precision))
+        assert found and found["ok"] and found["packed"]
+    response_logprobs = exactness.Policy.response_logprobs
+
+    def shifted(self, *given):
+        return [[value + 0.01 for value in row] for row in response_logprobs(self, *given)]
+
+    monkeypatch.setattr(exactness.Policy, "response_logprobs", shifted)
+    found = exactness.judge("llama", Where())
+    assert found and not found["ok"] and found["sampled"]["sampler_trainer"] == pytest.approx(0.01, abs=1e-4)
+
+
+# Pieces -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(bytes(range(256)) * 10)
+    return file
+
+
+def test_pieces_come_in_several_calls_and_are_joined(model: Path, tmp_path: Path) -> None:
+    made, store = pieces.cut(model, tmp_path / "cut", 1000), tmp_path / "store"
+    assert [piece.name for piece in made] == ["model.gguf.000", "model.gguf.001", "model.gguf.002"]
+    last = made[2].read_bytes()
+    made[2].unlink()
+    assert pieces.gather(tmp_path / "cut", store) == ["model.gguf.002"]
+    with pytest.raises(pieces.Damaged, match=r"lacks 1 of 3 pieces, such as model\.gguf\.002; bring them"):
+        pieces.join(store)
+    for piece in made[:2]:
+        piece.unlink()
+    made[2].write_bytes(last)
+    assert pieces.gather(tmp_path / "cut", store) == []
+    assert pieces.join(store).read_bytes() == model.read_bytes()
+    assert pieces.join(store).name == "model.gguf"
+
+
+def test_a_damaged_piece_is_refused(model: Path, tmp_path: Path) -> None:
+    made = pieces.cut(model, tmp_path / "cut", 1000)
+    made[1].write_bytes(b"x" * 1000)
+    with pytest.raises(pieces.Damaged, match=r"model\.gguf\.001 is not the piece that was cut; bring it again"):
+        pieces.gather(tmp_path / "cut", tmp_path / "store")
+    with pytest.raises(pieces.Damaged, match=r"do not give model\.gguf: model\.gguf\.001 differ"):
+        pieces.join(tmp_path / "cut")
+    assert not (tmp_path / "cut" / "model.gguf").exists()
+
+
+def test_without_a_list_of_sums_nothing_is_joined(tmp_path: Path) -> None:
+    with pytest.raises(pieces.Damaged, match="has no SHA256SUMS; make the pieces with"):
+        pieces.gather(tmp_path, tmp_path / "store")
+
+
+# Packages -----------------------------------------------------------------------------------------------------------
+
+
+def put_package(folder: Path, name: str, version: str, *needs: str) -> None:
+    """A package that is installed in a folder, as far as its metadata say."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {n}" for n in needs)]
+    (info / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+def put_wheel(folder: Path, name: str, version: str) -> None:
+    folder.mkdir(exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project that needs three packages, one of which needs a fourth."""
+    wanted = {"core": ["alpha>=2", "beta", "gone; python_version < '3'"], "llm": ["gamma"]}
+    text = f"[project]\ndependencies = {json.dumps(wanted['core'])}\n"
+    text += f"[project.optional-dependencies]\nllm = {json.dumps(wanted['llm'])}\n"
+    (tmp_path / "pyproject.toml").write_text(text)
+    monkeypatch.setattr(packages, "ROOT", tmp_path)
+    put_package(tmp_path / "site", "beta", "1", "delta>=1", "other; extra == 'x'")
+    return tmp_path / "site"
+
+
+def test_missing_packages_are_named_in_one_sentence(project: Path) -> None:
+    with pytest.raises(packages.Missing) as raised:
+        packages.check([str(project)], "llm")
+    message = str(raised.value)
+    assert message.startswith(
+        "missing here: alpha>=2, delta>=1 (for beta), gamma; bring them in a folder with --wheels"
+    )
+    assert "\n" not in message
+    put_package(project, "delta", "1.5")
+    put_package(project, "alpha", "1.9")
+    with pytest.raises(packages.Missing, match=r"^missing here: alpha>=2; bring"):
+        packages.check([str(project)])
+
+
+def test_only_what_is_missing_is_installed(project: Path, tmp_path: Path) -> None:
+    for name in ("alpha", "beta", "delta"):
+        put_wheel(tmp_path / "wheels", name, "2.0")
+    target = tmp_path / "target"
+    assert packages.install(tmp_path / "wheels", target, [str(project)]) == ["alpha", "delta"]
+    packages.check([str(project), str(target)])
+    assert (target / "alpha.py").read_text() == "VERSION = '2.0'\n" and not (target / "beta.py").exists()
+    assert packages.install(tmp_path / "wheels", target, [str(project)]) == []
+    with pytest.raises(packages.Missing, match=r"there is no folder .*nowhere with wheels"):
+        packages.install(tmp_path / "nowhere", target, [])
+
+
+def test_the_commands_name_what_torch_and_transformers_do_not_bring() -> None:
+    download, build = packages.download_commands("WHEELS")
+    words = {word.partition("==")[0] for word in download.split()}
+    assert {"math-verify", "sqlglot", "plotly", "tyro", "narwhals"} <= words, "narwhals is what plotly needs"
+    assert not {"torch", "transformers", "numpy", "safetensors", "word2number"} & words
+    assert "--python-version 3.12" in download and "word2number==" in build
