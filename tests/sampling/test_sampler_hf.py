@@ -21,6 +21,7 @@ from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
 from dph.sampling.state_decode import StateDecoder
+from dph.sampling.static_decode import StaticDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
@@ -36,10 +37,13 @@ def sample(policy, params, prompts=PROMPTS, keys=KEYS, rows=256):
     return HFSampler(policy, rows).sample(prompts, params, keys)
 
 
-@pytest.fixture(params=[SharedDecoder, PlainDecoder, StateDecoder, WholeDecoder])
+@pytest.fixture(params=[SharedDecoder, StaticDecoder, PlainDecoder, StateDecoder, WholeDecoder])
 def decoder(request, monkeypatch):
-    """All decoders: one copy of the prompt per group, one per response, the model's own cache, and no cache."""
-    if request.param is not SharedDecoder:
+    """All decoders: one copy of the prompt per group, without and with fixed buffers, one per response, the model's own
+    cache, and no cache."""
+    if request.param is StaticDecoder:
+        monkeypatch.setattr(HFSampler, "_replays", lambda self: True)
+    elif request.param is not SharedDecoder:
         monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
         monkeypatch.setattr(module, "why_not", lambda start, policy, ragged: "" if start is request.param else "so")
     return request.param

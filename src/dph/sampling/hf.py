@@ -18,12 +18,16 @@ from dph.sampling.protocol import StreamingSampler, register_sampler
 from dph.sampling.seeding import derive_key, uniforms
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
 from dph.sampling.state_decode import StateDecoder
+from dph.sampling.static_decode import StaticDecoder, why_not_static
 from dph.sampling.switch_decode import SwitchDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
 
 T = TypeVar("T")
 
+_LOOK_EVERY = {"cpu": 1}
+_LOOK_EVERY_OTHERWISE = 8
+"""After so many tokens the sampler looks which responses have ended. A look waits for the device."""
 _COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
@@ -39,6 +43,7 @@ class HFSampler(StreamingSampler):
         """
         self._policy, self._rows = policy, rows
         self._shared: bool | None = None
+        self._static: bool | None = None
         self._general: tuple[Start, bool] | None = None
 
     def stream(
@@ -87,7 +92,8 @@ class HFSampler(StreamingSampler):
         row_keys = torch.tensor([derive_key(key, i) for key in keys for i in range(n)], device=device)
         tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
-        lengths, left = [0] * total, [n] * len(prompts)
+        lengths = torch.zeros(total, dtype=torch.long, device=device)  # 0 until a response has ended
+        left, look = list(range(len(prompts))), _LOOK_EVERY.get(device.type, _LOOK_EVERY_OTHERWISE)
         rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
         decoder = start(self._policy, prompts, n)
@@ -98,19 +104,19 @@ class HFSampler(StreamingSampler):
             last = step == params.max_tokens - 1
             ending = running if last else running & torch.isin(chosen, eos)
             running = running & ~ending
-            for row in rows[ending].tolist():
-                lengths[row] = step + 1
-                left[row // n] -= 1
-                if left[row // n] == 0:
-                    first = row // n * n
-                    yield row // n, self._completions(tokens, logprobs, lengths, range(first, first + n))
-            alive = int(running.sum())
-            if alive == 0:
-                return
-            if alive < _COMPACT_BELOW * len(rows):
-                keep = running.nonzero().squeeze(1)
-                decoder.select(keep)
-                rows, chosen, running = rows[keep], chosen[keep], running[keep]
+            lengths.index_add_(0, rows, ending * (step + 1))
+            if last or (step + 1) % look == 0:
+                known = lengths.tolist()
+                for index in [index for index in left if all(known[index * n : index * n + n])]:
+                    left.remove(index)
+                    yield index, self._completions(tokens, logprobs, known, range(index * n, index * n + n))
+                alive = known.count(0)
+                if alive == 0:
+                    return
+                if alive < _COMPACT_BELOW * len(rows):
+                    keep = running.nonzero().squeeze(1)
+                    decoder.select(keep)
+                    rows, chosen, running = rows[keep], chosen[keep], running[keep]
             decoder.step(chosen)
 
     def _completions(self, tokens: Tensor, logprobs: Tensor, lengths: Sequence[int], rows: range) -> list[Completion]:
@@ -129,10 +135,19 @@ class HFSampler(StreamingSampler):
             if reason:
                 say(f"the sampler keeps a copy of the prompt for each response, because of this model: {reason}")
         if self._shared and longest <= longest_shared(self._policy):
-            return SharedDecoder, True
+            return (StaticDecoder if self._replays() else SharedDecoder), True
         if self._general is None:
             self._general = self._find_general()
         return self._general
+
+    def _replays(self) -> bool:
+        """Whether a CUDA graph can replay the steps of decoding with shared prompts; tried once."""
+        if self._static is None and self._policy.device.type == "cuda":
+            reason = why_not_static(self._policy)
+            self._static = not reason
+            if reason:
+                say(f"the sampler starts every kernel by itself, which is slow for small models: {reason}")
+        return bool(self._static)
 
     def _find_general(self) -> tuple[Start, bool]:
         """As `_way`, without sharing prompts."""
@@ -178,7 +193,7 @@ def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tup
     if params.temperature == 0:
         chosen = logprobs.argmax(-1)
     else:
-        numbers = uniforms(keys, torch.tensor(step, device=keys.device))
+        numbers = uniforms(keys, torch.full((), step, device=keys.device))  # no copy, which would wait for a GPU
         probs = logprobs.to(numbers.dtype).exp()
         chosen = _invert(probs, numbers) if params.top_p >= 1 else _invert_nucleus(probs, numbers, params.top_p)
     return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)

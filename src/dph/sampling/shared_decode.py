@@ -30,7 +30,7 @@ _PREFILL_TOKENS = 4096
 """Most prompt tokens, padding included, in one forward pass."""
 
 
-class _Layer(DynamicLayer):
+class Layer(DynamicLayer):
     """Keys and values of one layer: those of the prompts [G, heads, …] and of the generated tokens [R, heads, …]."""
 
     def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int) -> None:
@@ -77,6 +77,10 @@ class _Layer(DynamicLayer):
 class SharedDecoder:
     """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.decoders`."""
 
+    layer_type: type[Layer] = Layer
+    unused: Tensor | None = None
+    """bool [t], where keys of generated tokens are none; None if all are used."""
+
     def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
         """Run each prompt once; each gets `repeats` rows."""
         self._policy, device = policy, policy.device
@@ -86,7 +90,8 @@ class SharedDecoder:
         self.logits = torch.cat([logits for logits, _ in pieces]).repeat_interleave(repeats, dim=0)
         caches: list[list[Any]] = [cache.layers for _, cache in pieces]
         self._layers = [
-            _Layer([c[i].keys for c in caches], [c[i].values for c in caches], width) for i in range(len(caches[0]))
+            self.layer_type([c[i].keys for c in caches], [c[i].values for c in caches], width)
+            for i in range(len(caches[0]))
         ]
         self._cache = Cache(layers=list(self._layers))
         self._padding = None
@@ -98,7 +103,7 @@ class SharedDecoder:
 
     def step(self, tokens: Tensor) -> None:
         """Append one token to each row; tokens: int64 [R]."""
-        with self._policy.autocast(), _attending(self._policy, self):
+        with self._policy.autocast(), attending(self._policy, self):
             output = self._policy.model(
                 input_ids=tokens[:, None],
                 position_ids=self._positions[:, None],
@@ -158,6 +163,8 @@ class SharedDecoder:
 
         query = (query * scaling).view(rows, kv_heads, -1, dim)
         own = (query @ keys.transpose(2, 3)).float()
+        if self.unused is not None:
+            own = own.masked_fill_(self.unused, -torch.inf)
         prompt = (gathered(query) @ layer.prompt_keys).float()
         if self._padding is not None:
             prompt = prompt.masked_fill_(self._padding, -torch.inf)
@@ -197,7 +204,7 @@ AttentionInterface.register(_NAME, _attention)
 
 
 @contextmanager
-def _attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
+def attending(policy: Policy, decoder: SharedDecoder) -> Iterator[None]:
     """Context in which the model uses the decoder's attention."""
     config = policy.model.config.get_text_config()
     before, token = config._attn_implementation, _current.set(decoder)

@@ -1,0 +1,156 @@
+"""Decoding in steps that a CUDA graph replays: the same kernels on the same memory for every token.
+
+A step of a small model is hundreds of short kernels. If Python starts each of them, a GPU waits most of the time; a
+graph starts them all at once. It holds addresses and shapes, so nothing may move from step to step, and nothing in a
+step may wait for the device:
+
+* The buffers of generated tokens have their length from the start. A step writes at an index that is itself a tensor,
+  and masks the places after it. When the buffers are full, they double, and a new graph is recorded.
+* A row that has ended keeps its slot until half of all slots are such; then the buffers shrink.
+* Weights that bf16 casts are cast before the first step. Autocast's own copies live only as long as its context.
+
+On a CPU the same step runs without a graph. The first step of each graph runs plainly, too, and serves as its warm-up.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from dph.models.policy import Policy
+from dph.sampling.decoders import why_not
+from dph.sampling.shared_decode import Layer, SharedDecoder, attending
+
+FIRST_TOKENS = 256
+"""Places for generated tokens at first."""
+
+
+class _FixedLayer(Layer):
+    """As `Layer`, with buffers that do not move; see `StaticDecoder`."""
+
+    length: int
+    at: Tensor
+    """int64 [1]: where the next states are written."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Write the rows' states [R, heads, 1, dim]. Return the whole buffers, whose unused places are zeros."""
+        states = (key_states, value_states)
+        if not self._own or self._own[0].shape[2] < self.length:
+            self._own = [self._grown(i, state) for i, state in enumerate(states)]
+        for buffer, state in zip(self._own, states, strict=True):
+            buffer.index_copy_(2, self.at, state)
+        keys, values = self._own
+        return keys, values
+
+    def _grown(self, index: int, state: Tensor) -> Tensor:
+        larger = state.new_zeros(*state.shape[:2], self.length, state.shape[3])
+        if self._own:
+            larger[:, :, : self._own[index].shape[2]] = self._own[index]
+        return larger
+
+
+class StaticDecoder(SharedDecoder):
+    """Decodes the responses of a few prompts together; see `Decoder` in `dph.sampling.decoders`."""
+
+    layer_type = _FixedLayer
+
+    def __init__(self, policy: Policy, prompts: Sequence[Sequence[int]], repeats: int) -> None:
+        """Run each prompt once; each gets `repeats` rows."""
+        super().__init__(policy, prompts, repeats)
+        self._cast = _weights_to_cast(policy) if policy.precision == "bf16" else {}
+        self._graph: Any = None
+        self._records = policy.device.type == "cuda"
+        self._used = 0
+        self._at = torch.zeros(1, dtype=torch.long, device=policy.device)
+        self._resize(FIRST_TOKENS)
+        self._fill_slots()
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row; tokens: int64 [R]."""
+        if self._used == self._length:
+            self._resize(2 * self._length)
+        self._tokens.index_copy_(0, self._live, tokens)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._compute()
+            if self._records and self._used + 1 < self._length:  # otherwise the buffers double next
+                self._record()
+        self._used += 1
+        self.logits = self._found.index_select(0, self._live)
+
+    def select(self, keep: Tensor) -> None:
+        """Keep only these rows; keep: int64 indices in ascending order."""
+        logits, self._live = self.logits[keep], self._live[keep]
+        if 2 * len(self._live) <= len(self._tokens):
+            self.logits = self._found
+            super().select(self._live)
+            self.logits = logits
+            self._fill_slots()
+        self.logits = logits
+
+    def _resize(self, length: int) -> None:
+        """Give the buffers this length, when the next step writes to them."""
+        self._length, self._graph = length, None
+        self._numbers = torch.arange(length, device=self._at.device)
+        for layer in self._layers:
+            assert isinstance(layer, _FixedLayer)
+            layer.length, layer.at = length, self._at
+
+    def _fill_slots(self) -> None:
+        """A slot for each row: what a step reads and writes, at fixed addresses."""
+        self._graph = None
+        self._live = torch.arange(len(self.logits), device=self.logits.device)
+        self._tokens = torch.zeros_like(self._live)
+        self._found = self.logits.clone()
+
+    def _compute(self) -> None:
+        """Compute the next logits of all slots from their tokens, and advance."""
+        self.unused = self._numbers > self._at
+        given = {
+            "input_ids": self._tokens[:, None],
+            "position_ids": self._positions[:, None],
+            "past_key_values": self._cache,
+            "use_cache": True,
+        }
+        with self._autocast(), attending(self._policy, self):
+            output = functional_call(self._policy.model, self._cast, (), given, tie_weights=False)
+        self._found.copy_(output.logits[:, -1])
+        self._positions.add_(1)
+        self._at.add_(1)
+
+    def _autocast(self) -> Any:
+        """Autocast without a cache, because a graph outlives what is in the cache."""
+        kind, enabled = self._policy.device.type, self._policy.precision == "bf16"
+        return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
+
+    def _record(self) -> None:
+        """Record the step as a graph. If that fails, as when memory runs out, later steps run plainly."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._compute()
+        except RuntimeError:
+            self._records = False
+        else:
+            self._graph = graph
+
+
+def _weights_to_cast(policy: Policy) -> dict[str, Tensor]:
+    """The fp32 weights of linear layers in bf16, by name."""
+    return {
+        f"{name}.{part}": value.detach().to(torch.bfloat16)
+        for name, module in policy.model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        for part, value in module.named_parameters(recurse=False)
+        if value.dtype == torch.float32
+    }
+
+
+def why_not_static(policy: Policy) -> str:
+    """Why a model that shares prompts cannot be decoded in such steps; empty if it can. See `why_not`."""
+    return why_not(StaticDecoder, policy, ragged=True)

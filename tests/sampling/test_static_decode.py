@@ -1,0 +1,199 @@
+"""Decoding in steps that a CUDA graph replays. The oracle is decoding with shared prompts as it was before.
+
+`Tape` does on a CPU what a CUDA graph does: it records the operations of one step, with their memory and every number
+from Python as it was then, and repeats them in that memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from architectures import ARCHITECTURES, architecture
+from dph.sampling import hf, static_decode
+from dph.sampling.hf import HFSampler
+from dph.sampling.shared_decode import SharedDecoder, why_not_shared
+from dph.sampling.static_decode import StaticDecoder, why_not_static
+from dph.types import SamplingParams
+from helpers import tiny_policy
+
+PROMPTS, KEYS = [[3, 4, 5], [6], [7, 8, 9, 3, 4]], [11, 12, 13]
+SHARING = [name for name in sorted(ARCHITECTURES) if name not in ("falcon_h1", "gemma2", "mistral")]
+EXACT = 1e-5
+"""Nats; a sum over masked places adds zeros in another order."""
+WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive", "is_nonzero", "equal")
+
+
+class Tape(TorchDispatchMode):
+    """A recorded step; see above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        self._done.append((function, args, kwargs or {}, found))
+        return found
+
+    def replay(self) -> None:
+        for function, args, kwargs, then in self._done:
+            now = function(*args, **kwargs)
+            for old, new in zip(tree_leaves(then), tree_leaves(now), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+def record(decoder: StaticDecoder) -> None:
+    """In place of a CUDA graph: recording does not compute, so what the step has changed is put back."""
+    own = [buffer for layer in decoder._layers for buffer in layer._own]
+    changing = [decoder._positions, decoder._at, decoder._found, *own]
+    before = [tensor.clone() for tensor in changing]
+    with Tape() as tape:
+        decoder._compute()
+    for tensor, value in zip(changing, before, strict=True):
+        tensor.copy_(value)
+    decoder._graph = tape
+
+
+@contextmanager
+def replaying(monkeypatch: pytest.MonkeyPatch, *, tape: bool, places: int) -> Iterator[list[int]]:
+    """The sampler decodes in fixed steps, with so many places at first; yields the number of slots of each tape."""
+    recorded: list[int] = []
+
+    def note(decoder: StaticDecoder) -> None:
+        recorded.append(len(decoder._tokens))
+        record(decoder)
+
+    begin = StaticDecoder.__init__
+
+    def begun(decoder: StaticDecoder, *given: Any) -> None:
+        begin(decoder, *given)
+        decoder._records = tape
+
+    with monkeypatch.context() as patch:
+        patch.setattr(static_decode, "FIRST_TOKENS", places)
+        patch.setattr(StaticDecoder, "__init__", begun)
+        patch.setattr(StaticDecoder, "_record", note)
+        patch.setattr(HFSampler, "_replays", lambda _: True)
+        yield recorded
+
+
+def drawn(policy: Any, tokens: int = 24) -> list[Any]:
+    groups = HFSampler(policy).sample(PROMPTS, SamplingParams(6, max_tokens=tokens), KEYS)
+    return [one for group in groups for one in group]
+
+
+def apart(found: list[Any], expected: list[Any]) -> float:
+    """The largest distance of log-probabilities; infinite if other tokens were drawn."""
+    if [one.token_ids for one in found] != [one.token_ids for one in expected]:
+        return float("inf")
+    pairs = [(a, b) for x, y in zip(found, expected, strict=True) for a, b in zip(x.logprobs, y.logprobs, strict=True)]
+    return max(abs(a - b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("tape", [False, True])
+@pytest.mark.parametrize("name", SHARING)
+def test_fixed_steps_draw_the_same_tokens(name: str, tape: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers double twice and shrink as rows end."""
+    policy = architecture(name, vocab_size=18)
+    policy.eos_ids = frozenset({1, 4, 9, 13})
+    expected = drawn(policy)
+    assert len({len(one.token_ids) for one in expected}) > 3
+    with replaying(monkeypatch, tape=tape, places=6) as recorded:
+        assert why_not_static(policy) == ""
+        recorded.clear()
+        assert apart(drawn(policy), expected) < EXACT
+    assert not tape or (len(recorded) >= 3 and min(recorded) < max(recorded) == 18), recorded
+
+
+def test_a_step_that_depends_on_a_number_from_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a model counts positions itself: the tape repeats the count that it has seen."""
+    policy = tiny_policy()
+    compute = StaticDecoder._compute
+
+    def counting(self: StaticDecoder) -> None:
+        self._positions.copy_(self._positions * 0 + self._used + 1)
+        compute(self)
+
+    monkeypatch.setattr(StaticDecoder, "_compute", counting)
+    with replaying(monkeypatch, tape=True, places=8):
+        assert why_not_static(policy) == "its logits differ from those of its plain forward pass"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_and_groups_may_end_in_any_order(seed: int) -> None:
+    policy, generator, keep = tiny_policy(), torch.Generator().manual_seed(seed), torch.arange(12)
+    with torch.inference_mode():
+        pair = SharedDecoder(policy, PROMPTS, 4), StaticDecoder(policy, PROMPTS, 4)
+        for _ in range(14):
+            torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=0, atol=EXACT)
+            keep = (torch.rand(len(pair[0].logits), generator=generator) < 0.85).nonzero().squeeze(1)
+            chosen = torch.randint(3, 18, (len(keep),), generator=generator)
+            for one in pair:
+                one.select(keep)
+                one.step(chosen)
+    assert 0 < len(keep) < 6, "fewer than half of the slots were left"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", SHARING)
+def test_nothing_in_a_step_waits_for_the_device(name: str, precision: str) -> None:
+    policy = architecture(name, vocab_size=18)
+    policy.precision = precision
+    waited: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called = function.overloadpacket.__name__
+            masks = [x for x in tree_leaves(args[1:]) if isinstance(x, torch.Tensor) and x.dtype == torch.bool]
+            if called in WAITING or (called in ("index", "index_put", "index_put_") and masks):
+                waited.append(called)
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad():
+        decoder = StaticDecoder(policy, PROMPTS, 2)
+        with Watch():
+            for _ in range(2):
+                decoder.step(torch.arange(3, 9))
+            assert waited == []
+            decoder.logits[decoder.logits > 0].sum().item()
+    assert waited == ["index", "_local_scalar_dense"], "the watch sees what waits"
+
+
+def test_weights_are_cast_before_the_first_step() -> None:
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    own, casts = {p.data_ptr() for p in policy.model.parameters() if p.dim() == 2}, []
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in own:
+                casts.append(tuple(args[0].shape))
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Count():
+        decoder = StaticDecoder(policy, PROMPTS, 2)
+        assert casts
+        casts.clear()
+        decoder.step(torch.arange(3, 9))
+    assert casts == []
+    assert why_not_static(policy) == ""
+
+
+def test_how_often_the_sampler_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_policy()
+    expected = drawn(policy)
+    monkeypatch.setattr(hf, "_LOOK_EVERY", {"cpu": 5})
+    assert apart(drawn(policy), expected) < EXACT
+    assert [one.finish_reason for one in drawn(policy)] == [one.finish_reason for one in expected]
+
+
+@pytest.mark.parametrize("name", ["gemma2", "falcon_h1"])
+def test_models_that_cannot_share_prompts_cannot_have_fixed_steps(name: str) -> None:
+    policy = architecture(name, vocab_size=18)
+    assert why_not_shared(policy) and why_not_static(policy)
