@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -37,7 +38,9 @@ from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
+from dph.sampling import vllm as module
 from dph.sampling.hf import HFSampler
+from dph.sampling.protocol import rest, weights_changed
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.explore import Explorer
 from dph.training.rows import Row
@@ -88,6 +91,59 @@ def test_an_environment_without_vllm_says_what_to_install() -> None:
     sampler = make_sampler(VLLM, tiny_policy(), ModelConfig(path="model"), 64)
     with pytest.raises(UserError, match=r"pip install 'dph-rl\[vllm\]'"):
         sampler.sample([[1, 2]], PLAIN, [1])
+
+
+class Recorded:
+    """Stands in for vLLM's `LLM`, by its documented methods; notes what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.llm_engine = self
+        self.engine_core = SimpleNamespace(shutdown=lambda: self.told.append("shutdown"))
+
+    def sleep(self, level: int = 1) -> None:
+        self.told.append(f"sleep {level}")
+
+    def wake_up(self, tags: list[str]) -> None:
+        self.told += [f"wake {tag}" for tag in tags]
+
+    def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> None:
+        self.told.append(f"{method} {len(list(kwargs['weights_iterator']))}")
+
+    def reset_prefix_cache(self) -> None:
+        self.told.append("reset")
+
+    def has_unfinished_requests(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+    llm = Recorded()
+    monkeypatch.setattr(module, "start_engine", lambda *_, **options: started.append(options) or llm)
+    monkeypatch.setattr(module, "_weights", lambda _: {"a": 1, "b": 2})
+    policy: Any = SimpleNamespace(device=torch.device(device), context_length=64)
+    sampler = VLLMSampler(policy, VLLM, ModelConfig(path="model"), 40, training=True)
+    rest(sampler)  # before anything was sampled
+    sampler.sample([], PLAIN, [])
+    weights_changed(sampler)
+    sampler.sample([], PLAIN, [])
+    for changed in (True, False):
+        llm.told.append("update")
+        rest(sampler)
+        rest(sampler)
+        if changed:
+            weights_changed(sampler)
+        sampler.sample([], PLAIN, [])
+        sampler.sample([], PLAIN, [])
+    sampler.close()
+    copied = ["reload_weights 2", "reset"]
+    asleep = [["sleep 1", "wake weights", "reload_weights 2", "wake kv_cache", "reset"]]
+    asleep += [["sleep 1", "wake weights", "wake kv_cache"]]
+    first, second = asleep if device == "cuda" else (copied, [])
+    assert llm.told == [*copied, *copied, "update", *first, "update", *second, "shutdown"]
+    assert started == [{"here": True, "sleeps": device == "cuda"}]
 
 
 # With vLLM ----------------------------------------------------------------------------------------------------------

@@ -71,6 +71,21 @@ class FollowingSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class RestingSampler(Protocol):
+    """A sampler that can give up a device's memory for a while."""
+
+    def rest(self) -> None:
+        """Give it up until the next call to `sample`, which takes it again."""
+        ...
+
+
+def rest(sampler: Sampler) -> None:
+    """Let a sampler give up the device's memory while the policy is updated."""
+    if isinstance(sampler, RestingSampler):
+        sampler.rest()
+
+
 def weights_changed(sampler: Sampler) -> None:
     """Tell a sampler that the policy's weights have changed."""
     if isinstance(sampler, FollowingSampler):

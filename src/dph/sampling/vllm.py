@@ -2,8 +2,9 @@
 """vLLM's offline engine as a sampler (extra `vllm`, in a separate environment).
 
 `dph presample` and `dph eval` do not change the weights: vLLM loads them from the same path as the policy, and the
-policy is moved to host memory while vLLM runs. In training, both stay on the device: vLLM runs in the trainer's process
-and copies the policy's weights, tensor by tensor, whenever they have changed.
+policy is moved to host memory while vLLM runs. In training, the policy stays on the device: vLLM runs in the trainer's
+process and copies the policy's weights, tensor by tensor, when they have changed. On a GPU it sleeps during updates:
+its weights wait in host memory, and its cache is given up.
 
 Log-probabilities are vLLM's own, at the sampling temperature and without top-p. With top_p < 1, vLLM returns only those
 of the truncated distribution, so completions then have none. No stage trains on them directly: rehearsal sets store
@@ -51,7 +52,8 @@ class VLLMSampler(StreamingSampler):
         self._policy, self._config, self._model = policy, config, model
         self._training = self._stale = training  # a resumed policy differs from `model`
         self._longest = min(longest, policy.context_length)
-        self._engine: Any = None
+        self._llm: Any = None
+        self._asleep = False
         self._home: torch.device | None = None
         self._numbers = itertools.count()
 
@@ -84,10 +86,10 @@ class VLLMSampler(StreamingSampler):
 
     def close(self) -> None:
         """Stop the engine and put the policy back on its device."""
-        if self._engine is None:
+        if self._llm is None:
             return
-        self._engine.engine_core.shutdown()
-        self._engine, self._stale = None, self._training
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm, self._stale, self._asleep = None, self._training, False
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -98,20 +100,37 @@ class VLLMSampler(StreamingSampler):
         """See FollowingSampler.weights_changed."""
         self._stale = self._training
 
+    def rest(self) -> None:
+        """See RestingSampler.rest."""
+        if self._llm is not None and self._sleeps and not self._asleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
+
+    @property
+    def _sleeps(self) -> bool:
+        """Whether vLLM can sleep, which it does on GPUs only."""
+        return self._training and self._policy.device.type == "cuda"
+
     def _start(self) -> Any:
-        if self._engine is None:
+        if self._llm is None:
             if not self._training:
                 self._home = self._policy.device
                 self._policy.model.to("cpu")
             elif self._policy.device.type != "cpu":
                 say("vLLM in `dph train` has been tested only on a CPU, not on a GPU; watch exp/sampler_kl")
-            self._engine = start_engine(self._model, self._config, self._longest, here=self._training)
+            self._llm = start_engine(self._model, self._config, self._longest, here=self._training, sleeps=self._sleeps)
+        if self._asleep:
+            self._llm.wake_up(tags=["weights"])
         if self._stale:
             weights = _weights(self._policy)
-            self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
-            self._engine.reset_prefix_cache()  # its cached prompts belong to the old weights
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
+            self._asleep = False
+        if self._stale:
+            self._llm.reset_prefix_cache()  # its cached prompts belong to the old weights
             self._stale = False
-        return self._engine
+        return self._llm.llm_engine
 
     def _params(self, params: SamplingParams, key: int) -> Any:
         from vllm import SamplingParams as Params
@@ -169,10 +188,12 @@ def _processes(*, here: bool) -> Iterator[None]:
             os.environ[name] = before
 
 
-def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False) -> Any:
-    """Start vLLM's engine for a model: in this process (`here`), or in the process that vLLM chooses.
+def start_engine(
+    model: ModelConfig, config: SamplerConfig, longest: int, *, here: bool = False, sleeps: bool = False
+) -> Any:
+    """Start vLLM's `LLM` for a model: in this process (`here`), or in the process that vLLM chooses.
 
-    Raises UserError if vLLM is not installed or cannot load the model.
+    sleeps: it can be put to sleep. Raises UserError if vLLM is not installed or cannot load the model.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
@@ -185,7 +206,7 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
     say("starting vLLM")
     try:
         with _processes(here=here):
-            llm = LLM(
+            return LLM(
                 model=model_folder(model.path),
                 skip_tokenizer_init=True,
                 trust_remote_code=model.trust_remote_code,
@@ -196,6 +217,7 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
                 gpu_memory_utilization=config.memory,
                 enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
                 logprobs_mode="processed_logprobs",
+                enable_sleep_mode=sleeps,
                 seed=0,
             )
     except (RuntimeError, ValueError, OSError) as error:
@@ -203,4 +225,3 @@ def start_engine(model: ModelConfig, config: SamplerConfig, longest: int, *, her
         raise UserError(
             f"vLLM could not start with {model.path}: {reason} (set VLLM_LOGGING_LEVEL=INFO to see its log)"
         ) from error
-    return llm.llm_engine

@@ -26,7 +26,7 @@ from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import Pinned, pin
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, drop_samples, write_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler, close, weights_changed
+from dph.sampling.protocol import Sampler, close, rest, weights_changed
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.alarms import PassAlarm, StepVerdicts, alarm
@@ -294,6 +294,7 @@ class Training:
             self.keep(metrics, state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
         minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
         self.whole = False
+        rest(self.sampler)
         # PPO-clip on rollouts, η·f(u) on stored responses
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
         weights_changed(self.sampler)
