@@ -181,11 +181,12 @@ def lines_of(figure: Any, title: str) -> list[np.ndarray]:
 
 
 def test_the_figures_show_the_known_points(known):
-    grey, own = lines_of(attainment_figure(*known), "DPH-JS")
+    bench, phase = known
+    grey, own = lines_of(attainment_figure(bench, phase), "DPH-JS")
     at = {round(float(x), 2): float(y) for x, y in own}
     assert at[-10.0] == pytest.approx(100) and at[-2.0] == pytest.approx(97) and math.isnan(at[0.0])
     assert float(grey[-1][0]) == pytest.approx(5) and math.isnan(grey[-1][1])
-    own = lines_of(frontier_figure(*known, "mean"), "DPH-JS")[1]
+    own = lines_of(frontier_figure(bench, phase, "mean"), "DPH-JS")[1]
     assert own.ravel().tolist() == pytest.approx([62.5, 100.0, 72.0, 97.0])
 
 
