@@ -27,10 +27,10 @@ from dph.config import LossConfig, ModelConfig
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
 from dph.models.policy import Policy
-from dph.objective import LossCounts, Objective
+from dph.objective import Advantage, GroupView, LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.training.rows import collate
-from dph.types import Problem
+from dph.types import Outcome, Problem, Verdict
 from helpers import base_run, presampled, randomise, tiny_policy
 from verl_cpu import parity  # noqa: F401  (registers a verifier that can fail)
 
@@ -379,6 +379,74 @@ def test_pass_at_k_is_logged_for_verdicts_only(tmp_path):
     groups = torch.tensor(given).view(3, 4)
     assert logged["rewards/verdict/pass@4"] == pytest.approx(float(groups.amax(1).mean()))
     assert logged["rewards/verdict/pass@2"] == pytest.approx(passes(groups)[2])
+
+
+# Advantages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("maxrl", {}), ("passk", {"k": "2"}), ("w_reinforce", {}), ("f_grpo", {}), ("uniqueness", {"by": "text"})],
+)
+def test_advantages_are_those_of_the_native_engine(name, options, tmp_path):
+    """The rewards of a real step, with a response that no function scored."""
+    given = []
+
+    def verdict(completions, **_):
+        given.extend((text, float(len(text) % 2)) for text in completions)
+        return [None, *(reward for _, reward in given[1:])]
+
+    args = settings(tmp_path, max_steps=1, per_device_train_batch_size=12, num_generations=4)
+    made = trainer(args, reward_funcs=[verdict], advantage=name, advantage_options=options)
+    used = []
+    compute_loss = made._compute_loss
+    made._compute_loss = lambda model, inputs: used.append(inputs) or compute_loss(model, inputs)
+    made.train()
+
+    expected = {}
+    for start in range(0, 12, 4):
+        group = given[start : start + 4]
+        outcomes = [Outcome.CORRECT if reward else Outcome.WRONG for _, reward in group]
+        if start == 0:
+            outcomes[0] = Outcome.INFRA_ERROR
+        view = GroupView(
+            rewards=torch.tensor([reward for _, reward in group]),
+            verdicts=[Verdict(outcome, reward) for outcome, (_, reward) in zip(outcomes, group, strict=True)],
+            old_logprobs=[torch.empty(0)] * 4,
+            texts=[text for text, _ in group],
+            style_of=lambda _: None,
+        )
+        values = Advantage(name, options)(view).tolist()
+        if start == 0:
+            values[0] = 0.0
+        for (text, _), value in zip(group, values, strict=True):
+            expected.setdefault(text, []).append(value)
+    # TRL shuffles the rows of a step; equal texts may have different advantages in different groups
+    (inputs,) = used
+    texts = made._tokenizer.batch_decode(
+        [ids[seen.bool()] for ids, seen in zip(inputs["completion_ids"], inputs["completion_mask"], strict=True)],
+        skip_special_tokens=True,
+    )
+    found = {}
+    for text, value in zip(texts, inputs["advantages"].tolist(), strict=True):
+        found.setdefault(text, []).append(value)
+    assert {text: sorted(values) for text, values in found.items()} == {
+        text: pytest.approx(sorted(values)) for text, values in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("unlikeliness", {}, "log-probabilities of whole groups"),
+        ("mara", {"beta": "0.1"}, "log-probabilities of whole groups"),
+        ("uniqueness", {}, "by of advantage uniqueness to text"),
+        ("nobody", {}, "nobody"),
+    ],
+)
+def test_advantages_that_trl_cannot_feed_are_refused(name, options, reason, tmp_path):
+    with pytest.raises(UserError, match=reason):
+        trainer(settings(tmp_path), advantage=name, advantage_options=options)
 
 
 # Data ---------------------------------------------------------------------------------------------------------------

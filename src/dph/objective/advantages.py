@@ -59,21 +59,26 @@ AdvantageFunction = Callable[..., Tensor]
 ADVANTAGES: Registry[AdvantageFunction] = Registry("advantage")
 
 
-def register_advantage(name: str, *, reference: bool = False) -> Callable[[Added], Added]:
+def register_advantage(name: str, *, reference: bool = False, logprobs: bool = False) -> Callable[[Added], Added]:
     """Decorator: make an advantage available under a name.
 
-    reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model.
+    Args:
+        reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model.
+        logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages.
     """
 
     def add(function: Added) -> Added:
         if reference:
             _NEED_REFERENCE.add(name)
+        if logprobs:
+            _NEED_LOGPROBS.add(name)
         return ADVANTAGES.register(name)(function)
 
     return add
 
 
 _NEED_REFERENCE: set[str] = set()
+_NEED_LOGPROBS: set[str] = set()
 
 
 class Advantage:
@@ -83,7 +88,7 @@ class Advantage:
         """Raises UserError for a name that nobody registered, and for options that it does not take."""
         self._name = name
         self._function = ADVANTAGES.bind(name, options or {})
-        self.needs_reference = name in _NEED_REFERENCE
+        self.needs_reference, self.needs_logprobs = name in _NEED_REFERENCE, name in _NEED_LOGPROBS
 
     def __call__(self, group: GroupView) -> Tensor:
         """Advantages of a group, [G] or [G, T]. Raises ValueError where they have another shape or are not finite."""

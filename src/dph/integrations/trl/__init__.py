@@ -2,7 +2,7 @@
 """DPH-RL for users of TRL: `DPHTrainer` is `GRPOTrainer` with rehearsal. It needs the extra `trl` (TRL 1.16).
 
 `SharedPrefixMixin` lets any GRPO trainer of TRL compute each prompt once for all of its responses; `PassAtKMixin`
-logs unbiased pass@k.
+logs unbiased pass@k, and `AdvantageMixin` trains with the advantages of `dph.objective`.
 `exploration_set` gives the prompts of a presample run, and `VerifierReward` its verifiers as a reward function.
 """
 
@@ -17,10 +17,19 @@ if not trl.__version__.startswith("1.16."):
         "install it with: pip install 'dph-rl[trl]'"
     )
 
+from dph.integrations.trl.advantages import AdvantageMixin
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.data import VerifierReward, exploration_set
 from dph.integrations.trl.passk import PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.integrations.trl.trainer import DPHTrainer
 
-__all__ = ["DPHConfig", "DPHTrainer", "PassAtKMixin", "SharedPrefixMixin", "VerifierReward", "exploration_set"]
+__all__ = [
+    "AdvantageMixin",
+    "DPHConfig",
+    "DPHTrainer",
+    "PassAtKMixin",
+    "SharedPrefixMixin",
+    "VerifierReward",
+    "exploration_set",
+]

@@ -21,6 +21,7 @@ from trl import GRPOTrainer
 
 from dph.config import SamplingConfig
 from dph.errors import UserError
+from dph.integrations.trl.advantages import AdvantageMixin
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.passk import PassAtKMixin
 from dph.integrations.trl.rows import padded_rows
@@ -34,8 +35,9 @@ from dph.training.rows import Row, rehearsal_row
 from dph.training.update import count_rows
 
 
-class DPHTrainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
-    """GRPOTrainer with rehearsal of stored responses of the reference policy, shared prompts, and pass@k in logs."""
+class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
+    """GRPOTrainer with rehearsal of stored responses of the reference policy, shared prompts, this package's
+    advantages, and pass@k in logs."""
 
     def __init__(
         self, *args: Any, rehearsal_set: str | Path | Sequence[Rehearsal] | None = None, **kwargs: Any
@@ -44,7 +46,7 @@ class DPHTrainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
         Args:
             rehearsal_set: stored responses, or the run directory of a `dph presample` with the model that training
                 starts from; not used where rehearsal_rows is 0. All other arguments are those of
-                SharedPrefixMixin and GRPOTrainer.
+                SharedPrefixMixin, AdvantageMixin and GRPOTrainer.
 
         Raises UserError for a run directory that was made with another model, tokenizer, temperature or top-p.
         """

@@ -6,7 +6,7 @@ from torch import Tensor
 from dph.objective.advantages import GroupView, group, register_advantage
 
 
-@register_advantage("diff_smoothing")
+@register_advantage("diff_smoothing", logprobs=True)
 def diff_smoothing(view: GroupView, *, correct: float = 0.01, wrong: float = 0.01) -> Tensor:
     """A = Â − `correct`·log π_old(y) for correct y, Â + `wrong`·log π_old(y) for wrong y, [G].
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from dph.objective.advantages import GroupView, group_advantages, register_advantage
 
 
-@register_advantage("unlikeliness")
+@register_advantage("unlikeliness", logprobs=True)
 def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
     """GRPO's advantage of the rewards r·(1 − β·rank/G), [G].
 

@@ -1,0 +1,106 @@
+# pyright: reportMissingImports=false
+"""The advantages of `dph.objective` in any GRPO trainer of TRL:
+
+class Trainer(AdvantageMixin, GRPOTrainer):
+    pass
+
+trainer = Trainer(..., advantage="maxrl")
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from dph.errors import UserError
+from dph.objective import Advantage, GroupView
+from dph.types import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from trl import GRPOTrainer as _Trainer
+else:
+    _Trainer = object
+
+
+class AdvantageMixin(_Trainer):
+    """Replaces TRL's advantages; rewards, their weights and everything else remain TRL's."""
+
+    def __init__(
+        self, *args: Any, advantage: str = "", advantage_options: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
+        """
+        Args:
+            advantage: name of an advantage of `dph.objective`, or of one that was registered; TRL's own if empty. A
+                response is correct if the weighted sum of its rewards is at least 1. It leaves its group if no reward
+                function scored it.
+            advantage_options: its settings.
+            args, kwargs: all other arguments are the trainer's.
+
+        Raises UserError for an advantage that reads what TRL has not computed yet when it needs advantages.
+        """
+        super().__init__(*args, **kwargs)
+        self._advantage = Advantage(advantage, advantage_options) if advantage else None
+        if self._advantage is not None and (self._advantage.needs_logprobs or self._advantage.needs_reference):
+            raise UserError(
+                f"the advantage {advantage!r} reads log-probabilities of whole groups, which TRL does not have; train "
+                "it with `dph train` or through verl"
+            )
+        if advantage == "uniqueness" and (advantage_options or {}).get("by", "style") != "text":
+            raise UserError("TRL hands no problems to advantages; set the option by of advantage uniqueness to text")
+        self._scored, self._said = torch.empty(0, 0), [""]
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]], *args: Any
+    ) -> Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list, *args)
+        if self._advantage is not None:
+            self._scored = rewards.detach().float().cpu()
+            texts = self._tokenizer.batch_decode(completion_ids_list, skip_special_tokens=True)
+            self._said = gather_object(texts)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(inputs)
+        if self._advantage is None or not self.model.training:
+            return output
+        values = group_advantages(
+            self._advantage, self._scored, self.reward_weights.cpu(), self._said, self.num_generations
+        )
+        theirs = output["advantages"]
+        start = self.accelerator.process_index * len(theirs)
+        output["advantages"] = values[start : start + len(theirs)].to(theirs)
+        return output
+
+
+def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, texts: list[str], responses: int) -> Tensor:
+    """The advantage of each response, [N], 0 where no reward function scored it.
+
+    Args:
+        scored: [N, functions], NaN where a function gave no score; the responses to a prompt follow each other.
+        weights: [functions].
+        texts: of the responses.
+        responses: to each prompt.
+    """
+    valid = ~scored.isnan().all(1)
+    rewards = (scored * weights).nansum(1)
+    verdicts = [
+        Verdict((Outcome.CORRECT if value >= 1 else Outcome.WRONG) if known else Outcome.INFRA_ERROR, value)
+        for value, known in zip(rewards.tolist(), valid.tolist(), strict=True)
+    ]
+    found = []
+    for start in range(0, len(rewards), responses):
+        group = slice(start, start + responses)
+        view = GroupView(
+            rewards=rewards[group],
+            verdicts=verdicts[group],
+            old_logprobs=[torch.empty(0)] * len(verdicts[group]),
+            texts=texts[group],
+            style_of=lambda _: None,
+        )
+        values = advantage(view)
+        if values.ndim != 1:
+            raise UserError("TRL needs one advantage for each response; this one gives one for each token")
+        found.append(values)
+    return torch.where(valid, torch.cat(found), 0.0)
