@@ -37,7 +37,8 @@ def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
         tokens = errors.pop("tokens")
         assert set(errors) == {"log_probs", "entropy", "loss", "gradient"}
         assert max(errors.values()) < TOLERANCE
-        assert tokens == 1 if case == "sum_pi_squared" else tokens < 0.6  # which needs the logits of every token
+        # sum_pi_squared needs the logits of every token; beside verl's tokens the model saw those of its trial
+        assert 1 < tokens < 1.2 if case == "sum_pi_squared" else tokens < 0.6
         assert "REFUSED prompts cannot be shared: each row has a temperature of its own" in output
 
 

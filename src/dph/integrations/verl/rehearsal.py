@@ -41,7 +41,7 @@ def open_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p
 def put_rows(
     batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
-    """Put stored responses beside a step's rollouts.
+    """Put stored responses, perhaps none, beside a step's rollouts.
 
     Copies with an empty mask pad them, so that every mini-batch of every rank gets equally many.
 
@@ -50,14 +50,7 @@ def put_rows(
     """
     template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
     template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
-    group = f"pef{uuid.uuid4().hex}"
-    count = padded_count(len(stored), ranks * minibatches)
-    rows = [_fields(template, stored[i % len(stored)], group, counts=i < len(stored)) for i in range(count)]
-    tags = [_tag(stored[i % len(stored)], step) for i in range(count)]
-    own = KVBatchMeta(
-        keys=[f"{group}_{index}_0" for index in range(count)], tags=tags, partition_id=batch.partition_id, extra_info={}
-    )
-    tq.kv_batch_put(own.keys, own.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    own = _put(template, stored, ranks * minibatches, step, batch.partition_id)
     flags = TensorDict({IS_REHEARSAL: torch.zeros(len(batch), 1, dtype=torch.int64)}, batch_size=len(batch))
     tq.kv_batch_put(batch.keys, batch.partition_id, fields=flags)
     mixed = KVBatchMeta(
@@ -67,13 +60,41 @@ def put_rows(
         fields=None if batch.fields is None else [*batch.fields, IS_REHEARSAL],  # the columns that workers fetch
         extra_info=batch.extra_info,
     )
-    lengths = [tag["response_len"] for tag in tags]
+    lengths = [tag["response_len"] for tag in own.tags]
     mixed.reorder(mixed_order(len(batch), lengths, ranks, minibatches))
     return mixed, own
 
 
+def put_alone(stored: Sequence[Rehearsal], ranks: int, step: int, partition: str) -> KVBatchMeta:
+    """Put stored responses into the queue for an update of their own, padded to equally many for each rank.
+
+    partition: of the queue, where verl keeps the rollouts of training.
+    """
+    one, whole = torch.zeros(1, dtype=torch.int64), torch.arange(2)
+    template: dict[str, Any] = dict.fromkeys(("prompts", "responses", "response_mask", "loss_mask", "uid"), one)
+    template |= dict.fromkeys(("input_ids", "attention_mask", "position_ids"), whole)
+    template |= dict.fromkeys(("old_log_probs", "advantages"), torch.zeros(1))
+    return _put(template, stored, ranks, step, partition)
+
+
+def _put(
+    template: dict[str, Any], stored: Sequence[Rehearsal], multiple: int, step: int, partition: str
+) -> KVBatchMeta:
+    """Put stored responses into the queue, with the columns of a template, padded to a multiple of `multiple`."""
+    group = f"pef{uuid.uuid4().hex}"
+    count = padded_count(len(stored), multiple)
+    rows = [_fields(template, stored[i % len(stored)], group, counts=i < len(stored)) for i in range(count)]
+    tags = [_tag(stored[i % len(stored)], step) for i in range(count)]
+    keys = [f"{group}_{index}_0" for index in range(count)]
+    if count:
+        tq.kv_batch_put(keys, partition, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    return KVBatchMeta(keys=keys, tags=tags, partition_id=partition, extra_info={})
+
+
 def remove_rows(own: KVBatchMeta) -> None:
     """Remove the stored rows from the queue."""
+    if not len(own):
+        return
     tq.kv_clear(keys=own.keys, partition_id=own.partition_id)
 
 

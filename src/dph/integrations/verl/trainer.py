@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""verl's synchronous trainer with DPH-RL's objective, as trainer mode `dph_sync` (verl 0.9.1, V1 trainer).
+"""verl's trainers with DPH-RL's objective (verl 0.9.1, V1); the synchronous one is trainer mode `dph_sync`.
 
 Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be judged.
 Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics includes them.
@@ -25,6 +25,7 @@ from dph.errors import UserError
 from dph.integrations.verl.grouped import GroupedBatchMixin
 from dph.integrations.verl.judged import JudgedResponse, check_unjudged, is_scored, read_judged
 from dph.integrations.verl.loss import DPHLoss
+from dph.integrations.verl.mixing import rows_of_update
 from dph.integrations.verl.passk import PassAtKMixin
 from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
@@ -32,13 +33,14 @@ from dph.integrations.verl.settings import TRAINER_MODE, loss_config, make_advan
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
 from dph.objective.advantages import GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation
-from dph.rehearsal.store import RehearsalSet
+from dph.rehearsal.store import Rehearsal, RehearsalSet
 from dph.training.shaping import overlong_penalty
 
 
-@register_trainer(TRAINER_MODE)
-class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
-    """Synchronous, colocated training with rehearsal."""
+class RehearsalMixin(GroupedBatchMixin, PassAtKMixin):
+    """Judged advantages and stored responses, for verl's trainers."""
+
+    worker_class: type = DPHActorRolloutRefWorker
 
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
@@ -48,14 +50,10 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         self._loss = loss_config(plain, self._dph)
         self._advantage = make_advantage(plain, self._dph)
         self._stored: tuple[CheckedSet, RehearsalSet] | None = None
+        self._checked = False
         super().__init__(config)
 
     # Set-up ----------------------------------------------------------------------------------------------------
-
-    def _build_replay_buffer(self) -> Any:
-        return JudgedReplayBuffer.build(
-            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
-        )
 
     def _init_tokenizer(self) -> None:
         super()._init_tokenizer()
@@ -68,7 +66,7 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
             if str(role) in ("actor", "actor_rollout", "actor_rollout_ref"):
-                self.role_worker_mapping[role] = ray.remote(DPHActorRolloutRefWorker)
+                self.role_worker_mapping[role] = ray.remote(self.worker_class)
 
     def on_init_end(self) -> None:
         self.actor_rollout_wg.set_loss_fn(DPHLoss(self._loss, self._dph.plugins))
@@ -120,10 +118,15 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         keep = [row.scored and not (self._dph.mask_truncated and row.truncated) for row in judged]
         return advantages, keep
 
+    @property
+    def _ranks(self) -> int:
+        """Data-parallel ranks of the actor."""
+        return max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's update, on rollouts and this step's stored responses together."""
         actor = self.config.actor_rollout_ref.actor
-        ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        ranks = self._ranks
         rows = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
         if rows % ranks:
             raise UserError(
@@ -133,20 +136,39 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         minibatches = len(batch) // rows
         batch.extra_info[MINIBATCHES] = minibatches
         if self._stored is None:
-            return super()._update_actor(batch, metrics)
-        # The cursor is a pure function of the step, so a resumed run continues with the same rows.
-        checked, order = self._stored
-        stored = order.take((self.global_steps - 1) * self._dph.rows, self._dph.rows)
-        mixed, own = put_rows(batch, stored, ranks, minibatches, self.global_steps)
+            return self._train(batch, metrics)
+        stored = self._rows_of_update()
+        mixed, own = put_rows(batch, self._not_computed(stored), ranks, minibatches, self.global_steps)
         try:
-            if self.global_steps == 1 and self._dph.check_rows:
-                metrics["dph/ref_deviation"] = deviation = self._deviation(own, ranks)
-                check_deviation(checked, deviation, self._dph.tolerance)
-            super()._update_actor(mixed, metrics)
+            self._check_model(own, metrics)
+            self._train(mixed, metrics)
         finally:
             remove_rows(own)
         metrics["dph/rehearsal_rows"] = len(stored)
         return batch
+
+    def _train(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """verl's own update."""
+        return super()._update_actor(batch, metrics)
+
+    def _rows_of_update(self) -> list[Rehearsal]:
+        """The stored responses of the current update: a function of step and update, so that a resumed run has them."""
+        assert self._stored is not None
+        place = rows_of_update(self._dph.rows, self.global_steps, self.local_trigger_step, self.parameter_sync_step)
+        return self._stored[1].take(*place)
+
+    def _not_computed(self, stored: list[Rehearsal]) -> list[Rehearsal]:
+        """Those of an update's stored responses that join its rollouts: all that were not computed before."""
+        return stored
+
+    def _check_model(self, own: KVBatchMeta, metrics: dict[str, Any]) -> None:
+        """Compare stored with recomputed log-probabilities of a few rows, before the first update of a run."""
+        if self._checked or self.global_steps > 1 or not self._dph.check_rows or not len(own):
+            return
+        assert self._stored is not None
+        self._checked = True
+        metrics["dph/ref_deviation"] = deviation = self._deviation(own, self._ranks)
+        check_deviation(self._stored[0], deviation, self._dph.tolerance)
 
     def _deviation(self, own: KVBatchMeta, ranks: int) -> float:
         """Mean |stored − recomputed| log π_ref over a few rows, in nats per token."""
@@ -161,6 +183,16 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         data = tq.kv_batch_get(part.keys, part.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
         now = response_from_nested(data["log_probs"], data["responses"]).values()
         return float((now - data["old_log_probs"].values()).abs().mean())
+
+
+@register_trainer(TRAINER_MODE)
+class DPHTrainerSync(RehearsalMixin, PPOTrainerSync):
+    """Synchronous, colocated training with rehearsal."""
+
+    def _build_replay_buffer(self) -> Any:
+        return JudgedReplayBuffer.build(
+            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
+        )
 
 
 def group_view(rows: Sequence[JudgedResponse], rewards: Sequence[float], tokenizer: Any) -> GroupView:
