@@ -134,6 +134,7 @@ def test_a_launch_runs_as_written(launch: tuple[Path, Path, Path], tmp_path: Pat
     shares = {name: value * sampled for name, value in step.items() if name.startswith("dph/outcome/")}
     assert sum(shares.values()) == pytest.approx(sampled)  # of the responses that the filter dropped, too
     assert all(count == pytest.approx(round(count), abs=1e-6) for count in shares.values())
+    assert step["shared_prefix/computed_per_prompt"] == 1  # four prompts on two ranks with two mini-batches
     assert step["actor/pef/tokens"] * 2 == harness.stored_tokens(launch[1], 0, 6)
     assert step["actor/pef/divergence"] > 1e-6  # of the second mini-batch: the first is at π_ref
 
