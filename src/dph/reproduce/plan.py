@@ -162,7 +162,8 @@ def _check(name: str, config: Any) -> None:
 
 
 def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
-    """All commands; one training seed of every arm comes before the next seed."""
+    """All commands; one training seed of every arm comes before the next seed. Each arm is evaluated as soon as it is
+    trained, so that an interrupted grid has whole arms."""
     grid = choice.grid
     jobs: list[Job] = []
     for base in choice.bases():
@@ -198,8 +199,7 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
                 *("--rehearsal.path", str(paths.store(grid.stores[arm.store]))),
             )
             jobs.append(_job(f"{arm.name}-{seed}", "train", paths, arm.name, words, out, [f"presample-{arm.store}"]))
-        for arm in arms:
-            model = paths.training(arm, seed) / "model"
+            model = out / "model"
             out, needs = paths.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
             # With the random numbers of the base model's evaluation, a method would look like its base model.
             drawn = ("--seed", str(seed))
