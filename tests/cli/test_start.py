@@ -95,7 +95,7 @@ def test_plain_flags_are_read_as_the_library_reads_them(stage: str):
             words += [f"{flag}={value}"] if number % 3 == 0 else [flag, value]
         words += [f"--{name}" for name in switches[turn::6]]
         found = read_plain(default, words)
-        assert found is not None and found != default
+        assert found is not None and (found != default or set(chosen.values()) == {""})
         assert found == tyro.cli(type(default), default=default, args=words)
 
 

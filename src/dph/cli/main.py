@@ -74,6 +74,12 @@ def _verify(config: Any, resume: bool) -> object:
     return verify(config, resume=resume)
 
 
+def _push(config: Any, resume: bool) -> object:
+    from dph.stages.push import push
+
+    return push(config)
+
+
 def _report(config: Any, resume: bool) -> object:
     from dph.report.write import report
 
@@ -112,6 +118,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
     "chat": ("talk to the model of a run or folder, with verdicts where the question is a problem of its task", _chat),
+    "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
@@ -142,6 +149,11 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
     if stage == "report" and arguments and not arguments[0].startswith("-"):
         arguments = ["--runs", *arguments]  # dph report RUN …
+    if stage == "push":  # dph push RUN REPO …
+        words = list(arguments)
+        count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+        arguments = [part for pair in zip(("--run", "--repo"), words[:count], strict=False) for part in pair]
+        arguments += words[min(count, 2) :]
     default = STAGES[stage]()
     if stage == "chat" and arguments and not arguments[0].startswith("-"):
         default = settings_for(arguments[0])  # dph chat RUN_OR_MODEL …

@@ -214,6 +214,24 @@ class SftConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PushConfig:
+    """`dph push`: publish the model of a run on a hub, with its card."""
+
+    run: str = ""
+    """Run directory of `dph sft` or `dph train`, or a checkpoint in it."""
+    repo: str = ""
+    """Repository on the hub, as OWNER/NAME; it is created if it does not exist."""
+    evals: tuple[str, ...] = ()
+    """Runs of `dph eval` of this model, whose scores the card has; empty: those found beside the run."""
+    licence: str = ""
+    """Licence identifier of the hub; empty: that of the base model, where its card states one."""
+    private: bool = False
+    """Create the repository as a private one."""
+    out: str = ""
+    """Write the files into this new folder instead of publishing them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportConfig:
     """`dph report`: one table, figures and a page from one or more runs."""
 

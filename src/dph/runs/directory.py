@@ -10,7 +10,9 @@ timings.jsonl   times in seconds and facts about the machine, kept separate so t
 import dataclasses
 import json
 import math
+import shlex
 import sqlite3
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,7 @@ class RunDir:
             remove_leftovers(path)
             write_atomically(path / "config.toml", to_toml(config))
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
-            run.update(code=code_hashes(config))
+            run.update(code=code_hashes(config), command=_command())
         except OSError as error:
             raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
         return run
@@ -190,6 +192,11 @@ class RunDir:
             if path.is_file():
                 kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
+
+
+def _command() -> str:
+    """The command line that this process runs; "" if it was not started as `dph`."""
+    return shlex.join(["dph", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("dph", "__main__.py") else ""
 
 
 def _has_more_steps(before: Any, config: Any) -> bool:

@@ -15,6 +15,7 @@ from dph.build import make_task
 from dph.config import SftConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, collate_tokens, microbatches
+from dph.models.card import write_card
 from dph.models.loading import choose_device, weight_type
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
@@ -100,6 +101,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
             policy.save(path)
+            write_card(path, run)
         run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), rows=len(rows))
     world.wait()
     return run.path
