@@ -4,7 +4,7 @@ import pytest
 
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.store import Rehearsal
-from dph.training.coverage import Ledger
+from dph.runs.coverage import Ledger
 
 
 def stored(id: str, count: int = 1) -> list[Rehearsal]:

@@ -26,6 +26,7 @@ from dph.errors import UserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.rehearsal.check import open_set
+from dph.runs.coverage import read_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.samples import Sample, read_samples
 from dph.runs.tracking import Metrics
@@ -33,7 +34,6 @@ from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import recomputes_old, train
 from dph.training import guards
-from dph.training.coverage import read_visits
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
 from dph.training.shaping import Shaping

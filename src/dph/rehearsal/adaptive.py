@@ -14,7 +14,7 @@ from dph.sampling.seeding import derive_key
 
 
 class Falling(Protocol):
-    """What training knows of its prompts (`dph.training.coverage.Ledger`)."""
+    """What training knows of its prompts (`dph.runs.coverage.Ledger`)."""
 
     def visited(self, id: str) -> bool:
         """Whether training has sampled the prompt and judged a response."""

@@ -11,6 +11,7 @@ from dph.report.data import Split, TrainRun
 
 _CURVES = (
     *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
+    *("coverage/lost", "coverage/falling", "coverage/solved_hard"),
     *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
 )
 

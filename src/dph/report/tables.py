@@ -1,14 +1,15 @@
 """The tables of a report: all metrics of each label, diversity, kinds of problems."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dph.evaluation.measures import MAJORITY
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, retention
-from dph.report.data import Split, Value
+from dph.report.data import Split, TrainRun, Value
 from dph.report.table import Cell, Table, cell
+from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
 
 
-def tables(comparison: Comparison) -> list[Table]:
+def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
     """All tables of a report, the one with all metrics of the main split first."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
     summaries, elsewhere = comparison.splits[main], comparison.elsewhere
@@ -33,8 +34,37 @@ def tables(comparison: Comparison) -> list[Table]:
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     found = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
     found += [main_table(split, others, {}, {}) for split, others in elsewhere.items() if others]
-    further = diversity_table(main, summaries), kind_table(main, summaries)
+    further = diversity_table(main, summaries), kind_table(main, summaries), coverage_table(trains)
     return found + [table for table in further if table is not None]
+
+
+def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
+    """What training runs lost of the problems that they sampled, by the reference policy's pass rate; None where no run
+    recorded its visits and the pre-sampling."""
+    rows = []
+    for run in trains:
+        visits = read_visits(run.path)
+        reference = {id: (correct, judged) for id, correct, judged in visits.pop(0, [])}
+        if not reference or not visits:
+            continue
+        ledger = Ledger(reference)
+        for found in visits.values():
+            ledger.note(found)
+        of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
+        name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+        counts = [Cell(f"{found[kind]} of {of[kind]}") for kind in CLASSES for found in (lost, falling)]
+        rows.append([Cell(name), *counts])
+    if not rows:
+        return None
+    columns = [f"{kind}: {what}" for kind in CLASSES for what in ("lost", "falling")]
+    (_, hard), (_, middle), _ = CLASSES.values()
+    note = (
+        "Of the problems that training sampled, by their last visit. Lost: solved before, by the reference policy or "
+        "in training, and not at the last visit. Falling: the reference policy would do as badly with a probability of "
+        f"at most {FALLING:g}. By the reference policy's pass rate: hard up to {hard:g}, middle up to {middle:g}, easy "
+        "above."
+    )
+    return Table("Problems that training is losing", ["", *columns], rows, note)
 
 
 def retention_note(base: str) -> str:

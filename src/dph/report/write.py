@@ -67,7 +67,7 @@ def write_report(
     """
     extra = extra or Extra()
     comparison = compare(evals, base)
-    found = tables(comparison)
+    found = tables(comparison, trains)
     images = {name: Image(plots.to_png(figure), text) for name, (figure, text) in figures(comparison, trains).items()}
     page = render(
         title,

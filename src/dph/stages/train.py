@@ -22,6 +22,7 @@ from dph.process.progress import progress, say
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.runs.coverage import Ledger, drop_visits, write_visits
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import Pinned, pin
@@ -32,8 +33,7 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
-from dph.training.coverage import Ledger, drop_visits, visits_of, write_visits
-from dph.training.explore import Drawn, Explorer
+from dph.training.explore import Drawn, Explorer, visits_of
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
 from dph.training.inputs import (
     check_rehearsal,
@@ -168,7 +168,10 @@ class Training:
         params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
-        ledger = Ledger(reference_counts(config.rehearsal.path), config.rehearsal.falling)
+        counts = reference_counts(config.rehearsal.path)
+        if fresh and world.leads and counts:
+            write_visits(run.path, 0, [(id, *found) for id, found in counts.items()])
+        ledger = Ledger(counts, config.rehearsal.falling)
         responses = make_rehearsal(config.rehearsal, rehearsal, config.seed, ledger)
         replay(run.path, state.step, ledger, responses, config.rehearsal.rows)
         begun = policy if fresh or config.model.lora_rank else reference

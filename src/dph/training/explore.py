@@ -7,6 +7,7 @@ from functools import partial
 from dph.config import DynamicSamplingConfig
 from dph.models.policy import Policy
 from dph.process.distributed import World
+from dph.runs.coverage import Visit
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
@@ -34,6 +35,19 @@ class Drawn:
     def sampled(self) -> list[Group]:
         """This process's groups, those that were dropped included."""
         return [*self.groups, *(self.dropped or ())]
+
+
+def visits_of(drawn: Drawn, world: World) -> list[Visit]:
+    """The visits of a step over all processes, those of groups that dynamic sampling dropped included, by id."""
+    own = [
+        (
+            group.problem.id,
+            sum(rollout.verdict.correct for rollout in group.rollouts),
+            sum(rollout.verdict.scored for rollout in group.rollouts),
+        )
+        for group in drawn.sampled
+    ]
+    return sorted(visit for part in world.gather(own) for visit in part)
 
 
 class Explorer:

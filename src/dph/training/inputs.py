@@ -13,9 +13,9 @@ from dph.process.progress import say
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
 from dph.rehearsal.store import RehearsalSet
+from dph.runs import coverage
+from dph.runs.coverage import Ledger, read_visits
 from dph.runs.directory import RunDir
-from dph.training import coverage
-from dph.training.coverage import Ledger, read_visits
 
 
 def make_objective(loss: LossConfig, rows: int) -> Objective:
@@ -86,7 +86,7 @@ def replay(run: Path, step: int, ledger: Ledger, rehearsal: RehearsalSet | Adapt
 
     Raises UserError if the run's record of its visits lacks a step that an adaptive set needs.
     """
-    visits = {at: found for at, found in read_visits(run).items() if at <= step}
+    visits = {at: found for at, found in read_visits(run).items() if 0 < at <= step}
     taken = 0
     for found in visits.values():
         ledger.note(found)

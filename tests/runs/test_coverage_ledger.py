@@ -4,7 +4,7 @@ from math import comb
 
 import pytest
 
-from dph.training.coverage import FILE, Ledger, as_few, drop_visits, read_visits, write_visits
+from dph.runs.coverage import FILE, Ledger, as_few, drop_visits, read_visits, write_visits
 
 REFERENCE = {"a": (8, 8), "b": (4, 8), "c": (1, 8), "d": (0, 8), "e": (0, 0)}
 """easy, middle, hard, hard (never solved), not judged"""

@@ -5,21 +5,23 @@ because it samples every prompt again and again. coverage.jsonl has one line for
 
     {"step": 3, "problems": [["id", correct, judged], …]}
 
-Lines are written before the update of their step, and a resumed run drops those after its checkpoint.
+Step 0 holds what the reference policy did in pre-sampling; a run without pre-sampling has no such line. Lines are
+written before the update of their step, and a resumed run drops those after its checkpoint.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import comb, exp, lgamma
 from pathlib import Path
 
-from dph.process.distributed import World
 from dph.runs.files import write_atomically
-from dph.training.explore import Drawn
 
 FILE = "coverage.jsonl"
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
+
+FALLING = 0.2
+"""A pass rate has fallen if the reference policy would do as badly with at most this probability."""
 
 Visit = tuple[str, int, int]
 """A problem's id, its correct responses and its judged ones at one visit."""
@@ -28,7 +30,7 @@ Visit = tuple[str, int, int]
 class Ledger:
     """What is known of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
 
-    def __init__(self, reference: Mapping[str, tuple[int, int]], falling: float = 0.2) -> None:
+    def __init__(self, reference: Mapping[str, tuple[int, int]], falling: float = FALLING) -> None:
         """reference: correct and all responses of the reference policy by problem; falling: see `is_falling`."""
         self._reference, self._falling = reference, falling
         self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
@@ -51,6 +53,21 @@ class Ledger:
         """Problems that were solved once, by this policy or by the reference, and were not when last visited."""
         return [id for id, (correct, _) in self._last.items() if not correct and id in self._solved]
 
+    @property
+    def falling(self) -> list[str]:
+        """Problems whose pass rate fell below the reference policy's; see `is_falling`."""
+        return [id for id in self._last if self.is_falling(id)]
+
+    def by_class(self, ids: Iterable[str]) -> dict[str, int]:
+        """How many of some problems belong to each of `CLASSES`; those that were not pre-sampled to none."""
+        found = [self._class.get(id) for id in ids]
+        return {name: found.count(name) for name in CLASSES}
+
+    @property
+    def seen(self) -> list[str]:
+        """Problems with a visit."""
+        return list(self._last)
+
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
         """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md)."""
         for id, correct, judged in visits:
@@ -60,7 +77,7 @@ class Ledger:
                     self._solved.add(id)
         found = {
             "coverage/visited": float(len(self._last)),
-            "coverage/falling": float(sum(map(self.is_falling, self._last))),
+            "coverage/falling": float(len(self.falling)),
             "coverage/lost": float(len(self.lost)),
             "coverage/unsolved": float(sum(id not in self._solved for id in self._last)),
         }
@@ -90,19 +107,6 @@ def _class_of(rate: float) -> str:
     return next(name for name, (low, high) in CLASSES.items() if low < rate <= high or rate == low == 0.0)
 
 
-def visits_of(drawn: Drawn, world: World) -> list[Visit]:
-    """The visits of a step over all processes, those of groups that dynamic sampling dropped included, by id."""
-    own = [
-        (
-            group.problem.id,
-            sum(rollout.verdict.correct for rollout in group.rollouts),
-            sum(rollout.verdict.scored for rollout in group.rollouts),
-        )
-        for group in drawn.sampled
-    ]
-    return sorted(visit for part in world.gather(own) for visit in part)
-
-
 def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
     """Append a step's line."""
     with (run / FILE).open("a", encoding="utf-8") as file:
@@ -110,7 +114,8 @@ def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
 
 
 def read_visits(run: Path) -> dict[int, list[Visit]]:
-    """Visits by step, oldest first; a line that an interruption cut off ends them."""
+    """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
+    them."""
     found: dict[int, list[Visit]] = {}
     if not (run / FILE).is_file():
         return found
