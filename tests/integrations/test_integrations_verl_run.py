@@ -127,7 +127,10 @@ def test_a_launch_runs_as_written(launch: tuple[Path, Path, Path], tmp_path: Pat
         groups[row["input"]].append(row["score"])
     assert len(groups) == 4 and all(len(scores) == 4 for scores in groups.values())
     assert all(set(scores) == {0.0, 1.0} for scores in groups.values())  # no group all right or all wrong
-    (step,) = harness.metrics_of(folder).values()
+    before, step = (harness.metrics_of(folder)[number] for number in (0, 1))
+    for measured in (before, step):  # of four problems with four responses each
+        passes = [measured[f"val-core/records/acc/{name}"] for name in ("mean@4", "pass@2", "pass@4")]
+        assert 0 <= passes[0] <= passes[1] <= passes[2] <= 1 and passes[2] * 4 == round(passes[2] * 4)
     sampled = 16 + 4 * next(
         (value for name, value in step.items() if name.endswith("filter_groups/evicted_samples")), 0
     )

@@ -24,7 +24,9 @@ TOLERANCE = 1e-5
 """Relative; fp32 sums in another order differ by some 1e-6."""
 
 
-@pytest.mark.parametrize(("case", "ranks"), [("plain", 1), ("checkpointing", 2), ("lora", 1), ("sum_pi_squared", 1)])
+@pytest.mark.parametrize(
+    ("case", "ranks"), [("plain", 1), ("checkpointing", 2), ("lora", 1), ("sum_pi_squared", 1), ("bf16", 1)]
+)
 def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
     """Stock worker, stock loss with an entropy bonus: ragged groups, equal responses, prompts of one token."""
     sys.path.insert(0, str(SUPPORT))
@@ -36,9 +38,11 @@ def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
         errors = json.loads(line.removeprefix(f"ERRORS{rank} "))
         tokens = errors.pop("tokens")
         assert set(errors) == {"log_probs", "entropy", "loss", "gradient"}
-        assert max(errors.values()) < TOLERANCE
+        # Both round to 8 bits under bf16, in other orders: log-probabilities were 0.005 apart, gradients 0.024
+        assert max(errors.values()) < (0.05 if case == "bf16" else TOLERANCE)
         # sum_pi_squared needs the logits of every token; beside verl's tokens the model saw those of its trial
         assert 1 < tokens < 1.2 if case == "sum_pi_squared" else tokens < 0.6
+        assert ("once for each response, as in verl" in output) == (case == "sum_pi_squared")
         assert "REFUSED prompts cannot be shared: each row has a temperature of its own" in output
 
 
@@ -83,6 +87,7 @@ def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> No
         settings["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = vendor
         done = harness.run([sys.executable, "-m", "verl.trainer.main_ppo"], settings, folder)
         assert done.returncode == 0, done.stdout[-4000:]
+        assert "once for each response, as in verl" not in done.stdout
         steps[mode] = harness.metrics_of(folder)[1]
     stock, shared = steps.values()
     assert stock["critic/score/mean"] == shared["critic/score/mean"]  # the same responses

@@ -145,7 +145,7 @@ def write_launch(model: Path, presampled: Path, folder: Path) -> Path:
         "validation": sizes,
         "dynamic_sampling": {"enabled": True},
         "optim": {"lr": 1e-2, "tokens_per_microbatch": 100},
-        "monitor": {"split": "train", "limit": 4, "n": 4},
+        "monitor": {"split": "train", "limit": 4, "n": 4, "every": 1},
         "rehearsal": {"path": str(presampled), "rows": 6},
         "cluster": {"gpus": 2},
         "plugins": [str(HERE / "parity.py")],

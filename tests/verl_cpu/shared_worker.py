@@ -28,7 +28,14 @@ from dph.training.rows import Row
 
 LORA = ("actor_rollout_ref.model.lora_rank=4", "actor_rollout_ref.model.target_modules=all-linear")
 CHECKPOINTING = ("actor_rollout_ref.model.enable_gradient_checkpointing=true",)
-CASES = {"plain": (), "checkpointing": CHECKPOINTING, "lora": (*LORA, *CHECKPOINTING), "sum_pi_squared": ()}
+BF16 = ("actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=bf16",)
+CASES = {
+    "bf16": BF16,
+    "plain": (),
+    "checkpointing": CHECKPOINTING,
+    "lora": (*LORA, *CHECKPOINTING),
+    "sum_pi_squared": (),
+}
 
 
 def rows_of_rank(rank: int, ranks: int) -> list[Row]:

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
@@ -135,7 +135,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         for name in ("distillation_use_topk", "distillation_only", "calculate_sum_pi_squared"):
             if tu.get_non_tensor_data(data=data, key=name, default=False):
                 return f"{name}, which needs the logits of every token"
-        if any(len(inputs) for inputs in data.get("multi_modal_inputs", [])):
+        if any(_holds_anything(inputs) for inputs in data.get("multi_modal_inputs", [])):
             return "images or other inputs beside tokens"
         if rows is None:
             return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
@@ -208,3 +208,9 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         ids = micro_batch["input_ids"]
         found = {"log_probs": whole_sequences(logprobs, self._rows, ids)}
         return found if entropies is None else {**found, "entropy": whole_sequences(entropies, self._rows, ids)}
+
+
+def _holds_anything(inputs: Any) -> bool:
+    """Whether one row of verl's column multi_modal_inputs has inputs beside tokens."""
+    held = inputs.data if isinstance(inputs, NonTensorData) else inputs
+    return held is not None and len(list(held.keys())) > 0

@@ -43,9 +43,10 @@ def _pieces(nested: Any) -> list[tuple[int, ...]]:
 
 
 def in_parts(parts: Sequence[list[IndexedTokens]], count: int) -> list[list[IndexedTokens]]:
-    """The same rows in `count` micro-batches, not fewer than there are: the largest of several rows are halved.
+    """The same rows in `count` micro-batches: the largest of several rows are halved.
 
-    FSDP's ranks wait for each other in every forward pass, so all of them need the same number.
+    `count` is at least the number of parts and at most that of rows. FSDP's ranks wait for each other in every forward
+    pass, so all of them need the same number.
     """
     out = list(parts)
     while len(out) < count:
