@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from dph.models.loading import weight_type
+
 WIDTHS = {"0.8M": (128, 3), "3.4M": (256, 4), "13M": (448, 5)}
 """Small Llama-type models: hidden width and number of layers, by the number of parameters."""
 
@@ -32,7 +34,7 @@ class Where:
 
     device: str = "cpu"
     precision: str = "fp32"
-    """"fp32", or "bf16" for autocast."""
+    """As the setting `model.precision`: "fp32", "bf16" for autocast, or "bf16_master" for weights in bf16."""
 
     @classmethod
     def chosen(cls, options: Namespace) -> "Where":
@@ -46,7 +48,7 @@ class Where:
     @property
     def dtype(self) -> torch.dtype:
         """Type of the operands of matrix products."""
-        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return torch.float32 if self.precision == "fp32" else torch.bfloat16
 
     def clock(self, kind: str = "wall") -> Callable[[], float]:
         """Seconds: "wall", on a GPU after all work that was submitted to it has ended, or "cpu"."""
@@ -68,7 +70,7 @@ class Where:
 def add_options(parser: ArgumentParser) -> None:
     """Options of every training benchmark."""
     parser.add_argument("--device", default="cpu", help="cpu, or cuda")
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: by autocast")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "bf16_master"), default="fp32", help="as in dph train")
 
 
 def settings(name: str) -> Any:
@@ -84,7 +86,8 @@ def settings(name: str) -> Any:
 
 
 def random_model(config: Any, where: Where) -> Any:
-    """A model with weights of a fixed seed, in fp32, made on its device."""
+    """A model with weights of a fixed seed, made on its device, in the type that the precision keeps them in."""
     torch.manual_seed(0)
     with torch.device(where.device):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).to(where.device)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model.to(where.device, weight_type(where.precision))

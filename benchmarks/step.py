@@ -34,7 +34,7 @@ CANDIDATES = (8, 16, 32)
 def start(engine: str, prompt: int, response: int, batch: int, args: argparse.Namespace) -> Worker:
     """A process with one engine."""
     asked = {"engine": engine, "prompt": prompt, "response": response, "batch": batch}
-    names = ("clock", "device", "precision", "model", "prompts", "responses", "threads")
+    names = ("clock", "device", "precision", "model", "prompts", "responses", "threads", "graphs")
     return Worker(SCRIPT, [json.dumps(asked | {name: getattr(args, name) for name in names})])
 
 
@@ -65,6 +65,7 @@ def compare(prompt: int, response: int, args: argparse.Namespace) -> dict[str, A
                 if number:
                     steps[name].append(taken)
     facts = {"model": args.model, "prompts": args.prompts, "n": args.responses, "prompt": prompt, "response": response}
+    facts |= {"graphs": args.graphs}
     facts |= {"trl_batch": batches["trl"], "threads": args.threads, "clock": args.clock, "tokens": args.tokens}
     return {**facts, "steps": steps}
 
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
     parser.add_argument("--tokens", type=int, default=2048, help="tokens per micro-batch of our engine")
     parser.add_argument("--trl-batch", default="16", help='rows per micro-batch of TRL, or "auto"')
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false", help="our sampler uses no CUDA graphs")
     parser.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
     parser.add_argument("--lines", type=Path, help="file that gets each size at once, as lines of JSON")
     args = parser.parse_args()

@@ -44,6 +44,8 @@ class Asked:
     precision: str
     model: str
     """"small", or a name in `shapes`."""
+    graphs: bool
+    """Our sampler may use CUDA graphs."""
 
     @property
     def where(self) -> Where:
@@ -148,6 +150,7 @@ def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
     from dph.models.policy import Policy
+    from dph.models.precision import computed_in
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
     from dph.sampling.hf import HFSampler
@@ -158,13 +161,13 @@ def ours(asked: Asked, clock: Clock) -> None:
     from dph.types import SamplingParams
 
     model = chosen_model(asked).eval()
-    policy = Policy(model, make_tokenizer(), precision=asked.precision)
+    policy = Policy(model, make_tokenizer(), precision=computed_in(asked.precision))
     policy.eos_ids = frozenset()  # no response ends early
     optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=asked.batch)
     optimizer = Optimizer(policy.trainable(), optim, STEPS)
     objective = Objective(LossConfig(eta=0.0))
     updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=asked.batch, world=World())
-    sample = clock.timed(HFSampler(policy).sample, "generation")
+    sample = clock.timed(HFSampler(policy, graphs=asked.graphs).sample, "generation")
     policy.logprobs = clock.timed(policy.logprobs)  # type: ignore[method-assign]
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
     prompts = make_prompts(asked.prompts, asked.prompt, model.config.vocab_size)
@@ -256,7 +259,7 @@ def trl(asked: Asked, clock: Clock) -> None:
         "generation_kwargs": {"min_new_tokens": asked.response},
         "epsilon_high": 0.28,
         "use_cpu": not asked.where.on_gpu,
-        "bf16": asked.precision == "bf16",
+        "bf16": asked.precision != "fp32",
     }
     model, rows = chosen_model(asked), asked.prompts * asked.responses
     size = model.config.vocab_size

@@ -1,6 +1,7 @@
 """Random models and rollouts of given sizes, and a method's update on them, for the training benchmarks."""
 
 import argparse
+import contextlib
 import gc
 import math
 from collections.abc import Callable, Sequence
@@ -16,8 +17,10 @@ from lines import Lines
 from shapes import Where
 
 from dph.config import LossConfig, OptimConfig
+from dph.models.attention import IMPLEMENTATIONS, using
 from dph.models.batch import microbatches
 from dph.models.policy import Policy
+from dph.models.precision import computed_in
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.training.optim import Optimizer
@@ -74,7 +77,7 @@ def rows(size: Size) -> tuple[list[Row], list[Row]]:
 
 def _model(size: Size, shared: bool, where: Where) -> Policy:
     model = shapes.random_model(shapes.settings(size.model), where).eval()
-    return Policy(model, SimpleNamespace(eos_token_id=1), precision=where.precision, shared_prefix=shared)
+    return Policy(model, SimpleNamespace(eos_token_id=1), precision=computed_in(where.precision), shared_prefix=shared)
 
 
 class Update:
@@ -166,10 +169,15 @@ def parser(description: str) -> argparse.ArgumentParser:
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
     found.add_argument("--rounds", type=int, default=3, help="rounds; all cases take turns in each")
     found.add_argument("--budget", type=int, default=2048, help="tokens per micro-batch")
+    found.add_argument("--attention", choices=tuple(IMPLEMENTATIONS), help="over shared prompts; default: by trial")
     found.add_argument("--smoke", action="store_true", help="smallest sizes, to check that everything works")
     found.add_argument("--out", type=Path, help="folder for results as JSON, and figures")
     found.add_argument("--lines", type=Path, help="file that gets each result at once, as a line of JSON")
     return found
+
+
+_ATTENTION = contextlib.ExitStack()
+"""Held open to the end of the process."""
 
 
 def prepare(options: argparse.Namespace) -> Callable[[], float]:
@@ -177,6 +185,8 @@ def prepare(options: argparse.Namespace) -> Callable[[], float]:
     torch.set_num_threads(options.threads)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
+    if options.attention:
+        _ATTENTION.enter_context(using(options.attention))
     return Where.chosen(options).clock(options.clock)
 
 
@@ -199,4 +209,5 @@ def smallest(size: Size) -> Size:
 def environment(options: argparse.Namespace) -> dict[str, Any]:
     """Settings that the numbers depend on."""
     facts = {"threads": options.threads, "clock": options.clock, "budget": options.budget}
+    facts["attention"] = options.attention or "by trial"
     return Where.chosen(options).facts() | facts

@@ -52,9 +52,8 @@ def prepare(given: argparse.Namespace, work: Path) -> dict[str, str]:
     if given.wheels:
         done = install(given.wheels, target, path)
         print(f"installed from {given.wheels}: {', '.join(done) or 'nothing, all of it is here'}")
-    path.append(str(target))
-    sys.path.append(str(target))
-    check(path, *(["llm"] if "c" in given.part and (given.model or given.dry_run) else []))
+    sys.path.insert(0, str(target))
+    check(sys.path, *(["llm"] if "c" in given.part and (given.model or given.dry_run) else []))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), str(target)]))
     if not given.dry_run:
         import torch

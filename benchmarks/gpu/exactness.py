@@ -19,10 +19,11 @@ from typing import Any
 
 import torch
 from lines import Lines
-from shapes import Where, add_options
+from shapes import Where, add_options, settings
 
 from architectures import ARCHITECTURES, NAMES, any_model, evaluated, some_rows
 from dph.errors import UserError
+from dph.models.attention import choose
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.sampling.hf import HFSampler
@@ -102,6 +103,17 @@ def compare(make: Callable[[], Any], where: Where) -> dict[str, Any]:
     return found
 
 
+def note_attention(device: str, dtypes: Sequence[torch.dtype], lines: Lines) -> None:
+    """Note which way of attention over shared prompts is chosen for the heads of models of 0.5 and 1.5 billion."""
+    for dtype in dtypes:
+        for model in ("0.5B", "1.5B"):
+            config = settings(model)
+            heads, shared = config.num_attention_heads, config.num_key_value_heads
+            found = choose(torch.device(device), dtype, heads, shared, config.hidden_size // heads)
+            lines.add("attention", dtype=str(dtype), model=model, chosen=found.name, failures=found.failures)
+            print(f"attention in {dtype}, heads of {model}: {found}", flush=True)
+
+
 def judge(name: str, where: Where) -> dict[str, Any] | None:
     """As `compare`; the reason where the model is refused or fails; None if it cannot be built."""
     try:
@@ -125,6 +137,8 @@ def main() -> int:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.backends.cudnn.allow_tf32 = False  # convolutions of recurrent layers
+    types = (torch.float64,) if options.device == "cpu" else (torch.float32, torch.bfloat16)  # float64 needs no trial
+    note_attention(options.device, types, Lines(options.lines))
     names = options.names or [*ARCHITECTURES, *(name for name in NAMES if name not in ARCHITECTURES and name != "blt")]
     started, wrong, counted = time.monotonic(), [], 0
     for name in names:

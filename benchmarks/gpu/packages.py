@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 ROOT = Path(__file__).resolve().parents[2]
 THERE = ("torch", "transformers", "numpy", "safetensors")
 """What the other machine has, with all that these need."""
-SOURCE_ONLY = frozenset({"word2number"})
-"""Packages without a published wheel; pure Python, so a wheel made on any machine serves."""
+SOURCE_ONLY = frozenset({"pylatexenc", "word2number"})
+"""Packages without a published wheel, in the versions used here; pure Python, so a wheel made anywhere serves."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 """pip takes exactly the platforms that are named."""
 
@@ -42,8 +42,8 @@ def installed(path: Sequence[str]) -> dict[str, Distribution]:
     return found
 
 
-def closure(wanted: Iterable[Requirement], there: Mapping[str, Distribution]) -> tuple[set[str], list[str]]:
-    """Names of the packages that are needed directly or by others, and a line for each that is missing or too old."""
+def closure(wanted: Iterable[Requirement], there: Mapping[str, Distribution]) -> tuple[set[str], dict[str, str]]:
+    """Names of the packages that are needed directly or by others; by name, what is missing or of a wrong version."""
     names: set[str] = set()
     lacking: dict[str, str] = {}
     waiting = [(need, "") for need in wanted]
@@ -58,7 +58,7 @@ def closure(wanted: Iterable[Requirement], there: Mapping[str, Distribution]) ->
         if name not in names:
             names.add(name)
             waiting += [(Requirement(line), need.name) for line in (found.requires if found else None) or ()]
-    return names, [lacking[name] for name in sorted(lacking)]
+    return names, {name: lacking[name] for name in sorted(lacking)}
 
 
 def check(path: Sequence[str], *extras: str) -> None:
@@ -66,13 +66,13 @@ def check(path: Sequence[str], *extras: str) -> None:
     _, lacking = closure(needed(*extras), installed(path))
     if lacking:
         raise Missing(
-            f"missing here: {', '.join(lacking)}; bring them in a folder with --wheels FOLDER (on a machine with a "
-            "network, scripts/gpu --list-wheels prints the commands that fill it)"
+            f"missing here: {', '.join(lacking.values())}; bring them in a folder with --wheels FOLDER (on a machine "
+            "with a network, scripts/gpu --list-wheels prints the commands that fill it)"
         )
 
 
 def install(folder: Path, target: Path, path: Sequence[str]) -> list[str]:
-    """Install the wheels whose packages are not on the import path into `target`; returns their names.
+    """Install the wheels whose packages are not on the import path, or too old, into `target`; returns their names.
 
     Raises Missing if there is no such folder, or if pip fails.
     """
@@ -80,7 +80,8 @@ def install(folder: Path, target: Path, path: Sequence[str]) -> list[str]:
         raise Missing(f"there is no folder {folder} with wheels; name another with --wheels")
     there = installed([str(target), *path])
     wheels = {parse_wheel_filename(file.name)[0]: file for file in sorted(folder.glob("*.whl"))}
-    wanted = {name: file for name, file in wheels.items() if name not in there}
+    _, lacking = closure(needed(), there)
+    wanted = {name: file for name, file in wheels.items() if name not in there or name in lacking}
     if wanted:
         words = ["install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]
         command = [sys.executable, "-m", "pip", *words, *map(str, wanted.values())]
@@ -99,7 +100,7 @@ def download_commands(folder: str, *extras: str) -> list[str]:
     there = installed(sys.path)
     names, lacking = closure(needed(*extras), there)
     if lacking:
-        raise Missing(f"not installed here, so what it needs is unknown: {', '.join(lacking)}")
+        raise Missing(f"not installed here, so what it needs is unknown: {', '.join(lacking.values())}")
     bare, _ = closure([Requirement(name) for name in THERE], there)
     pins = {name: f"{name}=={there[name].version}" for name in sorted(names - bare)}
     wheels = [pin for name, pin in pins.items() if name not in SOURCE_ONLY]

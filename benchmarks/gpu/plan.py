@@ -51,7 +51,10 @@ def part_a(given: Settings) -> list[Command]:
     steps, kills = ("2", "1") if given.toy else ("8", "3")
     learned = () if given.toy else ("400",)  # steps after which the base model earns rewards
     plugin = ("--plugin", str(HERE / "deterministic.py"), "--model.device", given.device)
-    commands = [Command("exactness", (*_module("gpu.exactness"), *device, *names, *lines), 200)]
+    commands = [
+        Command("doctor", (*_module("dph"), "doctor", "--out", str(given.work)), 60),
+        Command("exactness", (*_module("gpu.exactness"), *device, *names, *lines), 190),
+    ]
     if given.base is None:
         commands.append(Command("world", (*_module("gpu.world"), str(base), *learned), 120))
     where = ("--base", str(base), "--steps", steps)
@@ -73,22 +76,29 @@ def part_b(given: Settings) -> list[Command]:
             Command("scaling", (*_script("scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)),
         ]
     on = ("--device", given.device, "--precision", "bf16")
-    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--prompts", "2", "--responses", "8")
-    update += ("--budget", "16384", "--methods", "GRPO", "DPH-JS", *lines)
+    base = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--prompts", "2", "--responses", "8")
+    update = (*base, "--budget", "16384", *lines, "--methods")
+    two, half, few = ("GRPO", "DPH-JS"), ("--models", "0.5B", "--sizes"), ("512+64", "2048+256")
     step = (*_script("step"), *on, "--prompts", "2", "--responses", "8", "--pairs", "2", "--tokens", "16384", *lines)
-    ours, both = ("--engines", "ours"), ("--engines", "ours", "trl")
+    ours, both = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")
     scaling = (*_script("scaling"), *on, "--rounds", "2", "--budget", "16384", "--base", "2048+256", *lines)
-    few, all_methods = ("512+64", "2048+256"), ("GRPO", "RKL", "DPH-F", "DPH-JS")
-    trl = [Command("step 0.5B against TRL", (*step, *both, "--model", "0.5B", "--sizes", *few), 120)]
+    trl = [Command("step 0.5B against TRL", (*step, *both, "0.5B", "--sizes", *few), 100)]
+    master = ("--precision", "bf16_master")
     return [
-        Command("update 0.5B", (*update, "--models", "0.5B", "--sizes", *few, "8192+512"), 110),
-        Command("update 1.5B", (*update, "--models", "1.5B", "--sizes", *few), 90),
-        Command("step 0.5B", (*step, *ours, "--model", "0.5B", "--sizes", *few, "8192+512"), 100),
+        Command("update 0.5B", (*update, *two, *half, *few, "8192+512"), 90),
+        Command("update 1.5B", (*update, *two, "--models", "1.5B", "--sizes", *few), 75),
+        Command("step 0.5B", (*step, *ours, "0.5B", "--sizes", *few, "8192+512"), 90),
+        Command("step 0.5B without graphs", (*step, *ours, "0.5B", "--sizes", *few, "--no-graphs"), 60),
+        Command("update 1.5B, long", (*update, *two, "--models", "1.5B", "--sizes", "8192+512"), 75),
+        Command("update 1.5B, bf16 weights", (*update, "GRPO", "--models", "1.5B", "--sizes", few[1], *master), 45),
+        *(
+            Command(f"update 0.5B, {name}", (*update, "GRPO", *half, few[1], *master, "--attention", name), 30)
+            for name in ("varlen", "flex", "gather")
+        ),
         *(trl if find_spec("trl") and find_spec("datasets") else []),
-        Command("update 1.5B, long", (*update, "--models", "1.5B", "--sizes", "8192+512"), 90),
-        Command("methods 0.5B", (*update, "--methods", *all_methods, "--models", "0.5B", "--sizes", "512+64"), 60),
-        Command("step 1.5B", (*step, *ours, "--model", "1.5B", "--sizes", "2048+256"), 60),
-        Command("scaling", (*scaling, "--models", "0.5B", "--sweeps", "n"), 60),
+        Command("methods 0.5B", (*update, "GRPO", "RKL", "DPH-F", "DPH-JS", *half, few[0]), 45),
+        Command("step 1.5B", (*step, *ours, "1.5B", "--sizes", few[1]), 45),
+        Command("scaling", (*scaling, "--models", "0.5B", "--sweeps", "n"), 45),
     ]
 
 

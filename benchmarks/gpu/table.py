@@ -47,11 +47,20 @@ def exactness(lines: Sequence[Line]) -> list[str]:
     return table(head, rows)
 
 
+def attention(lines: Sequence[Line]) -> list[str]:
+    """Which way of attention is chosen, and why not earlier ones."""
+    rows = [
+        (line["dtype"], line["model"], line["chosen"], "; ".join(f"{k}: {v}" for k, v in line["failures"].items()))
+        for line in lines
+    ]
+    return table(("type", "heads of", "attention", "not used"), rows)
+
+
 def updates(lines: Sequence[Line]) -> list[str]:
     """Updates with each prompt once against the plain path."""
 
     def key(line: Line) -> tuple[Any, ...]:
-        return tuple(line[name] for name in ("model", "prompt", "response", "n", "method"))
+        return tuple(line[name] for name in ("model", "precision", "prompt", "response", "n", "method"))
 
     plain = {key(line): line for line in lines if not line["shared"]}
     rows = []
@@ -59,15 +68,19 @@ def updates(lines: Sequence[Line]) -> list[str]:
         if line["shared"]:
             rival = plain.get(key(line), {"seconds": float("nan"), "bytes": 0, "mfu": float("nan")})
             rows.append([
-                *(line["model"], f"{line['prompt']}+{line['response']} × {line['n']}", line["method"]),
+                *(line["model"], line["precision"], line["attention"]),
+                *(f"{line['prompt']}+{line['response']} × {line['n']}", line["method"]),
                 *(f"{1000 * one['seconds']:.0f}" for one in (rival, line)),
                 f"{rival['seconds'] / line['seconds']:.2f}",
                 *(f"{one['mfu']:.0%}" for one in (rival, line)),
                 *(f"{one['bytes'] / 1e9:.1f}" for one in (rival, line)),
                 f"{line['square_rate'] / 1e12:.1f}",
             ])  # fmt: skip
-    head = ("model", "tokens", "method", "plain ms", "shared ms", "ratio", "plain MFU", "MFU", "plain GB", "GB")
-    return table((*head, "TFLOP/s of a square product"), rows)
+    head = (
+        *("model", "precision", "attention", "tokens", "method"),
+        *("plain ms", "shared ms", "ratio", "plain MFU", "MFU", "plain GB", "GB", "TFLOP/s of a square product"),
+    )
+    return table(head, rows)
 
 
 def steps(lines: Sequence[Line]) -> list[str]:
@@ -75,13 +88,14 @@ def steps(lines: Sequence[Line]) -> list[str]:
     phases = ("generation", "forward", "backward", "total")
     rows = [
         (
-            *(line["engine"], line["model"], f"{line['prompt']}+{line['response']} × {line['n']}", line["prompts"]),
+            *(line["engine"], line["model"], "yes" if line["graphs"] else "no"),
+            *(f"{line['prompt']}+{line['response']} × {line['n']}", line["prompts"]),
             *(f"{1000 * line[name]:.0f}" for name in phases),
             f"{line['bytes'] / 1e9:.1f}",
         )
         for line in lines
     ]
-    return table(("engine", "model", "tokens", "prompts", *(f"{name} ms" for name in phases), "GB"), rows)
+    return table(("engine", "model", "graphs", "tokens", "prompts", *(f"{name} ms" for name in phases), "GB"), rows)
 
 
 def scaling(lines: Sequence[Line]) -> list[str]:
@@ -122,6 +136,7 @@ def runs(lines: Sequence[Line]) -> list[str]:
 
 
 SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]]], ...] = (
+    ("Attention", ("attention",), attention),
     ("Exactness", ("exactness",), exactness),
     ("Runs", ("devices", "kill", "demo"), runs),
     ("A real model", ("real",), real),

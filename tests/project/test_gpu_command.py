@@ -88,12 +88,13 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
 def test_the_table_compares_shared_prompts_with_the_plain_path(tmp_path: Path) -> None:
     lines = Lines(tmp_path / "b.jsonl", device="card", torch="2")
     common = {"model": "0.5B", "prompt": 2048, "response": 256, "n": 8, "method": "GRPO", "square_rate": 5e14}
+    common |= {"precision": "bf16", "attention": "by trial"}
     lines.add("update", **common, shared=False, seconds=0.9, mfu=0.3, bytes=3e9)
     lines.add("update", **common, shared=True, seconds=0.2, mfu=0.4, bytes=2e9)
     lines.add("command", name="update", end="ok", seconds=3.0)
     text = page(tmp_path)
     # 0.9 s / 0.2 s = 4.5; 5e14 operations a second are 500 TFLOP/s
-    assert "| 0.5B | 2048+256 × 8 | GRPO | 900 | 200 | 4.50 | 30% | 40% | 3.0 | 2.0 | 500.0 |" in text
+    assert "| 0.5B | bf16 | by trial | 2048+256 × 8 | GRPO | 900 | 200 | 4.50 | 30% | 40% | 3.0 | 2.0 | 500.0 |" in text
     assert "card, torch 2" in text and "## Steps" not in text
 
 
@@ -212,12 +213,13 @@ def test_missing_packages_are_named_in_one_sentence(project: Path) -> None:
         packages.check([str(project)])
 
 
-def test_only_what_is_missing_is_installed(project: Path, tmp_path: Path) -> None:
+def test_only_what_is_missing_or_too_old_is_installed(project: Path, tmp_path: Path) -> None:
+    put_package(project, "delta", "0.5")
     for name in ("alpha", "beta", "delta"):
         put_wheel(tmp_path / "wheels", name, "2.0")
     target = tmp_path / "target"
     assert packages.install(tmp_path / "wheels", target, [str(project)]) == ["alpha", "delta"]
-    packages.check([str(project), str(target)])
+    packages.check([str(target), str(project)])
     assert (target / "alpha.py").read_text() == "VERSION = '2.0'\n" and not (target / "beta.py").exists()
     assert packages.install(tmp_path / "wheels", target, [str(project)]) == []
     with pytest.raises(packages.Missing, match=r"there is no folder .*nowhere with wheels"):

@@ -35,13 +35,14 @@ _COMPACT_BELOW = 0.75
 class HFSampler(StreamingSampler):
     """Samples from a Policy in this process."""
 
-    def __init__(self, policy: Policy, rows: int = 256) -> None:
+    def __init__(self, policy: Policy, rows: int = 256, *, graphs: bool = True) -> None:
         """
         Args:
             policy: each call samples from its current weights.
             rows: most responses that are decoded together.
+            graphs: on a GPU, replay the steps as CUDA graphs if a trial shows that this is exact.
         """
-        self._policy, self._rows = policy, rows
+        self._policy, self._rows, self._graphs = policy, rows, graphs
         self._shared: bool | None = None
         self._static: bool | None = None
         self._general: tuple[Start, bool] | None = None
@@ -142,7 +143,7 @@ class HFSampler(StreamingSampler):
 
     def _replays(self) -> bool:
         """Whether a CUDA graph can replay the steps of decoding with shared prompts; tried once."""
-        if self._static is None and self._policy.device.type == "cuda":
+        if self._static is None and self._graphs and self._policy.device.type == "cuda":
             reason = why_not_static(self._policy)
             self._static = not reason
             if reason:
