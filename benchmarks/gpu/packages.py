@@ -42,8 +42,13 @@ def installed(path: Sequence[str]) -> dict[str, Distribution]:
     return found
 
 
-def closure(wanted: Iterable[Requirement], there: Mapping[str, Distribution]) -> tuple[set[str], dict[str, str]]:
-    """Names of the packages that are needed directly or by others; by name, what is missing or of a wrong version."""
+def closure(
+    wanted: Iterable[Requirement], there: Mapping[str, Distribution], trusted: Sequence[str] = ()
+) -> tuple[set[str], dict[str, str]]:
+    """Names of the packages that are needed directly or by others; by name, what is missing or of a wrong version.
+
+    trusted: packages that run as they are, so that it does not matter what they need.
+    """
     names: set[str] = set()
     lacking: dict[str, str] = {}
     waiting = [(need, "") for need in wanted]
@@ -57,13 +62,14 @@ def closure(wanted: Iterable[Requirement], there: Mapping[str, Distribution]) ->
             lacking[name] = f"{need.name}{need.specifier}" + (f" (for {whose})" if whose else "")
         if name not in names:
             names.add(name)
-            waiting += [(Requirement(line), need.name) for line in (found.requires if found else None) or ()]
+            needs = found.requires if found and name not in trusted else None
+            waiting += [(Requirement(line), need.name) for line in needs or ()]
     return names, {name: lacking[name] for name in sorted(lacking)}
 
 
 def check(path: Sequence[str], *extras: str) -> None:
     """Raise Missing with one sentence if the package cannot run with what is on an import path."""
-    _, lacking = closure(needed(*extras), installed(path))
+    _, lacking = closure(needed(*extras), installed(path), THERE)
     if lacking:
         raise Missing(
             f"missing here: {', '.join(lacking.values())}; bring them in a folder with --wheels FOLDER (on a machine "
@@ -80,7 +86,7 @@ def install(folder: Path, target: Path, path: Sequence[str]) -> list[str]:
         raise Missing(f"there is no folder {folder} with wheels; name another with --wheels")
     there = installed([str(target), *path])
     wheels = {parse_wheel_filename(file.name)[0]: file for file in sorted(folder.glob("*.whl"))}
-    _, lacking = closure(needed(), there)
+    _, lacking = closure(needed(), there, THERE)
     wanted = {name: file for name, file in wheels.items() if name not in there or name in lacking}
     if wanted:
         words = ["install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]

@@ -190,12 +190,13 @@ def put_wheel(folder: Path, name: str, version: str) -> None:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project that needs three packages, one of which needs a fourth."""
-    wanted = {"core": ["alpha>=2", "beta", "gone; python_version < '3'"], "llm": ["gamma"]}
+    wanted = {"core": ["alpha>=2", "beta", "torch", "gone; python_version < '3'"], "llm": ["gamma"]}
     text = f"[project]\ndependencies = {json.dumps(wanted['core'])}\n"
     text += f"[project.optional-dependencies]\nllm = {json.dumps(wanted['llm'])}\n"
     (tmp_path / "pyproject.toml").write_text(text)
     monkeypatch.setattr(packages, "ROOT", tmp_path)
     put_package(tmp_path / "site", "beta", "1", "delta>=1", "other; extra == 'x'")
+    put_package(tmp_path / "site", "torch", "2", "what-torch-runs-without")
     return tmp_path / "site"
 
 
