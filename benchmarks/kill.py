@@ -41,7 +41,7 @@ PATIENCE = 5.0
 """Seconds within which the processes of a killed run must have ended."""
 PATIENCE_TO_SAVE = 60.0
 """The same where they complete an update and save their state first."""
-DIFFERING = {"timings.jsonl", "config.toml", "inputs.json"}
+DIFFERING = {"timings.jsonl", "config.toml", "inputs.json", "model/README.md"}
 """Files with times or with the run's own path: only their presence is compared."""
 
 
