@@ -25,20 +25,32 @@ from dph.config.checks import check_train
 from dph.errors import UserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
-from dph.rehearsal.check import open_set
+from dph.rehearsal.check import file_hashes, open_set
+from dph.rehearsal.store import write_rehearsal
 from dph.runs.coverage import read_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.samples import Sample, read_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
+from dph.stages.presample import presample
 from dph.stages.train import recomputes_old, train
 from dph.training import guards
 from dph.training.explore import Drawn
 from dph.training.monitor import count_rollouts
 from dph.training.shaping import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
-from helpers import METHODS, OTHER_METHODS, TINY, base_run, interrupted_at, presampled, train_config, weights
+from helpers import (
+    METHODS,
+    OTHER_METHODS,
+    TINY,
+    base_run,
+    interrupted_at,
+    presample_config,
+    presampled,
+    train_config,
+    weights,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 
@@ -136,6 +148,15 @@ def test_adaptive_rehearsal_follows_the_training(tmp_path, monkeypatch, falling)
         assert len(ids) == 6 and set(ids) <= in_need
         assert len(set(ids)) == min(6, len(in_need)), "none twice while others wait"
     assert any(set(ids) & others for ids in taken) == bool(falling)
+
+
+def test_adaptive_rehearsal_without_a_solved_prompt_to_explore_rehearses_the_near_perfect_ones(tmp_path):
+    path = presample(presample_config(tmp_path / "set", candidates=2))
+    write_rehearsal(path / "candidates.parquet", [])
+    RunDir.open(path, "presample").update(files=file_hashes(path))
+    config = train_config(tmp_path / "run", "dph_js_adaptive", {"rehearsal": {"path": str(path)}}, steps=1)
+    [line] = read_metrics(train(config))
+    assert line["pef/tokens"] == 12.0
 
 
 def test_adaptive_rehearsal_needs_its_candidates_and_its_record(tmp_path):

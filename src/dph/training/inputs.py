@@ -11,7 +11,7 @@ from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.adaptive import AdaptiveSet
-from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
+from dph.rehearsal.check import CANDIDATES, CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
 from dph.rehearsal.store import RehearsalSet
 from dph.runs import coverage
 from dph.runs.coverage import Ledger, read_visits
@@ -55,12 +55,12 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
         return None
     path = Path(config.path)
     checked = open_set(path)
-    if config.choice == "adaptive" and not checked.candidates:
+    if config.choice == "adaptive" and CANDIDATES not in checked.run.manifest["files"]:
         raise UserError(
             f"the presample run {path} stored no responses to prompts to explore, which adaptive rehearsal needs; run "
             "`dph presample` with --candidates 2"
         )
-    if config.choice == "fixed" and not checked.stored:
+    if not checked.stored and not (config.choice == "adaptive" and checked.candidates):
         raise UserError(
             f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
             "lower its threshold, use a stronger model, or train with a method without rehearsal"
