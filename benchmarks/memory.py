@@ -1,10 +1,12 @@
-"""Resident memory of supervised training, step by step, and its speed by the size of a micro-batch.
+"""Resident memory: of supervised training, step by step, with its speed by the size of a micro-batch; of the logits.
 
     python benchmarks/memory.py --model smollm2                 # sizes 0 (found by trial), 1024 and 4096
     python benchmarks/memory.py --model smollm2 --tokens 512 --steps 100 --keep-freed
+    python benchmarks/memory.py --logits 4096                   # log-probabilities with gradients: at once, in chunks
 
 Each size runs in a process of its own, one thread. Rows have 75 to 310 random tokens, a fifth of them responses. Linux
-only: it reads /proc. --keep-freed leaves freed memory with the C library, which keeps it.
+only: it reads /proc. --keep-freed leaves freed memory with the C library, which keeps it. --logits takes random hidden
+states and a head that is also the input embedding, of the sizes --vocabulary and --hidden.
 """
 
 import argparse
@@ -19,6 +21,8 @@ import torch
 
 from dph.config import ModelConfig, OptimConfig
 from dph.models.batch import Tokens
+from dph.models.linear_logprobs import linear_logprobs
+from dph.models.logprobs import token_logprobs
 from dph.models.memory import fitting_tokens, kept_per_token
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -26,7 +30,7 @@ from dph.process.memory import FreedMemory, resident
 from dph.stages.sft import _step
 from dph.training.optim import Optimizer
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 
 
 def rows_of(draw: random.Random, count: int, vocabulary: int) -> list[Tokens]:
@@ -60,9 +64,58 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
         print(json.dumps({**times, **memory, "tokens": sum(row.length for row in rows)}), flush=True)
 
 
+def logit_bytes(tokens: int, vocabulary: int, hidden: int, at_once: int) -> int:
+    """Largest memory of log-probabilities and gradients in fp32, in bytes, by arithmetic.
+
+    All logits: four tensors of their size (logits, divided by the temperature, their log-softmax, probabilities), and
+    gradients of head and input embedding. Chunks: two tensors (logits and their log-softmax), and the head's gradient
+    twice (the sum, and one chunk's part) beside that of the input embedding.
+
+    at_once: tokens in a chunk; 0 for all logits.
+    """
+    logits = 2 * at_once if at_once else 4 * tokens
+    return 4 * (logits * vocabulary + (3 if at_once else 2) * vocabulary * hidden)
+
+
+def measure_logits(args: argparse.Namespace, at_once: int) -> None:
+    """Compute log-probabilities, entropies and gradients; print memory and time as a line of JSON.
+
+    at_once: tokens in a chunk; 0 computes the logits of all tokens and keeps them, as autograd does.
+    """
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(args.vocabulary, args.hidden, generator=generator).requires_grad_()
+    ids = torch.randint(args.vocabulary, (args.logits,), generator=generator)
+    states = torch.arange(args.logits)
+    before, start = resident("VmHWM"), time.perf_counter()
+    hidden = weight[ids]
+    if at_once:
+        logprobs, _ = linear_logprobs(hidden, weight, None, states, ids, 0.7, "value", at_once)
+    else:
+        logprobs, _ = token_logprobs(hidden @ weight.T, states, ids, 0.7, "value")
+    logprobs.mean().backward()
+    print(json.dumps({"bytes": resident("VmHWM") - before, "seconds": time.perf_counter() - start}))
+
+
+def compare_logits(args: argparse.Namespace) -> None:
+    """Print the table of memory and time, each row measured in a process of its own."""
+    print(f"{args.logits} tokens, {args.vocabulary} in the vocabulary, width {args.hidden}; beyond head and states:")
+    print("| logits at once | by arithmetic, MiB | measured, MiB | seconds |\n|---|---|---|---|")
+    for at_once in (0, 683, 128):  # 683: the default's 2^25 numbers hold so many of 49,152
+        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(at_once)]
+        found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        arithmetic = logit_bytes(args.logits, args.vocabulary, args.hidden, at_once)
+        name = f"chunks of {at_once}" if at_once else "all, kept"
+        print(f"| {name} | {arithmetic / MIB:.0f} | {found['bytes'] / MIB:.0f} | {found['seconds']:.1f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--model", required=True, help="as --model.path")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--model", help="as --model.path")
+    kind.add_argument("--logits", type=int, metavar="TOKENS", help="compare ways to compute log-probabilities")
+    parser.add_argument("--vocabulary", type=int, default=49152)
+    parser.add_argument("--hidden", type=int, default=576)
     parser.add_argument("--tokens", type=int, nargs="+", default=[0, 1024, 4096], help="tokens per micro-batch")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--rows", type=int, default=16, help="rows in a step")
@@ -71,7 +124,9 @@ def main() -> None:
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
-        return measure(args, args.worker)
+        return measure_logits(args, args.worker) if args.logits else measure(args, args.worker)
+    if args.logits:
+        return compare_logits(args)
     for tokens in args.tokens:
         command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(tokens)]
         ran = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -8,10 +8,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from dph.models.linear_logprobs import linear_logprobs
+from dph.models.logprob_kernels import fused, fused_logprobs
+
 Entropy = Literal["none", "value", "gradient"]
 
 _LOGIT_ELEMENTS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
+_LOGIT_ELEMENTS_ON_A_GPU = 1 << 27
+"""The same on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -77,10 +82,21 @@ def chunked_logprobs(
     temperature: float,
     entropy: Entropy,
 ) -> tuple[Tensor, Tensor | None]:
-    """As `token_logprobs`, from hidden states [U, H] and the output embedding `head`: [u, H] → [u, vocabulary]."""
-    size = max(1, _LOGIT_ELEMENTS_AT_ONCE // vocabulary)
+    """As `token_logprobs`, from hidden states [U, H] and the output embedding `head`: [u, H] → [u, vocabulary].
+
+    A head that is no plain linear layer, for example one with adapters, is called and recomputed for each chunk.
+    """
+    at_once = _LOGIT_ELEMENTS_ON_A_GPU if hidden.device.type == "cuda" else _LOGIT_ELEMENTS_AT_ONCE
+    size = max(1, at_once // vocabulary)
+    linear: Any = head if type(head) is torch.nn.Linear else None  # a subclass may compute something else
+    if linear is not None and entropy == "none" and linear.bias is None:
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
+        if fused(hidden.device, dtype):
+            return fused_logprobs(hidden.to(dtype), linear.weight.to(dtype), states, targets, temperature), None
     if hidden.shape[0] <= size:
         return token_logprobs(head(hidden), states, targets, temperature, entropy)
+    if linear is not None:
+        return linear_logprobs(hidden, linear.weight, linear.bias, states, targets, temperature, entropy, size)
 
     def piece(part: Tensor, local: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
         return token_logprobs(head(part), local, chosen, temperature, entropy)
