@@ -79,6 +79,7 @@ def make_verifiers(
     function: "RewardFunction | None" = None,
     *,
     bare_sql: bool = False,
+    answers: bool = False,
 ) -> Verifiers:
     """The verifiers, each with its settings, or a reward function that replaces them all.
 
@@ -86,11 +87,12 @@ def make_verifiers(
         reward: if it names a function, that function judges every problem.
         function: judges every problem in this process; it overrides the function that `reward` names.
         bare_sql: responses contain only SQL.
+        answers: `Verifiers.answers` will be asked what judged responses answer.
     """
     common = {"workers": config.workers, "timeout": config.timeout}
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
     sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
-    sql["answer"] = "whole" if bare_sql else "block"
+    sql |= {"answer": "whole" if bare_sql else "block", "answers": answers}
     options = {"sql": sql, "math": {**common, "policy": config.policy, "fallback": config.fallback or None}}
     reward = reward or RewardConfig()
     if function is None and not reward.function:

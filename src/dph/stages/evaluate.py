@@ -49,7 +49,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     problem_rows: list[dict[str, Any]] = []
     completion_rows: list[dict[str, Any]] = []
     with (
-        make_verifiers(config.verifier, config.reward, reward) as verifiers,
+        make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
         make_plan_reader(config.verifier) as plans,
     ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)

@@ -67,6 +67,7 @@ class SqlVerifier:
         answer: Answer = "block",
         unterminated: bool = False,
         cache_size: int = 65_536,
+        answers: bool = False,
     ) -> None:
         """Args:
             comparator: strict, bird, spider, paper or paper_bird (see `dph.verifiers.sql.rules`).
@@ -78,6 +79,7 @@ class SqlVerifier:
             answer: "block": the SQL is the response's last ```sql block; "whole": the SQL is the whole response.
             unterminated: accept a last block that was never closed.
             cache_size: number of cached verdicts.
+            answers: keep what judged queries return for the method `answers`, which then need not run them again.
         Raises:
             UserError: for a value out of range.
         """
@@ -102,7 +104,9 @@ class SqlVerifier:
         self._files = DatabaseFiles()
         self._verdicts = LRU(cache_size)
         self._golds = LRU(cache_size)
+        self._returned = LRU(cache_size if answers else 1)
         settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
+        settings["digests"] = answers
         limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
         self._pool = WorkerPool(f"{__package__}.worker", settings | limits, workers)
 
@@ -186,7 +190,8 @@ class SqlVerifier:
 
     def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """What each response's query returns on its problem's own database, as a digest that equal bags of rows share;
-        None without a query and for one that fails. The query runs again, within the limits of judging.
+        None without a query and for one that fails. The query runs within the limits of judging, unless the verifier
+        was made to keep `answers` and has judged it on the same database.
 
         Raises WorkersFailed, a UserError, if something outside ended every worker that had a query.
         """
@@ -200,14 +205,15 @@ class SqlVerifier:
                 asked.append(None)
                 continue
             asked.append(None if sql is None else (own, self._rule.prepare_prediction(sql, self._options)))
-        distinct = list(dict.fromkeys(query for query in asked if query is not None))
+        found = {query: self._returned.get(query) for query in asked if query is not None}
+        distinct = [query for query, digest in found.items() if digest is None]
         limits = {"timeout": self._timeout, "grace": _GRACE}
         chains = [
             [Request({"databases": where, "asked": sql} | limits, self._timeout + _GRACE)] for where, sql in distinct
         ]
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
-        found = {query: reply.value.get("digest") or None for query, [reply] in replies}
-        return [None if query is None else found[query] for query in asked]
+        found |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
+        return [None if query is None else found[query] or None for query in asked]
 
     def close(self) -> None:
         self._pool.close()
@@ -248,8 +254,8 @@ class SqlVerifier:
 
     def _judge(self, queries: Sequence[_Query]) -> list[tuple[_Query, Verdict]]:
         alike: dict[tuple[Databases, str, str], tuple[str, list[_Query]]] = {}
-        for query in queries:
-            text = self._rule.prepare_prediction(query.predicted, self._options)
+        texts = {query: self._rule.prepare_prediction(query.predicted, self._options) for query in queries}
+        for query, text in texts.items():
             alike.setdefault((query.databases, query.gold, plain_text(text)), (text, []))[1].append(query)
         chains: list[list[tuple[Request, list[_Query]]]] = []
         open_chain: dict[tuple[Databases, str], list[tuple[Request, list[_Query]]]] = {}
@@ -266,6 +272,9 @@ class SqlVerifier:
             for (_, same), reply in zip(chain, answers, strict=True):
                 verdict = self._verdict(*read_reply(reply), reply.value.get("credit"))
                 judged += [(query, verdict) for query in same]
+                if (returned := reply.value.get("digest")) is not None:
+                    for query in same:
+                        self._returned.put((query.databases[:1], texts[query]), returned)
         return judged
 
     def _request(

@@ -53,12 +53,22 @@ class SqlWorker:
     """State of one worker process: open databases and results of gold queries."""
 
     def __init__(
-        self, rule: Rule, options: Options, credit: str = "", *, max_rows: int, max_bytes: int, memory_mb: int
+        self,
+        rule: Rule,
+        options: Options,
+        credit: str = "",
+        *,
+        digests: bool = False,
+        max_rows: int,
+        max_bytes: int,
+        memory_mb: int,
     ) -> None:
-        """credit: name of the score (see `dph.verifiers.sql.credit`) computed besides the verdict; "" for none."""
+        """credit: name of the score (see `dph.verifiers.sql.credit`) computed besides the verdict; "" for none.
+        digests: also tell what each predicted query returns on the first database, as `asked` does."""
         self._rule = rule
         self._options = options
         self._credit = CREDITS[credit] if credit else None
+        self._digests = digests
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._memory_mb = memory_mb
@@ -79,15 +89,18 @@ class SqlWorker:
 
     def _judge_all(self, request: Message) -> Message:
         answer: Message = {"outcome": "correct", "detail": ""}
+        own: Message = {}
         for done, (uri, stamp) in enumerate(request["databases"]):
             if done < request.get("done", 0):
                 continue
             if done:
                 send({"extend": request["timeout"] + request["grace"], "resume": {"done": done}})
             answer = self._judge(request, uri, stamp)
+            if done == 0 and "digest" in answer:
+                own = {"digest": answer["digest"]}
             if answer["outcome"] != "correct":
                 break
-        return answer
+        return {key: value for key, value in answer.items() if key != "digest"} | own
 
     def _judge(self, request: Message, uri: str, stamp: str) -> Message:
         gold = self._gold(request, uri, stamp)
@@ -98,14 +111,16 @@ class SqlWorker:
         result = gold  # the same query has the same result
         if request["predicted"] != request["gold"]:
             result = self._execute(uri, stamp, request["predicted"], request["timeout"])
+        told = {"digest": "" if result.failure else digest(result.rows)} if self._digests else {}
         if result.failure:
-            return {"outcome": result.failure, "detail": result.detail}
+            return {"outcome": result.failure, "detail": result.detail} | told
         widths = (gold.width, result.width)
         equal = self._rule.equal(gold.rows, result.rows, widths, request["ordered"], self._options)
-        credit = {"credit": self._credit(gold.rows, result.rows, equal)} if self._credit else {}
+        if self._credit:
+            told["credit"] = self._credit(gold.rows, result.rows, equal)
         if equal:
-            return {"outcome": "correct", "detail": ""} | credit
-        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | credit
+            return {"outcome": "correct", "detail": ""} | told
+        return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | told
 
     def _probe(self, request: Message) -> Message:
         """Whether two queries give the same rows: "list", "bag" (in another order), "no", or "" where one fails."""
@@ -205,6 +220,7 @@ class SqlWorker:
         return time.monotonic() >= self._deadline
 
 
-def main(rule: str, options: Message, credit: str, **limits: int) -> None:
+def main(rule: str, options: Message, credit: str, digests: bool, **limits: int) -> None:
     """Entry point of the process."""
-    serve(SqlWorker(get_rule(rule), Options(**options), credit, **limits).handle, limits["memory_mb"])
+    worker = SqlWorker(get_rule(rule), Options(**options), credit, digests=digests, **limits)
+    serve(worker.handle, limits["memory_mb"])
