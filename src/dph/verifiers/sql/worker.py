@@ -111,7 +111,7 @@ class SqlWorker:
         result = gold  # the same query has the same result
         if request["predicted"] != request["gold"]:
             result = self._execute(uri, stamp, request["predicted"], request["timeout"])
-        told = {"digest": "" if result.failure else digest(result.rows)} if self._digests else {}
+        told: Message = {"digest": "" if result.failure else digest(result.rows)} if self._digests else {}
         if result.failure:
             return {"outcome": result.failure, "detail": result.detail} | told
         widths = (gold.width, result.width)
