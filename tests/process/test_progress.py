@@ -44,6 +44,31 @@ def test_other_processes_than_the_leading_one_are_silent():
     assert said("show_messages()", rank=1) == ""
 
 
+WITHIN = """
+import dph.process.progress as module
+from dph.process.progress import doing, progress, show_messages
+show_messages()
+doing("nothing is shown")
+with progress("work", 2) as shown:
+    doing("soon after the start")
+    module._SECONDS_BETWEEN_LINES = 0.0
+    doing("part 1 of 3")
+    with progress("inner", 5, quiet=True):
+        doing("part 2 of 3")
+    with progress("other", 4):
+        doing("half")
+    shown.advance(1)
+doing("nothing is shown")
+"""
+
+
+def test_what_is_done_within_a_unit_is_said_now_and_then():
+    done = subprocess.run([sys.executable, "-c", WITHIN], capture_output=True, text=True, timeout=60)
+    *parts, end = done.stderr.splitlines()
+    assert parts == ["work 0/2, next: part 1 of 3", "work 0/2, next: part 2 of 3", "other 0/4, next: half"]
+    assert end.startswith("work 1/2 ")
+
+
 ON_A_TERMINAL = """
 import os, pty, subprocess, sys
 lead, follow = pty.openpty()

@@ -39,13 +39,33 @@ class Tracker:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
             return
-        now = time.monotonic()
-        if count == 0 or now - self._last_line >= _SECONDS_BETWEEN_LINES or self._done >= self._total:
-            self._last_line = now
+        if count == 0 or self._is_time() or self._done >= self._total:
+            now = self._last_line = time.monotonic()
             finished = self._done - self._first
             left = (now - self._start) / max(1, finished) * (self._total - self._done)
             estimate = f" ({left:.0f} s left)" if finished else ""
             show(f"{self._label} {self._done}/{self._total} {note}{estimate}")
+
+    def within(self, note: str) -> None:
+        """Show what is being done for the next unit: beside the bar, or in a log where nothing was said for a while."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, description=f"{self._label} {note}")
+        elif self._is_time():
+            self._last_line = time.monotonic()
+            show(f"{self._label} {self._done}/{self._total}, next: {note}")
+
+    def _is_time(self) -> bool:
+        return time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES
+
+
+_SHOWN: list[Tracker] = []
+"""Pieces of work whose progress is shown, the innermost last."""
+
+
+def doing(note: str) -> None:
+    """Say what is being done within a unit of the work whose progress is shown, if any is."""
+    if _SHOWN:
+        _SHOWN[-1].within(note)
 
 
 @contextmanager
@@ -57,7 +77,10 @@ def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> I
         tracker = Tracker(label, total, done, None)
         if quiet:
             tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
-        yield tracker
+            yield tracker
+            return
+        with _current(tracker):
+            yield tracker
         return
     from rich.progress import (
         BarColumn,
@@ -70,7 +93,19 @@ def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> I
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        yield Tracker(label, total, done, bar)
+        tracker = Tracker(label, total, done, bar)
+        with _current(tracker):
+            yield tracker
+
+
+@contextmanager
+def _current(tracker: Tracker) -> Iterator[None]:
+    """Context in which `doing` speaks of a piece of work."""
+    _SHOWN.append(tracker)
+    try:
+        yield
+    finally:
+        _SHOWN.remove(tracker)
 
 
 @cache

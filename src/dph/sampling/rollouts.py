@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.process.progress import say
+from dph.process.progress import doing, say
 from dph.sampling.protocol import Sampler, stream
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Problem, Rollout, SamplingParams, Verdict
@@ -98,6 +98,7 @@ def sample_groups(
             texts = [policy.decode(completion.token_ids) for completion in completions]
             drawn[index] = completions, texts
             judging.add(index, items[index].problem, texts)
+            doing(f"sampled {len(drawn)} of {len(items)} prompts")
         verdicts = judging.verdicts()
     return [
         Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))

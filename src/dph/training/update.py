@@ -15,7 +15,7 @@ from dph.objective.correction import sampler_correction
 from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
 from dph.objective.objective import Objective
 from dph.process.distributed import World
-from dph.process.progress import say
+from dph.process.progress import doing, say
 from dph.sampling.seeding import derive_key, uniforms
 from dph.training.optim import Optimizer
 from dph.training.reference import Reference
@@ -105,6 +105,7 @@ class Updater:
         log_ratios: list[Tensor] = []
         loss = 0.0
         for index, rows in enumerate(prepared):
+            doing(f"update {index + 1} of {len(prepared)}")
             rows = self._with_selection(rows)
             sums, norm = self._step(rows, recompute_old and index == 0, log_ratios)
             loss += sums.pop("loss", 0.0)
