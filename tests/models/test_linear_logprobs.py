@@ -58,7 +58,7 @@ def test_chunks_of_any_size_compute_what_all_logits_give(size, entropy, temperat
 def test_gradients_are_those_of_finite_differences():
     (hidden, weight, bias), states, targets = inputs(torch.float64)
 
-    def compute(hidden, weight, bias):
+    def compute(hidden, weight, bias) -> Any:
         return linear_logprobs(hidden, weight, bias, states, targets, 0.7, "gradient", 7)
 
     assert torch.autograd.gradcheck(compute, (hidden, weight, bias))

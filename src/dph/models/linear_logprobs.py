@@ -83,19 +83,18 @@ class _LinearLogprobs(torch.autograd.Function):
         hidden, weight, bias, states, targets, entropies = ctx.saved_tensors
         wants = ctx.needs_input_grad
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        if grad is None:
-            grad = hidden.new_zeros(len(states), dtype=wide)
-        totals = hidden.new_zeros(len(hidden), dtype=wide).index_add_(0, states, grad)
+        slopes: Tensor = hidden.new_zeros(len(states), dtype=wide) if grad is None else grad
+        totals = hidden.new_zeros(len(hidden), dtype=wide).index_add_(0, states, slopes)
         of_hidden = torch.empty_like(hidden) if wants[0] else None
         of_weight = torch.zeros_like(weight, dtype=wide) if wants[1] else None
         of_bias = torch.zeros_like(bias, dtype=wide) if wants[2] else None
         for chunk, inside in _chunks(states, len(hidden), ctx.size):
             every = _log_softmax(hidden[chunk], weight, bias, ctx.temperature)
-            slope = totals[chunk, None]
+            slope = totals[chunk][:, None]
             if grad_entropy is not None and entropies is not None:
-                slope = (every + entropies[chunk, None]).mul_(grad_entropy[chunk, None]).add_(slope)
+                slope = (every + entropies[chunk][:, None]).mul_(grad_entropy[chunk][:, None]).add_(slope)
             change = every.exp_().mul_(slope).neg_()
-            change.index_put_((states[inside] - chunk.start, targets[inside]), grad[inside], accumulate=True)
+            change.index_put_((states[inside] - chunk.start, targets[inside]), slopes[inside], accumulate=True)
             change = change.div_(ctx.temperature).to(hidden.dtype)
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
