@@ -41,11 +41,16 @@ def check_model(path: str) -> None:
     elif not folder.is_dir():
         if _is_local(path):
             raise UserError(f"there is no model directory {path}; check --model.path")
-    elif not any((folder / name).exists() for name in _MODEL_FILES):
+    elif not is_model_folder(folder):
         found = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
         newest = [str(files[-1].parent) for files in found if files]
         meant = f"did you mean --model.path {newest[0]}?" if newest else "check --model.path"
         raise UserError(f"cannot load a model from {path}: it holds no config.json; {meant}")
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder holds a model or an adapter."""
+    return any((folder / name).is_file() for name in _MODEL_FILES)
 
 
 def _is_local(path: str) -> bool:

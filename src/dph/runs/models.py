@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dph.config import read_toml
+from dph.config.checks import is_model_folder
 from dph.errors import UserError
-
-_MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,9 @@ def find_model(path: str) -> FoundModel:
         return FoundModel(path)
     if _is_run(folder):
         return FoundModel(_model_of(folder), folder)
-    if _is_model(folder / "model"):
+    if is_model_folder(folder / "model"):
         folder = folder / "model"
-    if not _is_model(folder):
+    if not is_model_folder(folder):
         return FoundModel(path)
     inside = folder.resolve()
     above = [inside.parent, *inside.parents[2:3]]  # RUN/model and RUN/checkpoints/step-…/model
@@ -43,7 +42,7 @@ def find_model(path: str) -> FoundModel:
 
 def _model_of(run: Path) -> str:
     for folder in (run / "model", *sorted(run.glob("checkpoints/step-*/model"), reverse=True)):
-        if _is_model(folder):
+        if is_model_folder(folder):
             return str(folder)
     try:
         stage = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["stage"]
@@ -57,7 +56,3 @@ def _model_of(run: Path) -> str:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()
-
-
-def _is_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _MODEL_FILES)
