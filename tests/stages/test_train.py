@@ -34,9 +34,10 @@ from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.presample import presample
-from dph.stages.train import recomputes_old, train
+from dph.stages.train import train
 from dph.training import guards
 from dph.training.explore import Drawn
+from dph.training.mixing import recomputes_old
 from dph.training.monitor import count_rollouts
 from dph.training.shaping import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict

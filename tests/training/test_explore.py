@@ -14,8 +14,8 @@ from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
-from dph.stages.train import mix
 from dph.training.explore import Drawn, Explorer, is_informative
+from dph.training.mixing import mix
 from dph.training.rows import rehearsal_row
 from dph.training.shaping import Shaping, overlong_penalty
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict

@@ -20,13 +20,13 @@ from dph.process.interrupts import Interrupts
 from dph.process.memory import FreedMemory
 from dph.process.progress import progress, say
 from dph.rehearsal.adaptive import AdaptiveSet
-from dph.rehearsal.partition import reference_counts, training_problems
-from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.runs.coverage import Ledger, drop_visits, write_visits
+from dph.rehearsal.partition import training_problems
+from dph.rehearsal.store import RehearsalSet
+from dph.runs.coverage import Ledger, write_visits
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import Pinned, pin
-from dph.runs.samples import MONITOR, ROLLOUTS, Sample, drop_samples, write_samples
+from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.protocol import Sampler, close, rest, weights_changed
 from dph.sampling.rollouts import encode_problems, usable_problems
@@ -36,14 +36,15 @@ from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer, visits_of
 from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
 from dph.training.inputs import (
+    begin_rehearsal,
     check_rehearsal,
+    forget,
     load_policy,
     make_objective,
-    make_rehearsal,
     microbatch_tokens,
     open_rehearsal,
-    replay,
 )
+from dph.training.mixing import mix, recomputes_old
 from dph.training.monitor import (
     Best,
     Clock,
@@ -55,7 +56,7 @@ from dph.training.monitor import (
     peak_memory,
 )
 from dph.training.optim import Optimizer
-from dph.training.rows import Row, rehearsal_row
+from dph.training.rows import Row
 from dph.training.shaping import Shaping
 from dph.training.update import Updater
 from dph.verifiers import Verifiers, judging_versions
@@ -156,9 +157,7 @@ class Training:
         optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
         state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
         if world.leads:
-            run.rewind(-1 if fresh else state.step - (state.pending is not None))
-            drop_samples(run.path, -1 if fresh else state.step)
-            drop_visits(run.path, -1 if fresh else state.step)
+            forget(run, -1 if fresh else state.step, pending=state.pending is not None)
         if rehearsal is not None:
             check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
         needs_reference = objective.needs_reference or advantage.needs_reference
@@ -168,12 +167,7 @@ class Training:
         params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
-        counts = reference_counts(config.rehearsal.path)
-        if fresh and world.leads and counts:
-            write_visits(run.path, 0, [(id, *found) for id, found in counts.items()])
-        ledger = Ledger(counts, config.rehearsal.falling)
-        responses = make_rehearsal(config.rehearsal, rehearsal, config.seed, ledger)
-        replay(run.path, state.step, ledger, responses, config.rehearsal.rows)
+        responses, ledger = begin_rehearsal(config, rehearsal, run.path, None if fresh else state.step, world.leads)
         begun = policy if fresh or config.model.lora_rank else reference
         pinned = pin(
             run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
@@ -376,32 +370,3 @@ class Training:
             except UserError as error:
                 say(str(error))
         return self.state == self.saved
-
-
-def mix(
-    drawn: Drawn, rows: Sequence[Sequence[Row]], stored: Sequence[Rehearsal], parts: int, world: World
-) -> list[list[Row]]:
-    """This process's rows of each of `parts` mini-batches.
-
-    Groups and stored responses are spread evenly over the mini-batches, and stored responses over processes. Stored
-    responses to one prompt follow each other, so most of them stay together.
-
-    Args:
-        rows: those of each of this process's groups.
-        stored: the step's stored responses over all processes.
-    """
-    minibatches: list[list[Row]] = [[] for _ in range(parts)]
-    for place, group in zip(drawn.ranks, rows, strict=True):
-        minibatches[place * parts // drawn.total] += group
-    for part in range(parts):
-        own = [rehearsal_row(row) for index, row in enumerate(stored) if index * parts // len(stored) == part]
-        first, end = (rank * len(own) // world.size for rank in (world.rank, world.rank + 1))
-        minibatches[part] += own[first:end]
-    return minibatches
-
-
-def recomputes_old(config: TrainConfig) -> bool:
-    """Whether the trainer recomputes log π_old, because the sampler's own numbers are not exact."""
-    if config.rollout.old_logprobs == "auto":
-        return config.sampler.engine != "hf" or config.model.precision != "fp32"
-    return config.rollout.old_logprobs == "recompute"

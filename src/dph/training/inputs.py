@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainedModelConfig
+from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainConfig, TrainedModelConfig
 from dph.errors import UserError
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
@@ -12,10 +12,12 @@ from dph.process.distributed import World
 from dph.process.progress import say
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.check import CANDIDATES, CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
+from dph.rehearsal.partition import reference_counts
 from dph.rehearsal.store import RehearsalSet
 from dph.runs import coverage
-from dph.runs.coverage import Ledger, read_visits
+from dph.runs.coverage import Ledger
 from dph.runs.directory import RunDir
+from dph.runs.samples import drop_samples
 
 
 def make_objective(loss: LossConfig, rows: int) -> Objective:
@@ -72,31 +74,50 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
     return checked
 
 
-def make_rehearsal(
-    config: RehearsalConfig, checked: CheckedSet | None, seed: int, ledger: Ledger
-) -> RehearsalSet | AdaptiveSet:
-    """The stored responses in the order of training; an empty set for training without them."""
-    if checked is None or config.choice == "fixed":
-        return RehearsalSet(checked.stored if checked is not None else [], seed)
-    return AdaptiveSet(checked.stored, checked.candidates, seed, ledger)
+def begin_rehearsal(
+    config: TrainConfig, checked: CheckedSet | None, run: Path, step: int | None, leads: bool
+) -> tuple[RehearsalSet | AdaptiveSet, Ledger]:
+    """The stored responses in the order of training (none without rehearsal), and what training knows of its problems.
 
-
-def replay(run: Path, step: int, ledger: Ledger, rehearsal: RehearsalSet | AdaptiveSet, rows: int) -> None:
-    """Bring a ledger and an adaptive set to the state after `step` steps of a run, `rows` stored responses in each.
-
-    Raises UserError if the run's record of its visits lacks a step that an adaptive set needs.
+    Args:
+        step: of the checkpoint from which the run goes on; None at its start, when the leading process begins the
+            record of visits with those of the reference policy.
+    Raises:
+        UserError: the run's record of its visits lacks a step that an adaptive set needs.
     """
-    visits = {at: found for at, found in read_visits(run).items() if 0 < at <= step}
+    rehearsal, reference = config.rehearsal, reference_counts(config.rehearsal.path)
+    ledger = Ledger(reference, rehearsal.falling)
+    adaptive = None
+    if checked is not None and rehearsal.choice == "adaptive":
+        adaptive = AdaptiveSet(checked.stored, checked.candidates, config.seed, ledger)
+    if step is None:
+        if leads and reference:
+            coverage.write_visits(run, 0, [(id, *found) for id, found in reference.items()])
+    else:
+        _replay(run, step, ledger, adaptive, rehearsal.rows)
+    return adaptive or RehearsalSet(checked.stored if checked is not None else [], config.seed), ledger
+
+
+def _replay(run: Path, step: int, ledger: Ledger, adaptive: AdaptiveSet | None, rows: int) -> None:
+    """Bring a ledger and an adaptive set to the state after `step` steps of a run, `rows` stored responses in each."""
+    visits = {at: found for at, found in coverage.read_visits(run).items() if 0 < at <= step}
     taken = 0
     for found in visits.values():
         ledger.note(found)
-        if isinstance(rehearsal, AdaptiveSet):
-            taken += len(rehearsal.take(taken, rows))
-    if isinstance(rehearsal, AdaptiveSet) and list(visits) != list(range(1, step + 1)):
+        if adaptive is not None:
+            taken += len(adaptive.take(taken, rows))
+    if adaptive is not None and list(visits) != list(range(1, step + 1)):
         raise UserError(
             f"{run / coverage.FILE} lacks steps before step {step}, by which adaptive rehearsal chooses; restore the "
             "file, or train anew"
         )
+
+
+def forget(run: RunDir, step: int, *, pending: bool) -> None:
+    """Drop what a run recorded after `step` (-1: everything); pending: the metrics of that step are not logged yet."""
+    run.rewind(step - pending)
+    drop_samples(run.path, step)
+    coverage.drop_visits(run.path, step)
 
 
 def check_rehearsal(
