@@ -59,7 +59,9 @@ def test_gradients_are_those_of_finite_differences():
     (hidden, weight, bias), states, targets = inputs(torch.float64)
 
     def compute(hidden, weight, bias) -> Any:
-        return linear_logprobs(hidden, weight, bias, states, targets, 0.7, "gradient", 7)
+        logprobs, entropies = linear_logprobs(hidden, weight, bias, states, targets, 0.7, "gradient", 7)
+        assert entropies is not None
+        return logprobs, entropies
 
     assert torch.autograd.gradcheck(compute, (hidden, weight, bias))
 
