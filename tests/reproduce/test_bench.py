@@ -12,7 +12,7 @@ from dph.reproduce.bench.choose import Point, chosen, freeze, halved, read_froze
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds
-from dph.reproduce.bench.tables import merit_table
+from dph.reproduce.bench.tables import merit_table, tried_table
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, write_settings
 
@@ -138,6 +138,8 @@ class Known:
     def __init__(self, points: dict[str, dict[int, tuple[float, float, float]]]) -> None:
         self._points = points
 
+    worlds = (1, 2)
+
     def seen(self, setting: Any) -> list[int]:
         return list(self._points.get(setting.name, {}))
 
@@ -172,6 +174,14 @@ def test_gains_near_the_targets_accuracies_by_hand(known):
     target, row = ([cell.text for cell in line] for line in table.rows)
     assert target == ["GRPO", "220", "–", "–", "–", "2/2", "–"]
     assert row == ["DPH-JS", "356", "+136", "+6.0", "+7.0", "2/2", "2/2"]
+
+
+def test_the_table_of_what_was_tried_has_what_was_run(known):
+    bench, phase = known
+    chosen = {"grpo": {"accurate": bench.methods["grpo"][0].name, "diverse": bench.methods["grpo"][3].name}}
+    rows = [[entry.text for entry in row] for row in tried_table(bench, [phase], chosen).rows]
+    assert rows[0] == ["GRPO, lr 5e-05", "80.0", "75.0", "90.0", "80.0", "75.0", "92.0", "accurate"]
+    assert [row[0] for row in rows[1:]] == [setting.label for setting in bench.methods["dph_js"][:2]]
 
 
 def lines_of(figure: Any, title: str) -> list[np.ndarray]:

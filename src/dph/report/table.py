@@ -61,8 +61,10 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print the table to the terminal with a column for each row: a few labels fit where many metrics do not."""
-    table = _transposed(table)
+    """Print the table to the terminal, with a column for each row where there are fewer rows than columns: a few labels
+    fit where many metrics do not."""
+    if len(table.rows) < len(table.columns):
+        table = _transposed(table)
     console = Console()
     # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)

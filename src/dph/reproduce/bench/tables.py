@@ -107,11 +107,13 @@ def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
 
 
 def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> Table:
-    """Every setting that was tried in the development worlds, and what was chosen."""
+    """Every setting that was tried in the development worlds so far, and what was chosen."""
     coverage, rows = f"pass@{bench.rule.k}", []
     worlds = [world for phase in development for world in phase.worlds]
     for method, settings in bench.methods.items():
         for setting in settings:
+            if not any(phase.seen(setting) for phase in development):
+                continue
             row = [Cell(setting.label)]
             for phase in development:
                 for world in phase.worlds:
