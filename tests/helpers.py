@@ -242,8 +242,8 @@ def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object]
     }
     merged = merge_settings("train", [method], [])
     if merged["rehearsal"]["rows"]:
-        candidates = 2 if merged["rehearsal"].get("choice") == "adaptive" else 0
-        small["rehearsal"] = {"path": str(presampled(candidates)), "rows": 6}
+        path = presampled(2) if merged["rehearsal"].get("choice") == "adaptive" else presampled()
+        small["rehearsal"] = {"path": str(path), "rows": 6}
     config: TrainConfig = from_dict(STAGES["train"], small, default=from_dict(TrainConfig, merged))
     config = from_dict(TrainConfig, settings or {}, default=config)
     return replace(config, **changes)  # type: ignore[arg-type]

@@ -271,7 +271,7 @@ def test_a_run_is_that_of_one_process(together, method):
     ]
     assert kept[0] == kept[1] and len(kept[0]) > 20
     visits = [(run / "coverage.jsonl").read_text() for run in (alone / method, together / method)]
-    assert visits[0] == visits[1] and len(visits[0].splitlines()) == 2
+    assert visits[0] == visits[1] and len(visits[0].splitlines()) == 3  # the pre-sampling and two steps
     assert [line["step"] for line in lines[1]] == [0, 1, 2] and lines[0][0].keys() == lines[1][0].keys()
     for one, two in zip(*lines, strict=True):
         # the same responses; losses are sums in another order, and the second step follows Adam's (see above)

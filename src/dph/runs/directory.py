@@ -196,7 +196,9 @@ class RunDir:
 
 def _command() -> str:
     """The command line that this process runs; "" if it was not started as `dph`."""
-    return shlex.join(["dph", *sys.argv[1:]]) if Path(sys.argv[0]).name in ("dph", "__main__.py") else ""
+    program = Path(sys.argv[0])
+    started = program.name == "dph" or program.parts[-2:] == ("dph", "__main__.py")
+    return shlex.join(["dph", *sys.argv[1:]]) if started else ""
 
 
 def _has_more_steps(before: Any, config: Any) -> bool:
