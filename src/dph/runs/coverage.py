@@ -37,6 +37,11 @@ class Ledger:
         self._solved = {id for id, (correct, _) in reference.items() if correct}
         self._last: dict[str, tuple[int, int]] = {}
 
+    @property
+    def reference(self) -> list[Visit]:
+        """What the reference policy did in pre-sampling."""
+        return [(id, correct, samples) for id, (correct, samples) in self._reference.items()]
+
     def visited(self, id: str) -> bool:
         """Whether a response to the problem was judged."""
         return id in self._last

@@ -167,7 +167,7 @@ class Training:
         params, measured = rollout.params(), rollout.params(config.monitor.n)
         evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
         monitor = Monitor(config.monitor, evaluator, task, world)
-        responses, ledger = begin_rehearsal(config, rehearsal, run.path, None if fresh else state.step, world.leads)
+        responses, ledger = begin_rehearsal(config, rehearsal, run.path, state.step)
         begun = policy if fresh or config.model.lora_rank else reference
         pinned = pin(
             run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
@@ -288,6 +288,8 @@ class Training:
         stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
         rows = self.shaping.rows(drawn.groups)  # rewards become advantages
         if self.world.leads:
+            if state.step == 0 and self.ledger.reference:
+                write_visits(self.directory.path, 0, self.ledger.reference)
             write_visits(self.directory.path, state.step + 1, visits)
         if self.monitor.due(state.step + 1):
             self.keep(metrics, state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))

@@ -75,26 +75,21 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
 
 
 def begin_rehearsal(
-    config: TrainConfig, checked: CheckedSet | None, run: Path, step: int | None, leads: bool
+    config: TrainConfig, checked: CheckedSet | None, run: Path, step: int
 ) -> tuple[RehearsalSet | AdaptiveSet, Ledger]:
     """The stored responses in the order of training (none without rehearsal), and what training knows of its problems.
 
     Args:
-        step: of the checkpoint from which the run goes on; None at its start, when the leading process begins the
-            record of visits with those of the reference policy.
+        step: of the checkpoint from which the run goes on; 0 at its start.
     Raises:
         UserError: the run's record of its visits lacks a step that an adaptive set needs.
     """
-    rehearsal, reference = config.rehearsal, reference_counts(config.rehearsal.path)
-    ledger = Ledger(reference, rehearsal.falling)
+    rehearsal = config.rehearsal
+    ledger = Ledger(reference_counts(rehearsal.path), rehearsal.falling)
     adaptive = None
     if checked is not None and rehearsal.choice == "adaptive":
         adaptive = AdaptiveSet(checked.stored, checked.candidates, config.seed, ledger)
-    if step is None:
-        if leads and reference:
-            coverage.write_visits(run, 0, [(id, *found) for id, found in reference.items()])
-    else:
-        _replay(run, step, ledger, adaptive, rehearsal.rows)
+    _replay(run, step, ledger, adaptive, rehearsal.rows)
     return adaptive or RehearsalSet(checked.stored if checked is not None else [], config.seed), ledger
 
 
