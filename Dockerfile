@@ -1,7 +1,7 @@
 # DPH-RL in a container, for a CPU or for NVIDIA GPUs:
 #   docker build -t dph-rl .                                docker build -t dph-rl:cuda --build-arg DEVICE=cuda .
-#   docker run --rm -v "$PWD/runs:/work/runs" -v dph-cache:/cache dph-rl demo --smoke
-#   docker run --rm --gpus all --shm-size 8g -v "$PWD/runs:/work/runs" -v dph-cache:/cache dph-rl:cuda doctor
+#   docker run --rm -v "$PWD/runs:/data/runs" -v dph-cache:/cache dph-rl demo --smoke
+#   docker run --rm --gpus all --shm-size 8g -v "$PWD/runs:/data/runs" -v dph-cache:/cache dph-rl:cuda doctor
 ARG DEVICE=cpu
 ARG PYTHON=3.12
 
@@ -33,10 +33,10 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev &
 # hadolint ignore=DL3006
 FROM ${DEVICE}
 COPY --from=build /opt/dph /opt/dph
-RUN useradd --create-home --uid 1000 dph && mkdir -p /cache /work/runs && chown -R dph:dph /cache /work
+RUN useradd --create-home --uid 1000 dph && mkdir -p /cache /data/runs && chown -R dph:dph /cache /data
 ENV PATH=/opt/dph/bin:$PATH DPH_CACHE=/cache/dph HF_HOME=/cache/huggingface XDG_CACHE_HOME=/cache MPLCONFIGDIR=/cache/matplotlib
 USER 1000
-WORKDIR /work
+WORKDIR /data
 VOLUME ["/cache"]
 ENTRYPOINT ["dph"]
 CMD ["--help"]

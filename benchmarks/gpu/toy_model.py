@@ -1,5 +1,6 @@
 """A random language model of a few thousand weights as a GGUF file, which stands in for a real one on a CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,20 @@ from tokenizers import pre_tokenizers
 WIDTH, HEADS, FEED, CONTEXT = 32, 2, 64, 2048
 
 
-def write_toy(path: Path) -> None:
-    """A Llama of one layer whose tokens are bytes."""
+def write_toy(
+    path: Path,
+    letters: Sequence[str] = sorted(pre_tokenizers.ByteLevel.alphabet()),
+    merges: Sequence[str] = ("t h",),
+    context: int = CONTEXT,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """A Llama of one layer whose tokens are letters and some pairs of them; returns its tensors by GGUF name."""
     import gguf  # of the extra llm
 
-    rng = np.random.default_rng(0)
-    words = ["<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "th"]
+    rng = np.random.default_rng(seed)
+    words = ["<s>", "</s>", *letters, *(pair.replace(" ", "") for pair in merges)]
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(1)
     writer.add_feed_forward_length(FEED)
@@ -26,7 +33,7 @@ def write_toy(path: Path) -> None:
     writer.add_vocab_size(len(words))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(words)
-    writer.add_token_merges(["t h"])
+    writer.add_token_merges(list(merges))
     writer.add_token_types([3, 3] + [1] * (len(words) - 2))
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)
@@ -37,9 +44,11 @@ def write_toy(path: Path) -> None:
         **{f"blk.0.ffn_{name}": (FEED, WIDTH) for name in ("gate", "up")},
         "blk.0.ffn_down": (WIDTH, FEED),
     }
-    for name, shape in shapes.items():
-        writer.add_tensor(f"{name}.weight", rng.normal(0, 0.1, shape).astype(np.float32))
+    tensors = {f"{name}.weight": rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    for name, value in tensors.items():
+        writer.add_tensor(name, value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return tensors

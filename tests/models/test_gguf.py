@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpu.toy_model import write_toy
 
 from dph.config import ModelConfig
 from dph.errors import UserError
@@ -17,50 +18,16 @@ from dph.models.gguf import folder_of
 from dph.models.packaged import fetch, model_folder
 from dph.models.policy import Policy
 
-gguf = pytest.importorskip("gguf", reason="needs the extra llm")
+pytest.importorskip("gguf", reason="needs the extra llm")
 
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+MERGES = ("a b", "c d")
 WORDS = ["<s>", "</s>", *LETTERS, "ab", "cd"]
-WIDTH, HEADS, FEED = 32, 2, 64
 
 
 def write_model(path: Path, *, seed: int = 0) -> dict[str, np.ndarray]:
-    """A random Llama of one layer as a GGUF file with a BPE tokenizer; returns its tensors by GGUF name."""
-    rng = np.random.default_rng(seed)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(FEED)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
-    writer.add_vocab_size(len(WORDS))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(WORDS)
-    writer.add_token_merges(["a b", "c d"])
-    writer.add_token_types([3, 3] + [1] * (len(WORDS) - 2))
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(1)
-    shapes = {
-        "token_embd": (len(WORDS), WIDTH),
-        "output_norm": (WIDTH,),
-        "blk.0.attn_norm": (WIDTH,),
-        "blk.0.ffn_norm": (WIDTH,),
-        **{f"blk.0.attn_{name}": (WIDTH, WIDTH) for name in ("q", "k", "v", "output")},
-        "blk.0.ffn_gate": (FEED, WIDTH),
-        "blk.0.ffn_up": (FEED, WIDTH),
-        "blk.0.ffn_down": (WIDTH, FEED),
-    }
-    tensors = {f"{name}.weight": rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
-    for name, value in tensors.items():
-        writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return tensors
+    """A random Llama as a GGUF file with a BPE tokenizer; returns its tensors by GGUF name."""
+    return write_toy(path, LETTERS, MERGES, context=64, seed=seed)
 
 
 @pytest.fixture
