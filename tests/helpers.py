@@ -5,7 +5,7 @@ import functools
 import json
 import math
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -251,6 +251,19 @@ def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object]
 
 def loss_config(**changes: object) -> LossConfig:
     return replace(LossConfig(), **changes)  # type: ignore[arg-type]
+
+
+def shrinking(pair: Sequence[Any], seed: int, steps: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The logits of two decoders before each of some steps, in which random rows end and random tokens follow."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        one, other = (decoder.logits for decoder in pair)
+        yield one, other
+        keep = (torch.rand(len(one), generator=generator) < 0.85).nonzero().squeeze(1)
+        chosen = torch.randint(3, 18, (len(keep),), generator=generator)
+        for decoder in pair:
+            decoder.select(keep)
+            decoder.step(chosen)
 
 
 def interrupted_at(method: Callable[..., Any], call: int) -> Callable[..., Any]:

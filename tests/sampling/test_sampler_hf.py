@@ -25,7 +25,7 @@ from dph.sampling.static_decode import StaticDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
-from helpers import TEXTS, TINY, random_rows, randomise, tiny_policy
+from helpers import TEXTS, TINY, random_rows, randomise, shrinking, tiny_policy
 
 PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
 KEYS = [derive_key(0, "test", i) for i in range(len(PROMPTS))]
@@ -206,17 +206,12 @@ def test_a_group_is_yielded_as_soon_as_its_last_response_has_ended():
 @pytest.mark.parametrize("seed", range(4))
 def test_shared_decoding_gives_the_logits_of_plain_decoding(seed):
     """Groups shrink unevenly; some vanish."""
-    policy, generator, keep = tiny_policy(), torch.Generator().manual_seed(seed), torch.arange(12)
+    policy = tiny_policy()
     with torch.inference_mode():
         pair = SharedDecoder(policy, PROMPTS, 4), PlainDecoder(policy, PROMPTS, 4)
-        for _ in range(12):
-            torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=0, atol=EXACT)
-            keep = (torch.rand(len(pair[0].logits), generator=generator) < 0.85).nonzero().squeeze(1)
-            chosen = torch.randint(3, 18, (len(keep),), generator=generator)
-            for one in pair:
-                one.select(keep)
-                one.step(chosen)
-        assert 0 < len(keep) < 12
+        for one, other in shrinking(pair, seed, 12):
+            torch.testing.assert_close(one, other, rtol=0, atol=EXACT)
+        assert 0 < len(pair[0].logits) < 12
 
 
 @pytest.mark.filterwarnings("default::UserWarning")

@@ -19,7 +19,7 @@ from dph.sampling.hf import HFSampler
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
 from dph.sampling.static_decode import StaticDecoder, why_not_static
 from dph.types import SamplingParams
-from helpers import tiny_policy
+from helpers import shrinking, tiny_policy
 
 PROMPTS, KEYS = [[3, 4, 5], [6], [7, 8, 9, 3, 4]], [11, 12, 13]
 SHARING = [name for name in sorted(ARCHITECTURES) if name not in ("falcon_h1", "gemma2", "mistral")]
@@ -127,17 +127,12 @@ def test_a_step_that_depends_on_a_number_from_python_is_refused(monkeypatch: pyt
 
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_and_groups_may_end_in_any_order(seed: int) -> None:
-    policy, generator, keep = tiny_policy(), torch.Generator().manual_seed(seed), torch.arange(12)
+    policy = tiny_policy()
     with torch.inference_mode():
         pair = SharedDecoder(policy, PROMPTS, 4), StaticDecoder(policy, PROMPTS, 4)
-        for _ in range(14):
-            torch.testing.assert_close(pair[0].logits, pair[1].logits, rtol=0, atol=EXACT)
-            keep = (torch.rand(len(pair[0].logits), generator=generator) < 0.85).nonzero().squeeze(1)
-            chosen = torch.randint(3, 18, (len(keep),), generator=generator)
-            for one in pair:
-                one.select(keep)
-                one.step(chosen)
-    assert 0 < len(keep) < 6, "fewer than half of the slots were left"
+        for one, other in shrinking(pair, seed, 14):
+            torch.testing.assert_close(one, other, rtol=0, atol=EXACT)
+    assert 0 < len(pair[0].logits) < 6, "fewer than half of the slots were left"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

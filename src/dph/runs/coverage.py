@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb, exp, lgamma
 from pathlib import Path
 
+from dph.config import RehearsalConfig
 from dph.runs.files import write_atomically
 
 FILE = "coverage.jsonl"
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
 
-FALLING = 0.2
+FALLING = RehearsalConfig().falling
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
 
 Visit = tuple[str, int, int]
@@ -36,6 +37,7 @@ class Ledger:
         self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
         self._solved = {id for id, (correct, _) in reference.items() if correct}
         self._last: dict[str, tuple[int, int]] = {}
+        self._fallen: dict[str, bool] = {}
 
     @property
     def reference(self) -> list[Visit]:
@@ -49,9 +51,7 @@ class Ledger:
     def is_falling(self, id: str) -> bool:
         """Whether the reference policy would solve the problem as seldom as the last visit did with a probability of at
         most `falling`, by its own counts; False for a problem that was not pre-sampled or never visited."""
-        if id not in self._last or id not in self._reference:
-            return False
-        return as_few(*self._last[id], *self._reference[id]) <= self._falling
+        return self._fallen.get(id, False)
 
     @property
     def lost(self) -> list[str]:
@@ -78,6 +78,8 @@ class Ledger:
         for id, correct, judged in visits:
             if judged:
                 self._last[id] = (correct, judged)
+                if id in self._reference:
+                    self._fallen[id] = as_few(correct, judged, *self._reference[id]) <= self._falling
                 if correct:
                     self._solved.add(id)
         found = {
