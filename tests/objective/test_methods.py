@@ -97,6 +97,14 @@ def test_f_grpo_weighs_by_the_share_of_failures():
     assert advantages("f_grpo", view, gamma="0") == plain
 
 
+def test_gated_leaves_solved_groups_alone():
+    assert advantages("gated", group([1, 1, 1, 0])) == advantages("group", group([1, 1, 1, 0]))  # ¾ is not above ¾
+    assert advantages("gated", group([1, 1, 1, 1, 0])) == [0] * 5
+    assert advantages("gated", group([1, 1, 1, 0, LOST]), above="0.7")[:4] == [0] * 4  # judged ones count
+    assert advantages("gated", group([1, 0]), above="0.4") == [0, 0]
+    assert any(advantages("gated", group([1, 1, 1, 1, 0]), above="1"))
+
+
 def test_rs_grpo_has_zero_mean_weight_and_the_published_form():
     # β = 2, r = (1, 0): V = ½·log((e² + 1)/2); A = (e^{2r}·2/(e² + 1) − 1)/2, that is ±½·(e² − 1)/(e² + 1) = ±½·tanh 1.
     assert advantages("rs_grpo", group([1, 0])) == pytest.approx([math.tanh(1) / 2, -math.tanh(1) / 2])

@@ -74,6 +74,12 @@ def _verify(config: Any, resume: bool) -> object:
     return verify(config, resume=resume)
 
 
+def _interpolate(config: Any, resume: bool) -> object:
+    from dph.stages.interpolate import interpolate
+
+    return interpolate(config)
+
+
 def _push(config: Any, resume: bool) -> object:
     from dph.stages.push import push
 
@@ -118,6 +124,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
     "chat": ("talk to the model of a run or folder, with verdicts where the question is a problem of its task", _chat),
+    "interpolate": ("a model between the one that a run began with and the one that it trained", _interpolate),
     "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
     "report": ("table, figures and a page from several runs", _report),
     "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
@@ -145,10 +152,14 @@ Short flags for settings of the task and the verifier:
 """
 
 
+_FIRST = {"report": "--runs", "interpolate": "--run"}
+"""What the words before any flag are: dph report RUN …, dph interpolate RUN."""
+
+
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
-    if stage == "report" and arguments and not arguments[0].startswith("-"):
-        arguments = ["--runs", *arguments]  # dph report RUN …
+    if stage in _FIRST and arguments and not arguments[0].startswith("-"):
+        arguments = [_FIRST[stage], *arguments]
     if stage == "push":  # dph push RUN REPO …
         words = list(arguments)
         count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))

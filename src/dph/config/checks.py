@@ -11,8 +11,8 @@ from dph.errors import UserError
 BUILT_IN = {
     "divergence": ("alpha", "forward_kl", "forward_kl_raw", "js", "reverse_kl"),
     "advantage": (
-        *("diff_smoothing", "f_grpo", "group", "mara", "maxrl", "passk", "rs_grpo", "uniqueness", "unlikeliness"),
-        "w_reinforce",
+        *("diff_smoothing", "f_grpo", "gated", "group", "mara", "maxrl", "passk", "rs_grpo", "uniqueness"),
+        *("unlikeliness", "w_reinforce"),
     ),
     "policy loss": ("cispo", "clip_cov", "gspo", "kl_cov", "ppo_clip"),
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, Share
+from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, PositiveShare, Share
 from dph.config.components import (
     AdvantageConfig,
     DecodingConfig,
@@ -70,6 +70,9 @@ class TrainConfig:
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     max_unjudged: Share = 0.05
     """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
+    interpolate: PositiveShare = 1.0
+    """Share of the trained weights in the final model; the rest of it are the weights that training began with
+    (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
     show_samples: NonNegativeInt = 0
     """Responses of each monitored step to print with their verdicts: rollouts, or the monitor's before step 1."""
     tracker: Literal["none", "wandb", "trackio"] = "none"
@@ -211,6 +214,20 @@ class SftConfig:
             lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class InterpolateConfig:
+    """`dph interpolate`: a model between the one that training began with and the trained one (WiSE-FT)."""
+
+    run: str = ""
+    """Run directory of `dph train` or `dph sft`, a checkpoint in it, or the folder of any trained model."""
+    weight: Share = 0.5
+    """Share of the trained weights; 0 is the initial model, 1 the trained one."""
+    initial: str = ""
+    """Model to interpolate from; empty: the one that the run began with."""
+    out: str = ""
+    """New folder for the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ _SUMMARY = {
     "optim.schedule": "schedule",
     "model.precision": "precision",
     "model.lora_rank": "rank of adapters",
+    "interpolate": "share of the trained weights",
     "seed": "seed",
 }
 """Settings that a reader wants to know first; all others follow at the end."""
@@ -70,11 +71,11 @@ def write_card(folder: Path, run: RunDir) -> None:
     (folder / CARD).write_text(model_card(run), encoding="utf-8")
 
 
-def model_card(run: RunDir, evals: Sequence[Path] = (), licence: str = "") -> str:
+def model_card(run: RunDir, evals: Sequence[Path] = (), licence: str = "", note: str = "") -> str:
     """The card of a run's model: metadata as YAML, then text.
 
-    evals: evaluations of the model, for its scores; licence: overrides that of the base model. Raises UserError for an
-    evaluation that cannot be read.
+    evals: evaluations of the model, for its scores; licence: overrides that of the base model; note: a sentence after
+    the first. Raises UserError for an evaluation that cannot be read.
     """
     settings = run.settings()
     base = base_of(settings.get("model", {}).get("path", ""))
@@ -82,7 +83,7 @@ def model_card(run: RunDir, evals: Sequence[Path] = (), licence: str = "") -> st
     name = run.path.resolve().name
     parts = [
         f"---\n{yaml.safe_dump(_metadata(name, settings, base, licence, scores), sort_keys=False)}---",
-        f"# {name}\n\n{_opening(run, settings, base)}",
+        f"# {name}\n\n{_opening(run, settings, base)}{note and ' ' + note}",
         _training(run, settings, base),
         _scores(run, scores),
         _use(),
@@ -136,6 +137,7 @@ def _training(run: RunDir, settings: Mapping[str, Any], base: Base) -> str:
         ("data", data + split),
     ]
     skipped = {"loss.divergence", "loss.eta", "rehearsal.rows"} if not flat.get("rehearsal.rows") else set()
+    skipped |= {"interpolate"} if flat.get("interpolate") == 1 else set()
     rows += [(label, flat[key]) for key, label in _SUMMARY.items() if key in flat and key not in skipped]
     command = run.manifest.get("command")
     told = f"\n\n```sh\n{command}\n```" if command else ""

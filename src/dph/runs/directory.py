@@ -131,17 +131,18 @@ class RunDir:
             )
 
     @classmethod
-    def open(cls, path: Path, stage: str) -> "RunDir":
-        """Open an existing run of a stage. Raises UserError if there is none."""
+    def open(cls, path: Path, stage: str = "") -> "RunDir":
+        """Open an existing run of a stage, or of any. Raises UserError if there is none."""
+        wanted = f"`dph {stage}`" if stage else "a stage"
         try:
             manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
         except OSError as error:
-            raise UserError(f"{path} is not a run directory of `dph {stage}`: it has no manifest.json") from error
+            raise UserError(f"{path} is not a run directory of {wanted}: it has no manifest.json") from error
         except ValueError as error:
-            raise UserError(f"{path / 'manifest.json'} is damaged ({error}); run `dph {stage}` again") from error
-        if not isinstance(manifest, dict) or manifest.get("stage") != stage:
+            raise UserError(f"{path / 'manifest.json'} is damaged ({error}); run it again") from error
+        if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
             found = manifest.get("stage") if isinstance(manifest, dict) else manifest
-            raise UserError(f"{path} holds a run of `dph {found}`, not of `dph {stage}`")
+            raise UserError(f"{path} holds a run of `dph {found}`, not of {wanted}")
         run = cls(path, manifest)
         if not isinstance(run.format, int) or not 1 <= run.format <= FORMAT:
             raise UserError(

@@ -30,8 +30,7 @@ def push(config: PushConfig) -> None:
     folder = Path(found.model)
     if found.run is None or not folder.is_relative_to(found.run):
         raise UserError(f"{config.run} is not a run of `dph sft` or `dph train`, nor a checkpoint of one")
-    stage = json.loads((found.run / "manifest.json").read_text(encoding="utf-8")).get("stage")
-    run = RunDir.open(found.run, stage)
+    run = RunDir.open(found.run)
     evals = [Path(path) for path in config.evals] or _evaluations(found.run, folder)
     for path in config.evals:
         if not _evaluates(Path(path), folder):

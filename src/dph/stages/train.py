@@ -11,6 +11,7 @@ from dph.config.checks import check_train
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import write_card
+from dph.models.interpolation import save_share
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.objective.advantages import Advantage
@@ -96,7 +97,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
             close(training.sampler)
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
-            training.policy.save(path)
+            save_share(training.policy, config.model, config.interpolate, path)
             write_card(path, run)
         run.finish(method=config.method, steps=config.steps, tokenizer_hash=training.policy.tokenizer_hash())
     world.wait()

@@ -77,6 +77,11 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         )
     if config.rehearsal.choice != "fixed":
         raise UserError("training through verl has a fixed rehearsal set; leave --rehearsal.choice out")
+    if config.interpolate < 1:
+        raise UserError(
+            "verl saves the trained weights; leave --interpolate out, and interpolate the trained model with "
+            "`dph interpolate FOLDER --initial MODEL`"
+        )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
     Advantage(config.advantage.name, config.advantage.options)

@@ -1,0 +1,102 @@
+"""Weights between two models: the formula, what is refused, and the two ways to ask for it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from complaints import complaint, run
+from dph.config import ModelConfig
+from dph.errors import UserError
+from dph.models.interpolation import interpolated
+from dph.models.policy import Policy
+from dph.models.scratch import new_policy
+from dph.stages.train import train
+from helpers import TEXTS, TINY, base_run, tiny_policy, train_config, weights
+
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Folders of two random models of the same kind."""
+    for name, seed in (("first", 1), ("last", 2)):
+        tiny_policy(seed).save(tmp_path / name)
+    return tmp_path / "first", tmp_path / "last"
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_every_weight_lies_between_the_two(saved, weight):
+    first, last = (weights(path) for path in saved)
+    found = dict(interpolated(ModelConfig(str(saved[0])), str(saved[1]), weight).model.named_parameters())
+    assert found.keys() <= first.keys() | {"lm_head.weight"}
+    for name in first.keys() & found.keys():
+        torch.testing.assert_close(found[name].data, (1 - weight) * first[name] + weight * last[name])
+
+
+def test_weights_of_16_bits_are_interpolated_in_32(saved):
+    config = ModelConfig(str(saved[0]), precision="bf16_master")
+    found = dict(interpolated(config, str(saved[1]), 0.5).model.named_parameters())
+    first, last = (weights(path) for path in saved)
+    name = "model.norm.weight"
+    assert found[name].dtype == torch.bfloat16
+    rounded = (first[name].bfloat16().float() + last[name].bfloat16().float()) / 2
+    assert torch.equal(found[name].data, rounded.bfloat16())
+
+
+def test_models_that_do_not_fit_together_are_refused(saved, tmp_path):
+    other = new_policy(replace(TINY, hidden=16), TEXTS, 0)
+    other.save(tmp_path / "narrow")
+    with pytest.raises(UserError, match="models of different shapes: they differ in "):
+        interpolated(ModelConfig(str(saved[0])), str(tmp_path / "narrow"), 0.5)
+    other = new_policy(TINY, [*TEXTS, "more words"], 0)
+    other.save(tmp_path / "wordy")
+    with pytest.raises(UserError, match="different tokenizers"):
+        interpolated(ModelConfig(str(saved[0])), str(tmp_path / "wordy"), 0.5)
+
+
+def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
+    whole = train(train_config(tmp_path / "whole", "dph_js"))
+    part = train(train_config(tmp_path / "part", "dph_js", {"interpolate": 0.25}))
+    status, said = run(capsys, "interpolate", whole, "--weight", 0.25, "--out", tmp_path / "model")
+    assert status == 0, said
+    assert Policy.load(ModelConfig(str(part / "model"))).weight_hash() == (
+        Policy.load(ModelConfig(str(tmp_path / "model"))).weight_hash()
+    )
+    assert "not the weights of the run itself but 0.75·initial + 0.25·trained" in (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "share of the trained weights | 0.25" in (part / "model" / "README.md").read_text("utf-8")
+    assert "share of the trained weights" not in (whole / "model" / "README.md").read_text("utf-8")
+    newest = max((part / "checkpoints").glob("step-*"))
+    assert load_file(newest / "model" / "model.safetensors").keys() == weights(whole / "model").keys()
+    for name, value in weights(newest / "model").items():  # checkpoints go on from the trained weights
+        assert torch.equal(value, weights(whole / "model")[name])
+
+
+def test_adapters_are_merged_first(tmp_path, capsys):
+    settings = {"model": {"lora_rank": 2}, "optim": {"lr": 0.05}}
+    whole = train(train_config(tmp_path / "whole", "grpo", settings))
+    part = train(train_config(tmp_path / "part", "grpo", {**settings, "interpolate": 0.5}))
+    first, last, found = (weights(path) for path in (base_run() / "model", whole / "model", part / "model"))
+    for name, value in found.items():
+        torch.testing.assert_close(value, (first[name] + last[name]) / 2)
+
+
+def test_models_without_a_run_are_interpolated_too(saved, tmp_path, capsys):
+    status, said = run(capsys, "interpolate", saved[1], "--initial", saved[0], "--out", tmp_path / "out")
+    assert status == 0, said
+    first, last = (weights(path) for path in saved)
+    for name, value in weights(tmp_path / "out").items():
+        torch.testing.assert_close(value, (first[name] + last[name]) / 2)
+
+
+def test_the_command_says_what_is_wrong(tmp_path, capsys):
+    assert "needs a run and a folder" in complaint(capsys, "interpolate", base_run())
+    there = tmp_path / "there"
+    there.mkdir()
+    assert "exists already" in complaint(capsys, "interpolate", base_run(), "--out", there)
+    untold = "does not tell which model it began with; name that model with --initial"
+    assert untold in complaint(capsys, "interpolate", base_run(), "--out", tmp_path / "out")
+    assert untold in complaint(capsys, "interpolate", base_run() / "model", "--out", tmp_path / "out")
+    assert "between 0 and 1" in complaint(capsys, "interpolate", base_run(), "--weight", 2, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
