@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import shapes
 from turns import Worker
 
 
@@ -16,6 +17,7 @@ def parser(description: str, sizes: list[str], responses: list[int]) -> argparse
     found.add_argument("--sizes", nargs="+", default=sizes, metavar="PROMPT+RESPONSE")
     found.add_argument("--responses", nargs="+", type=int, default=responses, help="to each prompt")
     found.add_argument("--prompts", type=int, default=2, help="in an optimizer step")
+    found.add_argument("--model", choices=("small", *shapes.MODELS), default="small", help="small: 3.4M, 2048 tokens")
     found.add_argument("--pairs", type=int, default=3, help="measured pairs of steps per size")
     found.add_argument("--threads", type=int, default=1)
     found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")

@@ -94,11 +94,11 @@ class Clock:
         answer({**phases, "rest": total - sum(phases.values()), "total": total, "memory": memory})
 
 
-def chosen_model(asked: Asked) -> Any:
-    """The model that was asked for, with random weights, on its device."""
-    if asked.model == "small":
-        return make_model().to(asked.device)  # type: ignore[arg-type]
-    return shapes.random_model(shapes.settings(asked.model), asked.where)
+def named_model(name: str, where: Where) -> Any:
+    """ "small", or a model of `shapes`, with random weights, on its device."""
+    if name == "small":
+        return make_model().to(where.device)  # type: ignore[arg-type]
+    return shapes.random_model(shapes.settings(name), where)
 
 
 def make_model() -> LlamaForCausalLM:
@@ -160,7 +160,7 @@ def ours(asked: Asked, clock: Clock) -> None:
     from dph.training.update import Updater
     from dph.types import SamplingParams
 
-    model = chosen_model(asked).eval()
+    model = named_model(asked.model, asked.where).eval()
     policy = Policy(model, make_tokenizer(), precision=computed_in(asked.precision))
     policy.eos_ids = frozenset()  # no response ends early
     optim = OptimConfig(lr=1e-6, weight_decay=0.0, tokens_per_microbatch=asked.batch)
@@ -261,7 +261,7 @@ def trl(asked: Asked, clock: Clock) -> None:
         "use_cpu": not asked.where.on_gpu,
         "bf16": asked.precision != "fp32",
     }
-    model, rows = chosen_model(asked), asked.prompts * asked.responses
+    model, rows = named_model(asked.model, asked.where), asked.prompts * asked.responses
     size = model.config.vocab_size
     texts = make_texts(make_prompts(asked.prompts, asked.prompt, size), make_tokenizer(size))
     with tempfile.TemporaryDirectory() as folder:

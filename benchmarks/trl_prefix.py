@@ -3,10 +3,12 @@
 
     python benchmarks/trl_prefix.py                       # three sizes, 8 and 16 responses to a prompt
     python benchmarks/trl_prefix.py --sizes 512+64 --responses 8 --generation
+    python benchmarks/trl_prefix.py --sizes 256+32 --responses 8 --model 135M
 
 Run it in an environment with the extra `trl`. For each size two processes hold the model of `step.py` (3.4 million
-parameters, fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one micro-batch for each
-prompt's responses, shuffled by TRL. The responses are random tokens, so no time is spent on generation.
+parameters, or `--model 135M`; fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one
+micro-batch for each prompt's responses, shuffled by TRL. The responses are random tokens, so no time is spent on
+generation.
 
 It prints medians of the update (forward, backward and optimizer), of the pass for log-probabilities without gradients
 over the same rows, and of the ratios within a pair; the peak memory of the update beyond the memory before the first;
@@ -57,17 +59,29 @@ class Update:
 
 
 def worker(
-    shared: bool, prompt: int, response: int, prompts: int, responses: int, threads: int, generation: bool, clock: str
+    shared: bool,
+    prompt: int,
+    response: int,
+    prompts: int,
+    responses: int,
+    threads: int,
+    generation: bool,
+    clock: str,
+    name: str,
 ) -> None:
     """Take an optimizer step at each request, and answer with its times."""
     import torch
-    from step_worker import make_prompts, make_texts, make_tokenizer, reward, trl_trainer
+    from shapes import Where
+    from step_worker import make_prompts, make_texts, make_tokenizer, named_model, reward, trl_trainer
     from transformers import TrainerCallback
 
     torch.set_num_threads(threads)
     now = time.process_time if clock == "cpu" else time.perf_counter
     update, before = Update(now), [0]
-    rows = [ids for ids in make_prompts(prompts, prompt) for _ in range(responses)]
+    model = named_model(name, Where())
+    size = model.config.vocab_size
+    drawn = make_prompts(prompts, prompt, size)
+    rows = [ids for ids in drawn for _ in range(responses)]
 
     class Turns(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -99,20 +113,19 @@ def worker(
     def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [reward(ids) for ids in completion_ids]
 
-    texts = make_texts(make_prompts(prompts, prompt), make_tokenizer())
+    texts = make_texts(drawn, make_tokenizer(size))
     settings = {"num_generations": responses, "max_completion_length": response}
     with tempfile.TemporaryDirectory() as folder:
-        kind = trainers(response)[shared]
-        trainer = trl_trainer(kind, texts, rewards, Turns(), folder, len(rows), responses, settings)
+        kind = trainers(response, size)[shared]
+        trainer = trl_trainer(kind, texts, rewards, Turns(), folder, len(rows), responses, settings, model)
         trainer._compute_loss = update.timed(trainer._compute_loss)
         trainer.accelerator.backward = update.timed(trainer.accelerator.backward)
         trainer.train()
 
 
-def trainers(response: int) -> tuple[Any, Any]:
+def trainers(response: int, vocabulary: int) -> tuple[Any, Any]:
     """TRL's trainer and the one with shared prompts, whose responses are random tokens."""
     import torch
-    from step_worker import VOCABULARY
     from trl import GRPOTrainer
 
     from dph.integrations.trl import SharedPrefixMixin
@@ -120,7 +133,7 @@ def trainers(response: int) -> tuple[Any, Any]:
     class Stock(GRPOTrainer):
         def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
             generator = torch.Generator().manual_seed(self.state.global_step)
-            return torch.randint(2, VOCABULARY, (len(prompt_ids), response), generator=generator).tolist(), None
+            return torch.randint(2, vocabulary, (len(prompt_ids), response), generator=generator).tolist(), None
 
     class Shared(SharedPrefixMixin, Stock):
         pass
@@ -156,18 +169,16 @@ def logprobs(trainer: Any, response: int) -> Any:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-1])
-        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), sys.argv[-1])
+        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-2])
+        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), *sys.argv[-2:])
         return
     options = parser((__doc__ or "").splitlines()[0], ["64+48", "512+64", "2048+128"], [8, 16])
     options.add_argument("--generation", action="store_true", help="time generation too")
     args = options.parse_args()
     every = []
     for sizes in every_size(args):
-        stock, ours = (
-            Worker(__file__, ["--worker", shared, *sizes.values(), args.threads, int(args.generation), args.clock])
-            for shared in (0, 1)
-        )
+        words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model]
+        stock, ours = (Worker(__file__, ["--worker", shared, *words]) for shared in (0, 1))
         every.append(compare(sizes, "TRL", stock, ours, args.pairs))
         every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]
         show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")

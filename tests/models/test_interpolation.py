@@ -64,7 +64,9 @@ def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
     assert Policy.load(ModelConfig(str(part / "model"))).weight_hash() == (
         Policy.load(ModelConfig(str(tmp_path / "model"))).weight_hash()
     )
-    assert "not the weights of the run itself but 0.75·initial + 0.25·trained" in (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert "not the weights of the run itself but 0.75·initial + 0.25·trained" in (
+        tmp_path / "model" / "README.md"
+    ).read_text("utf-8")
     assert "share of the trained weights | 0.25" in (part / "model" / "README.md").read_text("utf-8")
     assert "share of the trained weights" not in (whole / "model" / "README.md").read_text("utf-8")
     newest = max((part / "checkpoints").glob("step-*"))

@@ -62,6 +62,8 @@ class Base:
     """Settings of `dph sft`."""
     task: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the task, for every stage of this base model and of what is trained from it: a world of its own."""
+    until: Mapping[str, Any] = field(default_factory=dict)
+    """The rule by which its training ends where `settings` has no steps; see `dph.reproduce.start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def _tree(name: str) -> dict[str, Any]:
 def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     """A grid from its TOML tree; see `read_grid`."""
     bases = {
-        key: Base(key, value["label"], value.get("sft", {}), value.get("task", {}))
+        key: Base(key, value["label"], value.get("sft", {}), value.get("task", {}), value.get("until", {}))
         for key, value in tree["bases"].items()
     }
     stores = {key: Store(key, value["base"], value.get("presample", {})) for key, value in tree["stores"].items()}

@@ -124,24 +124,29 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
     grid, configs = choice.grid, dict[Path, Any]()
 
     def add(stage: str, name: str, settings: Mapping[str, Any], base: Base) -> None:
-        tiny = grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
-        data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
-        task = {"task": base.task} if base.task else {}
-        config = from_dict(STAGES[stage], joined(settings, tiny, data, task), f"the settings of {name!r}")
-        _check(name, config)
-        configs[paths.settings(stage, name)] = config
+        configs[paths.settings(stage, name)] = stage_settings(choice, stage, name, settings, base)
 
     for base in choice.bases():
-        add("sft", base.name, joined(merge_settings("sft", grid.world, []), base.settings), base)
-        evaluation = joined(merge_settings("eval", grid.world, []), grid.evaluate)
-        add("eval", _eval_settings(grid, base), evaluation, base)
+        add("sft", base.name, base.settings, base)
+        add("eval", _eval_settings(grid, base), grid.evaluate, base)
     for store in choice.stores():
-        settings = joined(merge_settings("presample", grid.world, []), store.settings)
-        add("presample", store.name, settings, grid.bases[store.base])
+        add("presample", store.name, store.settings, grid.bases[store.base])
     for name in choice.arms:
         arm = grid.arms[name]
         add("train", name, train_settings(grid.world, arm, grid.train), grid.bases[arm.base])
     return configs
+
+
+def stage_settings(choice: Choice, stage: str, name: str, settings: Mapping[str, Any], base: Base) -> Any:
+    """The complete settings of a stage: those of the world's presets, what `settings` overrides, smoke sizes, data and
+    the task of the base model. Raises UserError, before anything runs, for settings that the stage would refuse."""
+    usual = merge_settings(stage, choice.grid.world, [])
+    tiny = choice.grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
+    data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
+    task = {"task": base.task} if base.task else {}
+    config = from_dict(STAGES[stage], joined(usual, settings, tiny, data, task), f"the settings of {name!r}")
+    _check(name, config)
+    return config
 
 
 def _eval_settings(grid: Grid, base: Base) -> str:

@@ -16,6 +16,7 @@ from dph.reproduce.figures import figures
 from dph.reproduce.grid import Grid, read_grid
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Counts, Results, read_results
+from dph.reproduce.start import start_bases, with_known_starts
 from dph.reproduce.strata import strata_table
 from dph.reproduce.tables import (
     accuracy_table,
@@ -53,10 +54,11 @@ def reproduce(config: ReproduceConfig) -> Path:
     started = time.monotonic()
     grid = read_grid(config.scale)
     paths = RunPaths(Path(config.out or f"runs/reproduce-{config.scale}"))
-    choice = choose(grid, config)
+    choice = with_known_starts(choose(grid, config), [paths.root, *([Path(config.counts)] if config.counts else [])])
     counts = read_counts(choice, Path(config.counts)) if config.counts else {}
     if config.report_only:
         return _report_only(choice, paths, counts)
+    choice = start_bases(choice, paths, config.jobs)
     wanted = choice.without(counts)
     write_settings(wanted, paths)
     jobs = plan(wanted, paths, config.jobs)

@@ -56,6 +56,8 @@ class Bench:
     test_seeds: tuple[int, ...]
     twice: frozenset[str]
     """Methods that are trained with every test seed; the others have the first."""
+    against: Mapping[str, Sequence[str]]
+    """Attempts to go past the frontier, with the methods that each of them changes."""
     _tree: Mapping[str, Any]
 
     def label(self, method: str) -> str:
@@ -143,6 +145,7 @@ def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
         seeds["development"],
         tuple(seeds["test"]),
         frozenset(seeds["twice"]),
+        {name: known[name]["against"] for name in wanted if "against" in known.get(name, {})},
         tree,
     )
 

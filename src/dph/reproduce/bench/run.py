@@ -17,7 +17,15 @@ from dph.reproduce.bench.choose import Points, freeze, halved, read_frozen, writ
 from dph.reproduce.bench.design import Bench, Setting, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.results import Phase, by_name, development_points
-from dph.reproduce.bench.tables import Frozen, chosen_settings, merit_table, test_table, tried_table, variance_table
+from dph.reproduce.bench.tables import (
+    Frozen,
+    attempts_table,
+    chosen_settings,
+    merit_table,
+    test_table,
+    tried_table,
+    variance_table,
+)
 from dph.reproduce.counts import read_counts, write_counts
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import Counts, read_results
@@ -127,7 +135,8 @@ def _write(run: _Run, frozen: Frozen, development: Sequence[Phase], test: Phase 
     (out / "figures").mkdir(parents=True, exist_ok=True)
     tables = [tried_table(bench, development, frozen)]
     if test is not None:
-        tables = [test_table(bench, test), merit_table(bench, test), variance_table(bench, test), *tables]
+        merits = [merit_table(bench, test), attempts_table(bench, test), variance_table(bench, test)]
+        tables = [test_table(bench, test), *merits, *tables]
     found = [table for table in tables if table is not None]
     parts = ["# The bench of diversity", *map(to_markdown, found)]
     target = bench.label(bench.rule.target)

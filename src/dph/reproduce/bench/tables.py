@@ -47,25 +47,25 @@ def test_table(bench: Bench, test: Phase) -> Table:
 
 def merit_table(bench: Bench, test: Phase) -> Table | None:
     """Each method's frontier in the test worlds against that of the target method; None before that was run."""
-    rule, known = bench.rule, {name: [s for s in settings if test.seen(s)] for name, settings in bench.methods.items()}
-    coverage = f"pass@{rule.k}"
-    if not known[rule.target]:
+    rule, coverage = bench.rule, f"pass@{bench.rule.k}"
+    if not any(map(test.seen, bench.methods[rule.target])):
         return None
-    places = {name: frontier(test, settings, "greedy", coverage) for name, settings in known.items() if settings}
-    sampled = {name: frontier(test, settings, "mean", coverage) for name, settings in known.items() if settings}
+    places, sampled = _frontiers(bench, test, "greedy"), _frontiers(bench, test, "mean")
     rows = []
     for method, found in places.items():
         worlds = sorted(found.keys() & places[rule.target].keys())
-        volumes = {world: hypervolume(found[world], bench.corner) for world in worlds}
-        gained = [volumes[world] - hypervolume(places[rule.target][world], bench.corner) for world in worlds]
+        volume = float(np.mean([hypervolume(found[world], bench.corner) for world in worlds]))
+        gained = _gains(bench, found, places[rule.target])
+        at_samples = _gains(bench, sampled[method], sampled[rule.target])
         reached, farther = _near(found, places[rule.target], rule.far)
         _, at_mean = _near(sampled[method], sampled[rule.target], rule.far)
         compared = method != rule.target
         rows.append(
             [
                 Cell(bench.label(method)),
-                Cell(f"{1e4 * float(np.mean(list(volumes.values()))):.0f}"),
+                Cell(f"{1e4 * volume:.0f}"),
                 _points(gained, 1e4, 0) if compared else Cell("–"),
+                _points(at_samples, 1e4, 0) if compared else Cell("–"),
                 _points(farther, 100, 1) if compared else Cell("–"),
                 _points(at_mean, 100, 1) if compared else Cell("–"),
                 Cell(f"{reached}/{len(worlds)}"),
@@ -76,6 +76,7 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
         "",
         "hypervolume",
         "gain in hypervolume",
+        f"the same of mean@n and {coverage}",
         f"gain in {coverage} near the target's greedy accuracy",
         f"gain in {coverage} near its mean@n",
         "worlds that reach its greedy accuracy",
@@ -86,6 +87,51 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
         f"squared points; near: at most {100 * rule.far:.0f} points below {bench.label(rule.target)}. {_WORLDS}."
     )
     return Table(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
+
+
+def attempts_table(bench: Bench, test: Phase) -> Table | None:
+    """Each attempt to go past the frontier against the methods that it changes; None before any of them was run."""
+    places, sampled = _frontiers(bench, test, "greedy"), _frontiers(bench, test, "mean")
+    rows = []
+    for method, others in bench.against.items():
+        for other in (name for name in others if method in places and name in places):
+            gained = [_gains(bench, found[method], found[other]) for found in (places, sampled)]
+            farther = [_near(found[method], found[other], bench.rule.far)[1] for found in (places, sampled)]
+            clear = [bool(over_worlds(found).low > 0) for found in gained]
+            rows.append(
+                [
+                    Cell(bench.label(method)),
+                    Cell(bench.label(other)),
+                    *(_points(found, 1e4, 0) for found in gained),
+                    *(_points(found, 100, 1) for found in farther),
+                    Cell("yes" if any(clear) else "no"),
+                ]
+            )
+    if not rows:
+        return None
+    coverage = f"pass@{bench.rule.k}"
+    columns = [
+        "against",
+        f"gain in hypervolume (greedy, {coverage})",
+        f"the same of mean@n and {coverage}",
+        f"gain in {coverage} near its greedy accuracy",
+        f"gain in {coverage} near its mean@n",
+        "moves the frontier",
+    ]
+    note = f"Moves the frontier: a gain in hypervolume whose interval is above 0. {_WORLDS}."
+    return Table("Attempts to go past the frontier", ["", *columns], rows, note)
+
+
+def _frontiers(bench: Bench, test: Phase, accuracy: str) -> dict[str, Frontiers]:
+    """The frontier of each method that was run, in accuracy and pass@k."""
+    known = {name: [s for s in settings if test.seen(s)] for name, settings in bench.methods.items()}
+    return {name: frontier(test, s, accuracy, f"pass@{bench.rule.k}") for name, s in known.items() if s}
+
+
+def _gains(bench: Bench, found: Frontiers, other: Frontiers) -> list[float]:
+    """Differences in hypervolume, in the worlds that both were run in."""
+    worlds = sorted(found.keys() & other.keys())
+    return [hypervolume(found[world], bench.corner) - hypervolume(other[world], bench.corner) for world in worlds]
 
 
 def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[float]]:
