@@ -134,6 +134,7 @@ BAD = {
     "prompt_set = ['all']": r"'prompt_set' must be one of 'all', 'explore', not \['all'\]",
     "rollout = 3": "'rollout' must be a table, not 3",
     "train = 3": "a.toml: 'train' must be a table, not 3",
+    "chat = 3": "a.toml: 'chat' must be a table, not 3",  # of another stage than the one that reads it
     "for = 3": "a.toml: 'for' must be a table",
     "method = 'x'\n[for]\nx = 3": "a.toml: 'for.x' must be a table, not 3",
     "[task]\noptions = 'x'": "'options' must be a table, not 'x'",
@@ -279,6 +280,12 @@ def test_defaults_survive_toml_and_need_no_merging(stage):
 def test_partial_tables_keep_a_stages_own_defaults():
     config = from_dict(SftConfig, {"optim": {"lr": 1.0}})
     assert config.optim == replace(SftConfig().optim, lr=1.0) and config.optim.beta2 == 0.95
+
+
+def test_no_setting_has_the_name_of_a_stage():
+    """In a file it would be taken for that stage's table."""
+    for name, kind in STAGES.items():
+        assert not {item.name for item in dataclasses.fields(kind)} & STAGES.keys(), name
 
 
 def test_differences_by_dotted_key():

@@ -16,7 +16,7 @@ LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split", "task.limit", "task.name", "task.split"}
 """Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
 REFUSED = {
-    *("advantage.name", "interpolate", "rehearsal.choice", "rollout.old_logprobs"),
+    *("advantage.name", "rehearsal.choice", "rollout.old_logprobs", "trained_share"),
     *("reward.correct_from", "reward.function", "reward.in_process"),
 }
 """Settings with one way in verl: every other value is refused, or means that same way."""

@@ -58,7 +58,7 @@ def test_models_that_do_not_fit_together_are_refused(saved, tmp_path):
 
 def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
     whole = train(train_config(tmp_path / "whole", "dph_js"))
-    part = train(train_config(tmp_path / "part", "dph_js", {"interpolate": 0.25}))
+    part = train(train_config(tmp_path / "part", "dph_js", {"trained_share": 0.25}))
     status, said = run(capsys, "interpolate", whole, "--weight", 0.25, "--out", tmp_path / "model")
     assert status == 0, said
     assert Policy.load(ModelConfig(str(part / "model"))).weight_hash() == (
@@ -78,7 +78,7 @@ def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
 def test_adapters_are_merged_first(tmp_path, capsys):
     settings = {"model": {"lora_rank": 2}, "optim": {"lr": 0.05}}
     whole = train(train_config(tmp_path / "whole", "grpo", settings))
-    part = train(train_config(tmp_path / "part", "grpo", {**settings, "interpolate": 0.5}))
+    part = train(train_config(tmp_path / "part", "grpo", {**settings, "trained_share": 0.5}))
     first, last, found = (weights(path) for path in (base_run() / "model", whole / "model", part / "model"))
     for name, value in found.items():
         torch.testing.assert_close(value, (first[name] + last[name]) / 2)

@@ -193,6 +193,8 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     for cls in STAGES.values():
         _merge(everywhere, _keys(cls))
     for where, layer in layers:
+        for name in STAGES:
+            _table(layer, name, where)
         table = _table(layer, stage, where)
         for part in (layer, table):
             for name in _table(part, "for", where):

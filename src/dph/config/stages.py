@@ -70,7 +70,7 @@ class TrainConfig:
     pass@k is the best, at the largest k that the monitor estimates from 2k samples."""
     max_unjudged: Share = 0.05
     """Share of a step's responses whose judging may fail; if more fail, the run stops, its state saved."""
-    interpolate: PositiveShare = 1.0
+    trained_share: PositiveShare = 1.0
     """Share of the trained weights in the final model; the rest of it are the weights that training began with
     (WiSE-FT). Checkpoints hold the trained weights; `dph interpolate` makes other shares of a finished run."""
     show_samples: NonNegativeInt = 0

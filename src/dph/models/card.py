@@ -31,7 +31,7 @@ _SUMMARY = {
     "optim.schedule": "schedule",
     "model.precision": "precision",
     "model.lora_rank": "rank of adapters",
-    "interpolate": "share of the trained weights",
+    "trained_share": "share of the trained weights",
     "seed": "seed",
 }
 """Settings that a reader wants to know first; all others follow at the end."""
@@ -137,7 +137,7 @@ def _training(run: RunDir, settings: Mapping[str, Any], base: Base) -> str:
         ("data", data + split),
     ]
     skipped = {"loss.divergence", "loss.eta", "rehearsal.rows"} if not flat.get("rehearsal.rows") else set()
-    skipped |= {"interpolate"} if flat.get("interpolate") == 1 else set()
+    skipped |= {"trained_share"} if flat.get("trained_share") == 1 else set()
     rows += [(label, flat[key]) for key, label in _SUMMARY.items() if key in flat and key not in skipped]
     command = run.manifest.get("command")
     told = f"\n\n```sh\n{command}\n```" if command else ""

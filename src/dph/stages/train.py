@@ -97,7 +97,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
             close(training.sampler)
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
-            save_share(training.policy, config.model, config.interpolate, path)
+            save_share(training.policy, config.model, config.trained_share, path)
             write_card(path, run)
         run.finish(method=config.method, steps=config.steps, tokenizer_hash=training.policy.tokenizer_hash())
     world.wait()

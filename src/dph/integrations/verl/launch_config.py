@@ -77,9 +77,9 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         )
     if config.rehearsal.choice != "fixed":
         raise UserError("training through verl has a fixed rehearsal set; leave --rehearsal.choice out")
-    if config.interpolate < 1:
+    if config.trained_share < 1:
         raise UserError(
-            "verl saves the trained weights; leave --interpolate out, and interpolate the trained model with "
+            "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "
             "`dph interpolate FOLDER --initial MODEL`"
         )
     if config.optim.schedule == "linear":
