@@ -11,7 +11,7 @@ from dph.errors import UserError
 from dph.reproduce.bench.choose import Point, chosen, freeze, halved, read_frozen, write_frozen
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
-from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds
+from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
 from dph.reproduce.bench.tables import attempts_table, merit_table, tried_table
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, write_settings
@@ -119,6 +119,21 @@ def test_hypervolume_is_the_share_of_random_points_that_are_dominated():
     drawn = rng.uniform(0, 1, (40_000, 2))
     dominated = np.any((drawn[:, None] <= points).all(-1), axis=-1).mean()
     assert hypervolume([tuple(point) for point in points], (0.0, 0.0)) == pytest.approx(dominated, abs=0.01)
+
+
+def test_undominated_points():
+    points = [(0.7, 1.0), (0.8, 0.9), (0.65, 0.95), (0.8, 0.85), (0.8, 0.9), (0.5, 1.0)]
+    assert undominated(points) == [(0.7, 1.0), (0.8, 0.9)] and undominated([]) == []
+
+
+def test_beaten_settings_are_hollow(known):
+    bench, phase = known
+    grpo = bench.methods["grpo"]
+    phase._points[grpo[1].name] = {1: (0.7, 0.70, 0.8), 2: (0.7, 0.70, 0.8)}
+    [axes] = (axes for axes in frontier_figure(bench, phase).axes if axes.get_title(loc="left") == "GRPO")
+    assert [(line.get_fillstyle(), line.get_linestyle(), len(line.get_xdata())) for line in axes.lines] == [
+        ("full", "-", 1), ("none", "None", 1),
+    ]  # fmt: skip
 
 
 def test_attained_coverage():

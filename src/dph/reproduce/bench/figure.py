@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from dph.report.plots import canvas, tidy
 from dph.reproduce.bench.design import Bench, Setting
-from dph.reproduce.bench.merit import attainment
+from dph.reproduce.bench.merit import attainment, undominated
 from dph.reproduce.bench.results import Phase, frontier
 
 _GREY, _OWN, _BASE = "#9A9A9A", "#0B6E99", "#6B6B6B"
@@ -19,7 +19,8 @@ _BELOW, _ABOVE, _STEP = 0.10, 0.05, 0.0025
 
 def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figure | None:
     """Accuracy (x) against pass@k (y), means over the worlds of a phase, in percent; the target's points in grey, the
-    base models as a cross. None if no method has a point."""
+    base models as a cross. A line joins the settings that no other setting of the method beats in both; the others are
+    hollow. None if no method has a point."""
     shown = _shown(bench, phase)
     if not shown:
         return None
@@ -37,7 +38,10 @@ def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figur
             axes.plot(*(100 * float(np.mean(found)) for found in bases), "+", color=_BASE, markersize=8)
         for points, color, size in ((target, _GREY, 4), (places(settings), _OWN, 6)):
             if points and not (color == _OWN and method == bench.rule.target):
-                axes.plot(*zip(*points, strict=True), "o-", color=color, markersize=size, linewidth=1)
+                best = undominated(points)
+                axes.plot(*zip(*best, strict=True), "o-", color=color, markersize=size, linewidth=1)
+                if beaten := [point for point in points if point not in best]:
+                    axes.plot(*zip(*beaten, strict=True), "o", color=color, markersize=size, fillstyle="none")
     return figure
 
 

@@ -26,6 +26,15 @@ def hypervolume(points: Sequence[Place], corner: Place) -> float:
     return area
 
 
+def undominated(points: Sequence[Place]) -> list[Place]:
+    """The points that no other point equals or exceeds in both coordinates, by accuracy; equal points once."""
+    found: list[Place] = []
+    for x, y in sorted(set(points), reverse=True):
+        if not found or y > found[-1][1]:
+            found.append((x, y))
+    return found[::-1]
+
+
 def attained(points: Sequence[Place], accuracy: float) -> float:
     """The highest coverage of a point with at least this accuracy; NaN if there is none."""
     return max((y for x, y in points if x >= accuracy), default=math.nan)
