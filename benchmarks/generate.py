@@ -139,8 +139,8 @@ def show(found: dict[str, Any], args: argparse.Namespace) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        engine, folder, *numbers, precision = sys.argv[2:]
-        worker(engine, folder, *map(int, numbers), precision)
+        engine, folder, prompt, response, prompts, responses, precision = sys.argv[2:]
+        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision)
         return
     import shapes
     from step_worker import make_tokenizer

@@ -130,10 +130,10 @@ def test_beaten_settings_are_hollow(known):
     bench, phase = known
     grpo = bench.methods["grpo"]
     phase._points[grpo[1].name] = {1: (0.7, 0.70, 0.8), 2: (0.7, 0.70, 0.8)}
-    [axes] = (axes for axes in frontier_figure(bench, phase).axes if axes.get_title(loc="left") == "GRPO")
-    assert [(line.get_fillstyle(), line.get_linestyle(), len(line.get_xdata())) for line in axes.lines] == [
-        ("full", "-", 1), ("none", "None", 1),
-    ]  # fmt: skip
+    figure: Any = frontier_figure(bench, phase)
+    [axes] = (axes for axes in figure.axes if axes.get_title(loc="left") == "GRPO")
+    found = [(line.get_fillstyle(), line.get_linestyle(), len(line.get_xdata())) for line in axes.lines]
+    assert found == [("full", "-", 1), ("none", "None", 1)]
 
 
 def test_attained_coverage():

@@ -62,7 +62,7 @@ def _start(choice: Choice, base: Base, paths: RunPaths, slots: int) -> int:
         files[stage] = folder / f"{stage}.toml"
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(files[stage], to_toml(stage_settings(choice, stage, base.name, settings, base)))
-    before = None
+    before, steps = None, 0
     for part in range(1, int(until["most"]) + 1):
         scored, steps = folder / str(part), part * int(until["every"])
         if not is_complete(scored):
