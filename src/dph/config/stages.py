@@ -228,6 +228,8 @@ class InterpolateConfig:
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
     """New folder for the model."""
+    trust_remote_code: bool = False
+    """Allow a hub model to run code of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ def interpolate(config: InterpolateConfig) -> Path:
     initial = config.initial or settings.get("path", "")
     if not initial or initial == found.model:
         raise UserError(f"{config.run} does not tell which model it began with; name that model with --initial")
-    model = ModelConfig(initial, trust_remote_code=settings.get("trust_remote_code", False))
+    model = ModelConfig(initial, trust_remote_code=config.trust_remote_code)
     policy = interpolated(model, found.model, config.weight)
     what = f"{1 - config.weight:g}·initial + {config.weight:g}·trained"
     with directory_written_atomically(out) as path:
