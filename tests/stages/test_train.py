@@ -79,9 +79,8 @@ def test_every_method_trains(tmp_path, method):
     rehearses = method.startswith("dph_") or method == "alpha"
     # six stored responses of two tokens a step, or none; they enter no metric of rollouts
     assert [line["pef/tokens"] for line in lines] == [12.0 * rehearses] * 3
-    length = (
-        "kept/response_length" if method in ("dapo", "dapo_wise") else "response_length"
-    )  # of the responses in the update
+    refills = method in ("dapo", "dapo_wise")
+    length = "kept/response_length" if refills else "response_length"  # of the responses in the update
     assert [line["exp/tokens"] for line in lines] == [line[length] * 4 * line["groups"] for line in lines]
     assert ("exp/kl_loss" in lines[0]) == (method in ("grpo_kl", "mara", "rkl", "rkl_true"))
     assert ("exp/js_policy_term" in lines[0]) == (method == "dph_js_def")
