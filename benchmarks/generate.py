@@ -1,13 +1,14 @@
 # pyright: reportMissingImports=false
-"""Sampling with the built-in sampler, transformers' generate and vLLM: the same model and prompts, in turns.
+"""Sampling with the built-in sampler, transformers' generate and vLLM: the same model and prompts.
 
     python benchmarks/generate.py --sizes 256+64                                     # ours and transformers
     python benchmarks/generate.py --sizes 256+64 --vllm .venv-vllm/bin/python        # and vLLM, of another environment
     python benchmarks/generate.py --precision bf16 --model 13M
 
-Each engine has a process with the model (random weights, by default with the shape of SmolLM2-135M). A step samples
-`--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are suppressed, so that all sample
-the same number of tokens. With `--precision bf16` all of them keep the weights in bfloat16.
+The engines run one after the other, each in a process with the model (random weights, by default with the shape of
+SmolLM2-135M). A step samples `--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are
+suppressed, so that all sample the same number of tokens. With `--precision bf16` all of them keep the weights in
+bfloat16.
 
 It prints medians over the steps of the seconds and of the tokens per second, and how many times as fast as
 transformers each engine is.
@@ -24,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from turns import Worker, answer, wait
-
-ENGINES = ("transformers", "ours", "vllm")
 
 
 def worker(engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str) -> None:

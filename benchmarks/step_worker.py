@@ -95,7 +95,7 @@ class Clock:
 
 
 def named_model(name: str, where: Where) -> Any:
-    """ "small", or a model of `shapes`, with random weights, on its device."""
+    """The model "small" or one of `shapes`, with random weights, on its device."""
     if name == "small":
         return make_model().to(where.device)  # type: ignore[arg-type]
     return shapes.random_model(shapes.settings(name), where)

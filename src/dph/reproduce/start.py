@@ -11,7 +11,6 @@
 The steps that it took become `sft.steps` of the base model, in the settings of the reproduction and of its counts.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from dph.config import read_toml, to_toml
 from dph.errors import UserError
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
+from dph.report.data import read_eval
 from dph.reproduce.grid import Base, joined, nested
 from dph.reproduce.plan import Choice, RunPaths, stage_settings
 from dph.runs.files import write_atomically
@@ -71,7 +71,7 @@ def _start(choice: Choice, base: Base, paths: RunPaths, slots: int) -> int:
             evaluated = ("eval", "--config", str(files["eval"]), *model, "--out", str(scored), "--resume")
             jobs = [Job("base", sft, threads=slots), Job("probe", evaluated, ("base",), slots)]
             run_jobs(jobs, folder / "logs", slots, f"supervised start of {base.name}, part {part}", watch=True)
-        greedy = json.loads((scored / "scores.json").read_text(encoding="utf-8"))["splits"][split]["greedy"]["mean"]
+        greedy = read_eval(scored).splits[split].metrics["greedy"].mean
         say(f"{base.label}: after {steps} supervised steps the greedy accuracy on {split} is {100 * greedy:.1f} %")
         if before is not None and greedy - before < float(until["rise"]):
             return steps

@@ -139,7 +139,9 @@ class RunDir:
         except OSError as error:
             raise UserError(f"{path} is not a run directory of {wanted}: it has no manifest.json") from error
         except ValueError as error:
-            raise UserError(f"{path / 'manifest.json'} is damaged ({error}); run it again") from error
+            raise UserError(
+                f"{path / 'manifest.json'} is damaged ({error}); run {wanted if stage else 'it'} again"
+            ) from error
         if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
             found = manifest.get("stage") if isinstance(manifest, dict) else manifest
             raise UserError(f"{path} holds a run of `dph {found}`, not of {wanted}")
