@@ -1,22 +1,34 @@
 """The bench: what is tried, the rule that chooses, figures of merit by hand and by simulation, and a smoke run."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dph.config import flatten
+from dph.config import flatten, load_settings
 from dph.errors import UserError
-from dph.reproduce.bench.choose import Point, chosen, freeze, halved, read_frozen, write_frozen
+from dph.reproduce.bench.choose import (
+    ROLES,
+    Point,
+    chosen,
+    finalists,
+    freeze,
+    halved,
+    read_frozen,
+    target_of,
+    write_frozen,
+)
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
 from dph.reproduce.bench.tables import attempts_table, merit_table, tried_table
 from dph.reproduce.grid import train_settings
-from dph.reproduce.plan import Choice, RunPaths, write_settings
+from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 
-RULE = Rule("grpo", near=0.005, far=0.02, k=32)
+RULE = Rule("grpo", near=0.005, far=0.02, k=32, corner=(0.6, 0.5), always=frozenset({"grpo"}), others=1)
 
 
 # The design ---------------------------------------------------------------------------------------------------------
@@ -30,7 +42,10 @@ def test_every_method_has_settings_that_its_stage_accepts(tmp_path):
     assert len({setting.name for setting in every}) == len(every)
     grid = bench.grid("bench-test", every, bench.test[:1], [1])
     write_settings(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path))
-    assert len(list((tmp_path / "settings").glob("train-*.toml"))) == len(every)
+    trained = {setting.training or setting.name for setting in every}
+    files = {file.name for file in (tmp_path / "settings").glob("train-*.toml")}
+    assert files == {f"train-{name}.world-{bench.test[0]}.toml" for name in trained} and len(files) < len(every)
+    assert bench.rule.always <= bench.methods.keys()
     assert bench.twice <= bench.methods.keys() and not set(bench.development) & set(bench.test)
 
 
@@ -51,6 +66,23 @@ def test_each_world_has_its_own_problems_in_every_stage():
     arm = grid.arms[arm_of(first, 4)]
     assert (arm.base, arm.store) == ("world-4", "world-4")
     assert train_settings(grid.world, arm, grid.train)["optim"]["lr"] == 5e-5
+
+
+def test_settings_that_differ_in_their_evaluation_share_a_training(tmp_path):
+    """GRPO's own training at that learning rate, once; each has its own evaluation."""
+    bench = read_bench(["grpo_warm"])
+    settings = [s for s in [*bench.methods["grpo_warm"], *bench.methods["grpo"]] if s.settings["optim"]["lr"] == 1e-4]
+    grid = bench.grid("bench-test", settings, [5], [1])
+    choice, paths = Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path)
+    write_settings(choice, paths)
+    jobs = {job.name: job for job in plan(choice, paths, 1)}
+    assert [name for name, job in jobs.items() if job.arguments[0] == "train"] == ["grpo-lr0.0001.world-5-1"]
+    warm = jobs["eval-grpo_warm-temperature1.5-lr0.0001.world-5-1"].arguments
+    assert str(tmp_path / "train" / "grpo-lr0.0001.world-5" / "seed-1" / "model") in warm
+    read = [
+        load_settings("eval", files=[Path(jobs[f"eval-{setting.name}.world-5-1"].arguments[2])]) for setting in settings
+    ]
+    assert [config.rollout.temperature for config in read] == [1.2, 1.5, 1.0]
 
 
 def test_a_method_of_the_user(tmp_path):
@@ -75,31 +107,45 @@ def test_unknown_methods_are_refused():
 
 # The rule -----------------------------------------------------------------------------------------------------------
 
-GRPO = {"a": Point(0.80, 0.90), "b": Point(0.79, 0.93), "c": Point(0.70, 0.99), "d": Point(0.60, 0.60)}
-WEAK = {"e": Point(0.70, 0.95), "f": Point(0.72, 0.91)}
+GRPO = {
+    "a": Point(0.80, 0.75, 0.90),
+    "b": Point(0.79, 0.72, 0.93),
+    "c": Point(0.70, 0.735, 0.92),
+    "d": Point(0.60, 0.60, 0.60),
+}
+WEAK = {"e": Point(0.70, 0.65, 0.95), "f": Point(0.72, 0.68, 0.91)}
 
 
 def test_the_choice_is_the_highest_coverage_near_the_target():
-    assert chosen(GRPO, 0.80, RULE) == {"accurate": "a", "diverse": "b"}
-    assert chosen(WEAK, 0.80, RULE) == {"accurate": "f", "diverse": "f"}  # none comes near: the most accurate one
+    """Only a has .795 of greedy accuracy; a and b have .78; a and c have .73 of mean@n."""
+    target = target_of({"grpo": GRPO}, RULE)
+    assert chosen(GRPO, target, RULE) == {"accurate": "a", "diverse": "b", "sampled": "c"}
+    assert set(chosen(WEAK, target, RULE).values()) == {"f"}  # none comes near: the most accurate one
     assert freeze({"grpo": GRPO, "weak": WEAK}, RULE)["weak"]["diverse"] == "f"
 
 
-def test_half_of_the_settings_go_on_the_choices_among_them():
-    assert halved({"grpo": GRPO, "weak": WEAK}, RULE) == {"grpo": ["a", "b"], "weak": ["f"]}
-    near = {"a": Point(0.80, 0.90), "b": Point(0.75, 0.99), "c": Point(0.76, 0.80), "d": Point(0.5, 0.5)}
+def test_the_choices_go_on_and_others_until_half_of_the_settings_do():
+    assert halved({"grpo": GRPO, "weak": WEAK}, RULE) == {"grpo": ["a", "b", "c"], "weak": ["f"]}
+    near = {"a": Point(0.80, 0.7, 0.90), "b": Point(0.75, 0.6, 0.99), "c": Point(0.76, 0.6, 0.8), "d": GRPO["d"]}
     assert halved({"grpo": near}, RULE) == {"grpo": ["a", "b"]}  # one choice, and the next by the sum
+
+
+def test_the_best_of_the_other_methods_are_tested():
+    """Above (.6, .5), WEAK covers .05·.45 + .03·.41 = .0348; the other one .2·.15 = .03."""
+    points = {"other": {"g": Point(0.9, 0.8, 0.65)}, "weak": WEAK, "grpo": GRPO}
+    assert finalists(points, RULE) == ["weak", "grpo"] == [*freeze(points, RULE)]
+    assert finalists(points, replace(RULE, always=frozenset({"grpo", "other"}))) == ["other", "weak", "grpo"]
 
 
 def test_a_choice_is_final(tmp_path):
     file = tmp_path / "frozen.toml"
-    write_frozen({"grpo": {"accurate": "a", "diverse": "b"}}, file)
-    write_frozen({"maxrl": {"accurate": "c", "diverse": "c"}}, file)
+    write_frozen({"grpo": dict.fromkeys(ROLES, "a")}, file)
+    write_frozen({"maxrl": dict.fromkeys(ROLES, "c")}, file)
     assert read_frozen(file).keys() == {"grpo", "maxrl"}
     with pytest.raises(UserError, match="holds another choice for grpo; a choice is final"):
-        write_frozen({"grpo": {"accurate": "b", "diverse": "b"}}, file)
+        write_frozen({"grpo": dict.fromkeys(ROLES, "b")}, file)
     file.write_text('[grpo]\naccurate = "a"\n')
-    with pytest.raises(UserError, match="each method needs accurate and diverse"):
+    with pytest.raises(UserError, match="each method needs accurate, diverse and sampled"):
         read_frozen(file)
 
 

@@ -38,6 +38,15 @@ class Arm:
     """The arm that it equals except in what its label names."""
     sweep: str = ""
     """The sweep that it belongs to."""
+    evaluate: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `dph eval` that override the grid's."""
+    training: str = ""
+    """The name of its training, if arms that differ in `evaluate` only share one."""
+
+    @property
+    def trained(self) -> str:
+        """The name of its training."""
+        return self.training or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +166,8 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             value.get("train", {}),
             value.get("other_budget", False),
             value.get("variant_of", ""),
+            evaluate=value.get("evaluate", {}),
+            training=value.get("training", ""),
         )
     world = (tree["world"],) if isinstance(tree["world"], str) else tuple(tree["world"])
     shared = tree.get("train", {})

@@ -46,7 +46,7 @@ class RunPaths:
         return self.root / "presample" / store.name
 
     def training(self, arm: Arm, seed: int) -> Path:
-        return self.root / "train" / arm.name / f"seed-{seed}"
+        return self.root / "train" / arm.trained / f"seed-{seed}"
 
     def evaluation(self, name: str, seed: int = 0) -> Path:
         return self.root / "eval" / name / (f"seed-{seed}" if seed else "")
@@ -133,7 +133,10 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
         add("presample", store.name, store.settings, grid.bases[store.base])
     for name in choice.arms:
         arm = grid.arms[name]
-        add("train", name, train_settings(grid.world, arm, grid.train), grid.bases[arm.base])
+        base = grid.bases[arm.base]
+        add("train", arm.trained, train_settings(grid.world, arm, grid.train), base)
+        if arm.evaluate:
+            add("eval", name, joined(grid.evaluate, arm.evaluate), base)
     return configs
 
 
@@ -149,8 +152,10 @@ def stage_settings(choice: Choice, stage: str, name: str, settings: Mapping[str,
     return config
 
 
-def _eval_settings(grid: Grid, base: Base) -> str:
-    """The name of the settings with which models of a base are evaluated: one for all, or one for each world."""
+def _eval_settings(grid: Grid, base: Base, arm: Arm | None = None) -> str:
+    """The name of the settings with which a model is evaluated: one for all, one for each world, or an arm's own."""
+    if arm is not None and arm.evaluate:
+        return arm.name
     return base.name if base.task else grid.name
 
 
@@ -203,12 +208,14 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
                 *("--model.path", str(paths.base(grid.bases[arm.base]) / "model"), "--seed", str(seed)),
                 *("--rehearsal.path", str(paths.store(grid.stores[arm.store]))),
             )
-            jobs.append(_job(f"{arm.name}-{seed}", "train", paths, arm.name, words, out, [f"presample-{arm.store}"]))
+            training = f"{arm.trained}-{seed}"
+            if all(job.name != training for job in jobs):
+                jobs.append(_job(training, "train", paths, arm.trained, words, out, [f"presample-{arm.store}"]))
             model = out / "model"
-            out, needs = paths.evaluation(arm.name, seed), [f"{arm.name}-{seed}"]
+            out, needs = paths.evaluation(arm.name, seed), [training]
             # With the random numbers of the base model's evaluation, a method would look like its base model.
             drawn = ("--seed", str(seed))
-            settings = _eval_settings(grid, grid.bases[arm.base])
+            settings = _eval_settings(grid, grid.bases[arm.base], arm)
             jobs.append(_evaluation(settings, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
     return jobs
 

@@ -1,4 +1,4 @@
-"""The rule that chooses two settings of each method on development worlds, and the file that records the choice."""
+"""The rule that chooses settings of each method on development worlds, and the file that records the choice."""
 
 import tomllib
 from collections.abc import Mapping
@@ -9,9 +9,10 @@ import tomli_w
 
 from dph.errors import UserError
 from dph.reproduce.bench.design import Rule
+from dph.reproduce.bench.merit import Place, hypervolume
 from dph.runs.files import write_atomically
 
-ROLES = ("accurate", "diverse")
+ROLES = ("accurate", "diverse", "sampled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,31 +20,49 @@ class Point:
     """What a setting reaches on development worlds, as shares."""
 
     greedy: float
+    mean: float
+    """mean@n."""
     coverage: float
     """pass@k at the rule's k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the tuned target method reaches, each with a setting of its own."""
+
+    greedy: float
+    mean: float
 
 
 Points = Mapping[str, Mapping[str, Point]]
 """By method and by the name of the setting."""
 
 
-def chosen(points: Mapping[str, Point], target: float, rule: Rule) -> dict[str, str]:
+def chosen(points: Mapping[str, Point], target: Target, rule: Rule) -> dict[str, str]:
     """The setting of a method for each role."""
-    return {role: _best(points, target - slack) for role, slack in zip(ROLES, (rule.near, rule.far), strict=True)}
+    greedy = {name: (point.greedy, point.coverage) for name, point in points.items()}
+    mean = {name: (point.mean, point.coverage) for name, point in points.items()}
+    found = (
+        _best(greedy, target.greedy - rule.near),
+        _best(greedy, target.greedy - rule.far),
+        _best(mean, target.mean - rule.far),
+    )
+    return dict(zip(ROLES, found, strict=True))
 
 
-def _best(points: Mapping[str, Point], least: float) -> str:
+def _best(places: Mapping[str, Place], least: float) -> str:
     """The highest coverage among the settings that are accurate enough; if none is, the most accurate one. The first
     of equals."""
-    able = {name: point for name, point in points.items() if point.greedy >= least}
+    able = {name: coverage for name, (accuracy, coverage) in places.items() if accuracy >= least}
     if able:
-        return max(able, key=lambda name: able[name].coverage)
-    return max(points, key=lambda name: (points[name].greedy, points[name].coverage))
+        return max(able, key=lambda name: able[name])
+    return max(places, key=lambda name: places[name])
 
 
-def target_of(points: Points, rule: Rule) -> float:
-    """The greedy accuracy of the tuned target method."""
-    return max(point.greedy for point in points[rule.target].values())
+def target_of(points: Points, rule: Rule) -> Target:
+    """The highest accuracies of the target method."""
+    found = points[rule.target].values()
+    return Target(max(point.greedy for point in found), max(point.mean for point in found))
 
 
 def halved(points: Points, rule: Rule) -> dict[str, list[str]]:
@@ -61,9 +80,20 @@ def halved(points: Points, rule: Rule) -> dict[str, list[str]]:
 
 
 def freeze(points: Points, rule: Rule) -> dict[str, dict[str, str]]:
-    """The setting of each method and role, from the means over the development worlds."""
+    """The setting of each role, from the means over the development worlds, of each method that goes on to the test."""
     target = target_of(points, rule)
-    return {method: chosen(found, target, rule) for method, found in points.items()}
+    return {method: chosen(points[method], target, rule) for method in finalists(points, rule)}
+
+
+def finalists(points: Points, rule: Rule) -> list[str]:
+    """The methods that the rule always tests, and the best of the others by the hypervolume of mean@n and coverage."""
+    others = [method for method in points if method not in rule.always]
+    volumes = {
+        method: hypervolume([(point.mean, point.coverage) for point in points[method].values()], rule.corner)
+        for method in others
+    }
+    best = sorted(others, key=lambda method: -volumes[method])[: rule.others]
+    return [method for method in points if method in rule.always or method in best]
 
 
 def write_frozen(frozen: Mapping[str, Mapping[str, str]], path: Path) -> None:
@@ -81,7 +111,7 @@ def read_frozen(path: Path) -> dict[str, dict[str, str]]:
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         if not all(isinstance(roles, dict) and set(roles) == set(ROLES) for roles in found.values()):
-            raise ValueError(f"each method needs {' and '.join(ROLES)}")
+            raise ValueError(f"each method needs {', '.join(ROLES[:-1])} and {ROLES[-1]}")
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read the chosen settings {path}: {error}") from error
     return found

@@ -25,21 +25,33 @@ class Setting:
 
     name: str
     method: str
+    title: str
+    """The label of the method."""
     label: str
     preset: str
     settings: Mapping[str, Any] = field(compare=False)
     """Settings of `dph train` that override the preset's."""
+    evaluate: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Settings of `dph eval`; settings that differ in these alone share one training."""
+    training: str = ""
+    """The name of that training; empty if it is not shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How two settings of each method are chosen; see bench.toml for the words."""
+    """How settings of each method are chosen; see bench.toml for the words."""
 
     target: str
     """The method whose highest greedy accuracy is the target."""
     near: float
     far: float
     k: int
+    corner: tuple[float, float]
+    """Of the hypervolume: accuracy, pass@k."""
+    always: frozenset[str]
+    """Methods that go on to the test in any case."""
+    others: int
+    """How many of the others do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,6 @@ class Bench:
 
     methods: Mapping[str, Sequence[Setting]]
     rule: Rule
-    corner: tuple[float, float]
     development: tuple[int, ...]
     test: tuple[int, ...]
     """Seeds of the worlds."""
@@ -61,7 +72,7 @@ class Bench:
     _tree: Mapping[str, Any]
 
     def label(self, method: str) -> str:
-        return _label(self.methods[method][0].preset)
+        return self.methods[method][0].title
 
     def grid(self, name: str, settings: Sequence[Setting], worlds: Sequence[int], seeds: Sequence[int]) -> Grid:
         """A grid of some settings in some worlds. Raises UserError for settings whose budgets differ."""
@@ -93,6 +104,8 @@ class Bench:
                     "base": base_of(world),
                     "store": base_of(world),
                     "train": setting.settings,
+                    "evaluate": setting.evaluate,
+                    "training": f"{setting.training}.{base_of(world)}" if setting.training else "",
                 }
                 for world in worlds
                 for setting in settings
@@ -108,7 +121,7 @@ def base_of(world: int) -> str:
 
 def arm_of(setting: Setting, world: int) -> str:
     """The name of a setting's arm in a world."""
-    return f"{setting.name}.world-{world}"
+    return f"{setting.name}.{base_of(world)}"
 
 
 def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
@@ -131,15 +144,17 @@ def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
             )
     target = tree["target"]
     methods = {
-        Path(name).stem: _settings(Path(name).stem, name, known.get(name) or _own(name)) for name in [target, *wanted]
+        Path(name).stem: _settings(Path(name).stem, tried.get("preset", name), tried)
+        for name in [target, *wanted]
+        for tried in [known.get(name) or _own(name)]
     }
     if smoke:
         methods = {name: [settings[0], settings[-1]] for name, settings in methods.items()}
+    always = frozenset(methods if chosen else tree["always"])
     seeds, k = tree["seeds"], tree["smoke"]["evaluate"]["rollout"]["n"] if smoke else tree["k"]
     return Bench(
         methods,
-        Rule(target, tree["near"], tree["far"], k),
-        tuple(tree["corner"]),
+        Rule(target, tree["near"], tree["far"], k, tuple(tree["corner"]), always, tree["others"]),
         tuple(tree["worlds"]["development"]),
         tuple(tree["worlds"]["test"][: 1 if smoke else None]),
         seeds["development"],
@@ -159,25 +174,26 @@ def _own(path: str) -> Mapping[str, Any]:
     return {key: meta[key] for key in ("strength", "values", "lr") if key in meta} if isinstance(meta, dict) else {}
 
 
-def _label(preset: str) -> str:
-    return preset_label(preset) or Path(preset).stem
-
-
 def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Setting]:
     """Every value of the strength with every learning rate."""
     fields, values = tried.get("strength", ()), tried.get("values", ())
     if bool(fields) != bool(values) or not isinstance(fields, list | tuple) or not isinstance(values, list | tuple):
         raise UserError(f"the preset {preset}: meta.strength is a list of settings and meta.values of their values")
+    title = tried.get("label") or preset_label(preset) or Path(preset).stem
     found = []
     for value in values or (None,):
-        layers, words, label = [], [method], [_label(preset)]
+        strength, words, label = dict[str, Any](), [], [title]
         if value is not None:
-            layers = [nested(field, f"{value:g}" if "options." in field else value) for field in fields]
+            layers = (nested(field, f"{value:g}" if "options." in field else value) for field in fields)
+            strength = joined(*layers)
             short = str(fields[0]).rpartition(".")[2]
             words.append(f"{short}{value:g}")
             label.append(f"{short} {value:g}")
+        evaluate = strength.pop("evaluate", {})
         for lr in tried.get("lr", _LEARNING_RATES):
-            settings = joined(*layers, nested("optim.lr", lr))
-            name = "-".join([*words, f"lr{lr:g}"])
-            found.append(Setting(name, method, ", ".join([*label, f"lr {lr:g}"]), preset, settings))
+            settings = joined(strength, nested("optim.lr", lr))
+            name = "-".join([method, *words, f"lr{lr:g}"])
+            training = f"{Path(preset).stem}-lr{lr:g}" if evaluate and not strength else ""
+            words_shown = ", ".join([*label, f"lr {lr:g}"])
+            found.append(Setting(name, method, title, words_shown, preset, settings, evaluate, training))
     return found

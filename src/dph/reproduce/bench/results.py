@@ -60,15 +60,15 @@ def frontier(phase: Phase, settings: Sequence[Setting], accuracy: str, coverage:
 
 def development_points(bench: Bench, phases: Sequence[Phase]) -> dict[str, dict[str, Point]]:
     """Each setting's means over the worlds of all phases; settings that were not run in all of them are left out."""
+    metrics = ("greedy", "mean", f"pass@{bench.rule.k}")
     points: dict[str, dict[str, Point]] = {}
     for method, settings in bench.methods.items():
         for setting in settings:
-            parts = [(phase.means(setting, "greedy"), phase.means(setting, f"pass@{bench.rule.k}")) for phase in phases]
-            if all(greedy and coverage for greedy, coverage in parts):
-                greedy, coverage = (
-                    float(np.mean([value for part in parts for value in part[place].values()])) for place in (0, 1)
-                )
-                points.setdefault(method, {})[setting.name] = Point(greedy, coverage)
+            parts = [[phase.means(setting, metric) for metric in metrics] for phase in phases]
+            if all(by_world for part in parts for by_world in part):
+                by_metric = zip(*parts, strict=True)
+                found = [float(np.mean([v for by_world in one for v in by_world.values()])) for one in by_metric]
+                points.setdefault(method, {})[setting.name] = Point(*found)
     return points
 
 

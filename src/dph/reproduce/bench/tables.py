@@ -54,7 +54,7 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
     rows = []
     for method, found in places.items():
         worlds = sorted(found.keys() & places[rule.target].keys())
-        volume = float(np.mean([hypervolume(found[world], bench.corner) for world in worlds]))
+        volume = float(np.mean([hypervolume(found[world], bench.rule.corner) for world in worlds]))
         gained = _gains(bench, found, places[rule.target])
         at_samples = _gains(bench, sampled[method], sampled[rule.target])
         reached, farther = _near(found, places[rule.target], rule.far)
@@ -82,9 +82,10 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
         "worlds that reach its greedy accuracy",
         "worlds with a gain",
     ]
+    accuracy, least = (100 * share for share in rule.corner)
     note = (
-        f"Hypervolume of (greedy, {coverage}) above {100 * bench.corner[0]:.0f} %, {100 * bench.corner[1]:.0f} % in "
-        f"squared points; near: at most {100 * rule.far:.0f} points below {bench.label(rule.target)}. {_WORLDS}."
+        f"Hypervolume of (greedy, {coverage}) above {accuracy:.0f} %, {least:.0f} % in squared points; near: at most "
+        f"{100 * rule.far:.0f} points below {bench.label(rule.target)}. {_WORLDS}."
     )
     return Table(f"Frontiers against tuned {bench.label(rule.target)}", columns, rows, note)
 
@@ -131,7 +132,9 @@ def _frontiers(bench: Bench, test: Phase, accuracy: str) -> dict[str, Frontiers]
 def _gains(bench: Bench, found: Frontiers, other: Frontiers) -> list[float]:
     """Differences in hypervolume, in the worlds that both were run in."""
     worlds = sorted(found.keys() & other.keys())
-    return [hypervolume(found[world], bench.corner) - hypervolume(other[world], bench.corner) for world in worlds]
+    return [
+        hypervolume(found[world], bench.rule.corner) - hypervolume(other[world], bench.rule.corner) for world in worlds
+    ]
 
 
 def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[float]]:
