@@ -85,6 +85,23 @@ def test_settings_that_differ_in_their_evaluation_share_a_training(tmp_path):
     assert [config.rollout.temperature for config in read] == [1.2, 1.5, 1.0]
 
 
+def test_interpolated_weights_of_one_training(tmp_path):
+    """Each share of GRPO's weights is made from its training, then evaluated."""
+    bench = read_bench(["grpo_wise"])
+    settings = [s for s in bench.methods["grpo_wise"] if s.settings["optim"]["lr"] == 1e-4]
+    grid = bench.grid("bench-test", settings, [5], [1])
+    jobs = plan(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path), 1)
+    training, *rest = [job for job in jobs if "-lr" in job.name]
+    assert training.name == "grpo-lr0.0001.world-5-1" and "train" in training.arguments
+    for setting, (made, judged) in zip(settings, [rest[:2], rest[2:]], strict=True):
+        folder = tmp_path / "interpolated" / f"{setting.name}.world-5" / "seed-1"
+        expected = ("interpolate", str(training.out), "--weight", f"{setting.share:g}", "--out", str(folder))
+        assert (made.arguments, made.needs) == (expected, (training.name,)) and not made.done
+        assert judged.needs == (made.name,) and str(folder) in judged.arguments
+        folder.mkdir(parents=True)
+        assert made.done
+
+
 def test_a_method_of_the_user(tmp_path):
     (tmp_path / "mine.toml").write_text(
         '[meta]\nlabel = "Mine"\nstrength = ["loss.eta"]\nvalues = [0.1]\nlr = [1e-4]\n[train]\nmethod = "mine"\n'

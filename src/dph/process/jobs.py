@@ -32,6 +32,13 @@ class Job:
     threads: int = 1
     out: Path | None = None
     """Its run directory; the job is skipped if the run there is complete."""
+    at_once: bool = False
+    """`out` is no run directory but appears when the job is done; the job is skipped if it is there."""
+
+    @property
+    def done(self) -> bool:
+        """Whether what it makes is there."""
+        return self.out is not None and (self.out.exists() if self.at_once else is_complete(self.out))
 
 
 @dataclass(slots=True)
@@ -60,7 +67,7 @@ def run_jobs(
         graphlib.CycleError: jobs need each other (a ValueError).
     """
     logs.mkdir(parents=True, exist_ok=True)
-    complete = {job.name for job in jobs if job.out is not None and is_complete(job.out)}
+    complete = {job.name for job in jobs if job.done}
     missing = {job.name: job for job in jobs if job.name not in complete}
     places = {name: place for place, name in enumerate(missing)}
     graph = TopologicalSorter({name: set(job.needs) - complete for name, job in missing.items()})

@@ -40,8 +40,10 @@ class Arm:
     """The sweep that it belongs to."""
     evaluate: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `dph eval` that override the grid's."""
+    share: float = 1.0
+    """Share of the trained weights in the model that is evaluated; the rest are the base model's (WiSE-FT)."""
     training: str = ""
-    """The name of its training, if arms that differ in `evaluate` only share one."""
+    """The name of its training; arms that differ in `evaluate` and `share` only have the same."""
 
     @property
     def trained(self) -> str:
@@ -167,6 +169,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             value.get("other_budget", False),
             value.get("variant_of", ""),
             evaluate=value.get("evaluate", {}),
+            share=value.get("share", 1.0),
             training=value.get("training", ""),
         )
     world = (tree["world"],) if isinstance(tree["world"], str) else tuple(tree["world"])

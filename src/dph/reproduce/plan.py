@@ -51,6 +51,9 @@ class RunPaths:
     def evaluation(self, name: str, seed: int = 0) -> Path:
         return self.root / "eval" / name / (f"seed-{seed}" if seed else "")
 
+    def interpolated(self, arm: Arm, seed: int) -> Path:
+        return self.root / "interpolated" / arm.name / f"seed-{seed}"
+
     def again(self, base: Base) -> Path:
         return self.root / "eval" / f"{base.name}-again"
 
@@ -201,22 +204,29 @@ def plan(choice: Choice, paths: RunPaths, slots: int) -> list[Job]:
         name, out, drawn = f"again-{base.name}", paths.again(base), ("--seed", str(AGAIN_SEED))
         jobs.append(_evaluation(settings, paths, name, base.label + AGAIN, model, out, needs, drawn))
     for seed in dict.fromkeys(seed for seeds in choice.arms.values() for seed in seeds):
-        arms = [grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds]
-        for arm in arms:
-            out = paths.training(arm, seed)
-            words = (
-                *("--model.path", str(paths.base(grid.bases[arm.base]) / "model"), "--seed", str(seed)),
-                *("--rehearsal.path", str(paths.store(grid.stores[arm.store]))),
-            )
-            training = f"{arm.trained}-{seed}"
-            if all(job.name != training for job in jobs):
-                jobs.append(_job(training, "train", paths, arm.trained, words, out, [f"presample-{arm.store}"]))
-            model = out / "model"
-            out, needs = paths.evaluation(arm.name, seed), [training]
-            # With the random numbers of the base model's evaluation, a method would look like its base model.
-            drawn = ("--seed", str(seed))
-            settings = _eval_settings(grid, grid.bases[arm.base], arm)
-            jobs.append(_evaluation(settings, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, needs, drawn))
+        for arm in (grid.arms[name] for name, seeds in choice.arms.items() if seed in seeds):
+            known = {job.name for job in jobs}  # arms may share a training
+            jobs += [job for job in _arm_jobs(grid, arm, seed, paths) if job.name not in known]
+    return jobs
+
+
+def _arm_jobs(grid: Grid, arm: Arm, seed: int, paths: RunPaths) -> list[Job]:
+    """Training, interpolation if the arm asks for it, and evaluation."""
+    base, run = grid.bases[arm.base], paths.training(arm, seed)
+    words = (
+        *("--model.path", str(paths.base(base) / "model"), "--seed", str(seed)),
+        *("--rehearsal.path", str(paths.store(grid.stores[arm.store]))),
+    )
+    name, model = f"{arm.trained}-{seed}", run / "model"
+    jobs = [_job(name, "train", paths, arm.trained, words, run, [f"presample-{arm.store}"])]
+    if arm.share < 1:
+        name, model = f"interpolate-{arm.name}-{seed}", paths.interpolated(arm, seed)
+        words = ("interpolate", str(run), "--weight", f"{arm.share:g}", "--out", str(model))
+        jobs.append(Job(name, words, (jobs[-1].name,), out=model, at_once=True))
+    # With the random numbers of the base model's evaluation, a method would look like its base model.
+    settings, drawn = _eval_settings(grid, base, arm), ("--seed", str(seed))
+    out = paths.evaluation(arm.name, seed)
+    jobs.append(_evaluation(settings, paths, f"eval-{arm.name}-{seed}", arm.label, model, out, [name], drawn))
     return jobs
 
 

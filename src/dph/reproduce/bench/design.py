@@ -32,9 +32,11 @@ class Setting:
     settings: Mapping[str, Any] = field(compare=False)
     """Settings of `dph train` that override the preset's."""
     evaluate: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Settings of `dph eval`; settings that differ in these alone share one training."""
+    """Settings of `dph eval` that override the bench's."""
+    share: float = 1.0
+    """Share of the trained weights in the model that is evaluated."""
     training: str = ""
-    """The name of that training; empty if it is not shared."""
+    """The name of its training, which settings that differ in `evaluate` and `share` only have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Bench:
                     "store": base_of(world),
                     "train": setting.settings,
                     "evaluate": setting.evaluate,
+                    "share": setting.share,
                     "training": f"{setting.training}.{base_of(world)}" if setting.training else "",
                 }
                 for world in worlds
@@ -189,11 +192,22 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
             short = str(fields[0]).rpartition(".")[2]
             words.append(f"{short}{value:g}")
             label.append(f"{short} {value:g}")
-        evaluate = strength.pop("evaluate", {})
+        evaluate, share = strength.pop("evaluate", {}), strength.pop("trained_share", 1.0)
+        after = {"trained_share": 1.0} if share < 1 else {}
         for lr in tried.get("lr", _LEARNING_RATES):
-            settings = joined(strength, nested("optim.lr", lr))
-            name = "-".join([method, *words, f"lr{lr:g}"])
-            training = f"{Path(preset).stem}-lr{lr:g}" if evaluate and not strength else ""
-            words_shown = ", ".join([*label, f"lr {lr:g}"])
-            found.append(Setting(name, method, title, words_shown, preset, settings, evaluate, training))
+            settings = joined(strength, after, nested("optim.lr", lr))
+            shared = value is not None and not strength
+            found.append(
+                Setting(
+                    name="-".join([method, *words, f"lr{lr:g}"]),
+                    method=method,
+                    title=title,
+                    label=", ".join([*label, f"lr {lr:g}"]),
+                    preset=preset,
+                    settings=settings,
+                    evaluate=evaluate,
+                    share=share,
+                    training=f"{Path(preset).stem}-lr{lr:g}" if shared else "",
+                )
+            )
     return found
