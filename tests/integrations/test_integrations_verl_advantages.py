@@ -1,7 +1,6 @@
 # pyright: reportMissingImports=false
 """The advantages that verl's trainer computes against the native engine's, on the same groups."""
 
-import importlib.util
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +12,9 @@ from dph.integrations.verl.settings import DPHSettings
 from dph.objective import Advantage
 from dph.training.shaping import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
+from engine_marks import needs
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = needs("verl")
 
 OUTCOMES = ("correct", "wrong", "infra_error", "correct", "wrong", "correct", "wrong", "wrong")
 TEXTS = ("3 4", "5", "6", "7 8 9", "5", "3 4", "2", "9 9")

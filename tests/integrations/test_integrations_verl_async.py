@@ -5,7 +5,6 @@ verl's asynchronous trainer itself needs a checkpoint engine between GPUs and do
 base class that records what it would send to the training processes.
 """
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -14,12 +13,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.timeout(3600),
-]
+from engine_marks import needs
+
+pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 
 SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
 

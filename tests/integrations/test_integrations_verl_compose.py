@@ -4,7 +4,6 @@
 These runs are too large to be started here; Hydra, verl's own validation and our reading of the result check them.
 """
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ from dph.integrations.verl.launch import preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, loss_config, read_settings
 from dph.integrations.verl.sizes import ModelShape
 from dph.objective import Objective
+from engine_marks import needs
 from helpers import METHODS
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),  # verl's imports warn of engines that are not there
-]
+pytestmark = needs("verl")
 
 SHAPES = {
     "llama_sql": ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128),

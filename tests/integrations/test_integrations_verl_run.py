@@ -2,7 +2,6 @@
 with rehearsal, its interruption, and DAPO's filter. Minutes, not seconds: scripts/test-verl runs them.
 """
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.timeout(3600),
-]
+from engine_marks import needs
+
+pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 
 SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
 ONE_MINIBATCH = {"trainer.save_freq": 1, "actor_rollout_ref.actor.ppo_mini_batch_size": 4}

@@ -1,7 +1,6 @@
 # pyright: reportMissingImports=false
 """verl's engine with shared prompts against verl's own, in processes of their own on a CPU (gloo, FSDP2)."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,12 +11,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.engines,
-    pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed in this environment"),
-    pytest.mark.filterwarnings("ignore"),
-    pytest.mark.timeout(3600),
-]
+from engine_marks import needs
+
+pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 
 SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
 TOLERANCE = 1e-5

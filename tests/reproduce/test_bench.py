@@ -13,8 +13,8 @@ from dph.errors import UserError
 from dph.reproduce.bench.choose import (
     ROLES,
     Point,
+    best_methods,
     chosen,
-    finalists,
     freeze,
     halved,
     read_frozen,
@@ -147,11 +147,13 @@ def test_the_choices_go_on_and_others_until_half_of_the_settings_do():
     assert halved({"grpo": near}, RULE) == {"grpo": ["a", "b"]}  # one choice, and the next by the sum
 
 
-def test_the_best_of_the_other_methods_are_tested():
-    """Above (.6, .5), WEAK covers .05·.45 + .03·.41 = .0348; the other one .2·.15 = .03."""
-    points = {"other": {"g": Point(0.9, 0.8, 0.65)}, "weak": WEAK, "grpo": GRPO}
-    assert finalists(points, RULE) == ["weak", "grpo"] == [*freeze(points, RULE)]
-    assert finalists(points, replace(RULE, always=frozenset({"grpo", "other"}))) == ["other", "weak", "grpo"]
+def test_the_best_of_the_other_methods_go_on():
+    """Above (.6, .5), WEAK covers .05·.45 + .03·.41 = .0348, the second method .2·.15 = .03, the third .1·.2 = .02. One
+    of them is tested, two go on before."""
+    second, third = {"g": Point(0.9, 0.8, 0.65)}, {"h": Point(0.9, 0.7, 0.7)}
+    points = {"third": third, "second": second, "weak": WEAK, "grpo": GRPO}
+    assert [*freeze(points, RULE)] == ["weak", "grpo"] and [*halved(points, RULE)] == ["second", "weak", "grpo"]
+    assert best_methods(points, replace(RULE, always=frozenset({"grpo", "third"})), 1) == ["third", "weak", "grpo"]
 
 
 def test_a_choice_is_final(tmp_path):

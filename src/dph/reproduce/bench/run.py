@@ -109,7 +109,7 @@ def _choose(run: _Run) -> tuple[Frozen, list[Phase], list[str]]:
         phase, failures = run.phase(name, {setting: seeds for setting in every})
         phases.append(phase)
         points = development_points(bench, phases)
-        if failures or any(method not in points for method in bench.methods):
+        if failures or any(setting.name not in points.get(setting.method, ()) for setting in every):
             return frozen, phases, failures or [f"{name} is not finished"] * (not run.config.report_only)
         kept = halved(points, bench.rule)
         every = [by_name(bench)[one] for names in kept.values() for one in names]
