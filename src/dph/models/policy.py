@@ -1,25 +1,25 @@
 """A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
+from dph.models.identity import merged_state, tokenizer_hash, weight_hash
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
+from dph.models.modes import evaluating, recomputing
 from dph.models.packing import group_by_prompt
 from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
@@ -144,7 +144,7 @@ class Policy:
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Context in which all parts of the model are in evaluation mode."""
-        return _evaluating(self.model)
+        return evaluating(self.model)
 
     @contextmanager
     def in_precision(self, precision: str) -> Iterator[None]:
@@ -249,7 +249,7 @@ class Policy:
         """
         targets = batch.response_ids[batch.present]
         head = self.traits.head
-        with self.autocast(), self.evaluating(), self._recomputing():
+        with self.autocast(), self.evaluating(), recomputing(self.model):
             predicted = self._predict(batch)
             if head is None:
                 flat, entropies = token_logprobs(predicted, batch.states, targets, temperature, entropy)
@@ -317,26 +317,6 @@ class Policy:
         logits = output.logits.flatten(0, 1)
         return logits if "logits_to_keep" in more else logits[batch.sources]
 
-    @contextmanager
-    def _recomputing(self) -> Iterator[None]:
-        """Context in which layers with gradient checkpointing recompute their activations.
-
-        transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
-        checkpointing function is called, which calls the layer itself in evaluation mode.
-        """
-        layers: list[Any] = [part for part in self.model.modules() if isinstance(part, GradientCheckpointingLayer)]
-        layers = [layer for layer in layers if layer.gradient_checkpointing and torch.is_grad_enabled()]
-        functions = [layer._gradient_checkpointing_func for layer in layers]
-        for layer, function in zip(layers, functions, strict=True):
-            layer._gradient_checkpointing_func = partial(_evaluated, layer, function)
-            layer.training = True
-        try:
-            yield
-        finally:
-            for layer, function in zip(layers, functions, strict=True):
-                layer._gradient_checkpointing_func = function
-                layer.training = False
-
     def reference(self) -> AbstractContextManager[Any]:
         """Context in which a policy with adapters is its own reference: the adapters are switched off."""
         if not hasattr(self.model, "disable_adapter"):
@@ -355,67 +335,18 @@ class Policy:
         if model is self.model:
             model.save_pretrained(path)
         else:
-            model.save_pretrained(path, state_dict=_merged_state(model))
+            model.save_pretrained(path, state_dict=merged_state(model))
         self.tokenizer.save_pretrained(path)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, parameter in sorted(self._causal_lm().named_parameters()):
-            if "lora_" in name:
-                continue
-            digest.update(name.replace(".base_layer", "").encode())
-            digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+        return weight_hash(self._causal_lm())
 
     def tokenizer_hash(self) -> str:
         """Hash of everything that determines how text is tokenised."""
         return tokenizer_hash(self.tokenizer)
 
 
-def tokenizer_hash(tokenizer: Any) -> str:
-    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    template = getattr(tokenizer, "chat_template", None)
-    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
-
-
-@contextmanager
-def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    training = [part for part in module.modules() if part.training]
-    for part in training:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part in training:
-            part.training = True
-
-
-def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-    """Call a layer's checkpointing function; the layer computes in evaluation mode, also in the backward pass."""
-
-    def evaluated(*inputs: Any) -> Any:
-        with _evaluating(layer):
-            return call(*inputs)
-
-    return function(evaluated, *args, **more)
-
-
 def _spread(flat: Tensor, present: Tensor) -> Tensor:
     """Scatter values [K, …] to the positions of [B, T] that are present; the rest is 0."""
     return flat.new_zeros(present.shape + flat.shape[1:]).index_put((present,), flat)
-
-
-def _merged_state(model: Any) -> dict[str, Tensor]:
-    """State dict of a model with its adapters added to the weights.
-
-    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
-    """
-    state = {name: value for name, value in model.state_dict().items() if "lora_" not in name}
-    for name, module in model.named_modules():
-        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
-            key = f"{name}.base_layer.weight"
-            state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
-    return {name.replace(".base_layer", ""): value for name, value in state.items()}

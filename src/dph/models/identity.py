@@ -1,0 +1,39 @@
+"""What a model is on disk and by its hash: weights with adapters merged, hashes of weights and tokenizer."""
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def weight_hash(model: Any) -> str:
+    """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, parameter in sorted(model.named_parameters()):
+        if "lora_" in name:
+            continue
+        digest.update(name.replace(".base_layer", "").encode())
+        digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """Hash of everything in a tokenizer that determines how text is tokenised, the chat template included."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    state = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    template = getattr(tokenizer, "chat_template", None)
+    return hashlib.blake2b(f"{state}\x1f{template}".encode(), digest_size=16).hexdigest()
+
+
+def merged_state(model: Any) -> dict[str, Tensor]:
+    """State dict of a model with its adapters added to the weights.
+
+    The live weights stay untouched: adding the adapters and subtracting them again would not restore them exactly.
+    """
+    state = {name: value for name, value in model.state_dict().items() if "lora_" not in name}
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
+            key = f"{name}.base_layer.weight"
+            state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
+    return {name.replace(".base_layer", ""): value for name, value in state.items()}
