@@ -161,7 +161,8 @@ def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, sm
             check_train(settings)
         if stage == "presample":
             check_presample(settings)
-    assert stages == {"sft", "presample", "train", "eval"}
+    interpolates = any(arm.share < 1 for arm in grid.arms.values())
+    assert stages == {"sft", "presample", "train", "eval"} | ({"interpolate"} if interpolates else set())
 
 
 def test_settings_that_a_stage_would_refuse_are_found_before_anything_runs(tmp_path: Path) -> None:

@@ -76,6 +76,10 @@ class Choice:
         used = {self.grid.arms[name].store for name in self.arms}
         return [store for store in self.grid.stores.values() if store.name in used]
 
+    def of_base(self, base: str) -> "Choice":
+        """The part that is trained from one base model."""
+        return replace(self, arms={name: s for name, s in self.arms.items() if self.grid.arms[name].base == base})
+
     def without(self, done: Mapping[str, Collection[int]]) -> "Choice":
         """The part that is left, given the seeds of each arm that are done."""
         left = {name: tuple(s for s in seeds if s not in done.get(name, ())) for name, seeds in self.arms.items()}

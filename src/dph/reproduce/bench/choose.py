@@ -66,11 +66,10 @@ def target_of(points: Points, rule: Rule) -> Target:
 
 
 def halved(points: Points, rule: Rule) -> dict[str, list[str]]:
-    """The settings of each method that go on to the next world, in the order in which they were given. Of the methods
-    that are not always tested, twice as many go on as can be tested."""
+    """The settings of each of the best methods that go on to the next world, in the order in which they were given."""
     target = target_of(points, rule)
     kept: dict[str, list[str]] = {}
-    for method in best_methods(points, rule, 2 * rule.others):
+    for method in best_methods(points, rule):
         found = points[method]
         staying = set(chosen(found, target, rule).values())
         rest = sorted(found, key=lambda name: -(found[name].greedy + found[name].coverage))
@@ -84,18 +83,18 @@ def halved(points: Points, rule: Rule) -> dict[str, list[str]]:
 def freeze(points: Points, rule: Rule) -> dict[str, dict[str, str]]:
     """The setting of each role, from the means over the development worlds, of each method that goes on to the test."""
     target = target_of(points, rule)
-    return {method: chosen(points[method], target, rule) for method in best_methods(points, rule, rule.others)}
+    return {method: chosen(points[method], target, rule) for method in best_methods(points, rule)}
 
 
-def best_methods(points: Points, rule: Rule, others: int) -> list[str]:
-    """The methods that the rule always tests, and so many of the others: those with the highest hypervolume of mean@n
-    and coverage."""
+def best_methods(points: Points, rule: Rule) -> list[str]:
+    """The methods that the rule always tests, and of the others those with the highest hypervolume of mean@n and
+    coverage."""
     volumes = {
         method: hypervolume([(point.mean, point.coverage) for point in found.values()], rule.corner)
         for method, found in points.items()
         if method not in rule.always
     }
-    best = sorted(volumes, key=lambda method: -volumes[method])[:others]
+    best = sorted(volumes, key=lambda method: -volumes[method])[: rule.others]
     return [method for method in points if method in rule.always or method in best]
 
 

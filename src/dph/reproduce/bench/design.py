@@ -53,7 +53,7 @@ class Rule:
     always: frozenset[str]
     """Methods that go on to the test in any case."""
     others: int
-    """How many of the others do; twice as many go on to the second development world."""
+    """How many of the others do."""
 
 
 @dataclass(frozen=True, slots=True)

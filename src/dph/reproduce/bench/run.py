@@ -14,7 +14,7 @@ from dph.process.progress import say
 from dph.report import plots
 from dph.report.table import print_table, to_markdown
 from dph.reproduce.bench.choose import Points, freeze, halved, read_frozen, write_frozen
-from dph.reproduce.bench.design import Bench, Setting, arm_of, read_bench
+from dph.reproduce.bench.design import Bench, Setting, arm_of, base_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.results import Phase, by_name, development_points
 from dph.reproduce.bench.tables import (
@@ -26,7 +26,7 @@ from dph.reproduce.bench.tables import (
     tried_table,
     variance_table,
 )
-from dph.reproduce.counts import read_counts, write_counts
+from dph.reproduce.counts import read_counts, warn_of_other_bases, write_counts
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import Counts, read_results
 from dph.runs.files import write_atomically, written_atomically
@@ -55,15 +55,25 @@ class _Run:
         if not self.config.report_only:
             to_run = choice.without(counts)
             write_settings(to_run, paths)
-            jobs = plan(to_run, paths, self.config.jobs)
-            say(f"{name}: {len(settings)} settings in worlds {', '.join(map(str, worlds))}; {len(jobs)} jobs in all")
-            failures = run_jobs(jobs, paths.root / "logs", self.config.jobs, f"bench {name}", keep_going=True)
+            for number, world in enumerate(worlds, 1):
+                label = f"bench {name}, world {world} ({number} of {len(worlds)})"
+                failures += self._run_world(to_run.of_base(base_of(world)), paths, counts, label)
         results = read_results(choice, paths, counts)
         try:
             write_counts(results, paths, self.root / "report" / "counts" / name)
         except UserError as error:
             say(f"no counts are written: {error}")
         return Phase(results, settings, worlds), failures
+
+    def _run_world(self, to_run: Choice, paths: RunPaths, counts: Counts, label: str) -> list[str]:
+        """Run what is missing of one world; returns the jobs that failed. If its base model answers otherwise than when
+        counts were taken, that is said before anything is trained from it."""
+        jobs, logs, slots = plan(to_run, paths, self.config.jobs), paths.root / "logs", self.config.jobs
+        if counts and jobs:
+            of_base = {name for base in to_run.bases() for name in (f"base-{base.name}", f"eval-{base.name}")}
+            run_jobs([job for job in jobs if job.name in of_base], logs, slots, f"{label}: base model", keep_going=True)
+            warn_of_other_bases(read_results(to_run, paths), counts)
+        return run_jobs(jobs, logs, slots, label, keep_going=True) if jobs else []
 
     def _counts(self, choice: Choice, name: str) -> Counts:
         folder = Path(self.config.counts) / name
