@@ -199,6 +199,16 @@ def test_beaten_settings_are_hollow(known):
     assert found == [("full", "-", 1), ("none", "None", 1)]
 
 
+def test_settings_worse_than_the_base_models_lie_at_the_edge(known):
+    bench, phase = known
+    phase.base_means = lambda metric: {1: {"greedy": 0.76, "pass@32": 1.0}[metric]}
+    figure: Any = frontier_figure(bench, phase)
+    [axes] = (axes for axes in figure.axes if axes.get_title(loc="left") == "DPH-JS")
+    cross, _, line, triangle = axes.lines
+    assert [list(cross.get_xdata()), list(line.get_xdata())] == [[76.0], [79.0]]
+    assert (triangle.get_marker(), list(triangle.get_xdata()), list(triangle.get_ydata())) == ("<", [75.0], [100.0])
+
+
 def test_attained_coverage():
     points = [(0.7, 1.0), (0.8, 0.9)]
     assert (attained(points, 0.6), attained(points, 0.75)) == (1.0, 0.9) and math.isnan(attained(points, 0.81))

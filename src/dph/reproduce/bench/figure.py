@@ -20,7 +20,8 @@ _BELOW, _ABOVE, _STEP = 0.10, 0.05, 0.0025
 def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figure | None:
     """Accuracy (x) against pass@k (y), means over the worlds of a phase, in percent; the target's points in grey, the
     base models as a cross. A line joins the settings that no other setting of the method beats in both; the others are
-    hollow. None if no method has a point."""
+    hollow. A triangle at the left edge stands for a setting that is less accurate than the base models. None if no
+    method has a point."""
     shown = _shown(bench, phase)
     if not shown:
         return None
@@ -30,18 +31,24 @@ def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figur
         found = ((phase.means(s, metric).values(), phase.means(s, coverage).values()) for s in settings)
         return sorted((100 * float(np.mean([*x])), 100 * float(np.mean([*y]))) for x, y in found)
 
-    bases = [[*phase.base_means(name).values()] for name in (metric, coverage)]
+    bases = [100 * float(np.mean([*phase.base_means(name).values()] or [np.nan])) for name in (metric, coverage)]
+    edge = -np.inf if np.isnan(bases[0]) else bases[0] - 1
     target = places(shown.get(bench.rule.target, []))
     figure, panels = _panels(bench, [*shown], f"{_name(metric)} (%)", f"{coverage} (%)")
     for (method, settings), axes in zip(shown.items(), panels, strict=True):
-        if all(bases):
-            axes.plot(*(100 * float(np.mean(found)) for found in bases), "+", color=_BASE, markersize=8)
+        if not np.isnan(bases).any():
+            axes.plot(*bases, "+", color=_BASE, markersize=8)
         for points, color, size in ((target, _GREY, 4), (places(settings), _OWN, 6)):
-            if points and not (color == _OWN and method == bench.rule.target):
-                best = undominated(points)
-                axes.plot(*zip(*best, strict=True), "o-", color=color, markersize=size, linewidth=1)
-                if beaten := [point for point in points if point not in best]:
-                    axes.plot(*zip(*beaten, strict=True), "o", color=color, markersize=size, fillstyle="none")
+            if color == _OWN and method == bench.rule.target:
+                continue
+            best = undominated(points)
+            beaten = [point for point in points if point not in best]
+            far = [(edge, y) for x, y in points if x < edge]
+            for drawn, style, fill in ((best, "o-", "full"), (beaten, "o", "none"), (far, "<", "full")):
+                if inside := [point for point in drawn if point[0] >= edge]:
+                    axes.plot(
+                        *zip(*inside, strict=True), style, color=color, markersize=size, linewidth=1, fillstyle=fill
+                    )
     return figure
 
 
