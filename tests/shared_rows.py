@@ -8,8 +8,9 @@ import torch
 from dph.training.rows import Row, collate
 from helpers import difference, gradient
 
-EXACT = 1e-5
-"""Tolerance in fp32: log-probabilities in nats, and gradients relative to their norm."""
+EXACT = 3e-5
+"""Tolerance in fp32: log-probabilities in nats, and gradients relative to their norm. Log-probabilities of −10 come
+from logits of some tens, whose last place is 2e-6 to 4e-6; processors add their terms in different orders."""
 
 SHARING = {
     "llama": {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0}

@@ -24,6 +24,8 @@ CASES = {
     "sequence": LossConfig(eta=0.4, divergence="reverse_kl", aggregation="sequence", reduction="per_set"),
 }
 TEMPERATURE = 0.8
+ROUNDING = 1e-5
+"""Relative difference of fp32 gradients whose terms are added in different orders, on any processor."""
 
 
 class Recorder:
@@ -168,9 +170,7 @@ def test_the_cut_into_microbatches_changes_nothing(case):
     whole, reference_run = update(policy, [rows], settings(config), reference)
     for budget in (1, 30, 80):
         metrics, recorder = update(policy, [rows[::-1]], settings(config, budget), reference)
-        assert (
-            relative_difference(recorder.gradients[0], reference_run.gradients[0]) <= 2e-6
-        )  # fp32 sums in another order
+        assert relative_difference(recorder.gradients[0], reference_run.gradients[0]) <= ROUNDING
         assert metrics.keys() == whole.keys()
         for name, value in whole.items():
             assert metrics[name] == pytest.approx(value, rel=2e-5, abs=2e-6), name
@@ -186,7 +186,7 @@ def test_tokens_are_selected_over_the_whole_minibatch(name):
     whole, reference = update(policy, [rows], settings(config))
     for budget in (1, 30):
         metrics, recorder = update(policy, [rows[::-1]], settings(config, budget))
-        assert relative_difference(recorder.gradients[0], reference.gradients[0]) <= 2e-6
+        assert relative_difference(recorder.gradients[0], reference.gradients[0]) <= ROUNDING
         assert metrics["loss"] == pytest.approx(whole["loss"], rel=2e-5)
     _, none = update(policy, [rows], settings(replace(config, policy_options=options | {"share": "1e-9"})))
     assert not torch.allclose(none.gradients[0], reference.gradients[0], rtol=1e-2)
@@ -202,11 +202,11 @@ def test_rehearsal_rows_never_change_the_gradient_of_exploration():
     for chosen in (rows, *parts):
         _, recorder = update(policy, [chosen], settings(config))
         gradients += recorder.gradients
-    assert relative_difference(gradients[0], gradients[1] + gradients[2]) <= 2e-6  # fp32 sums in another order
+    assert relative_difference(gradients[0], gradients[1] + gradients[2]) <= ROUNDING
     assert float(gradients[2].norm()) > 0.01 * float(gradients[1].norm()) > 0
     changed = [replace(row, advantage=9.0, old_logprobs=[-9.0] * len(row.response_ids)) for row in parts[1]]
     _, recorder = update(policy, [parts[0] + changed], settings(config))
-    assert relative_difference(recorder.gradients[0], gradients[0]) <= 2e-6
+    assert relative_difference(recorder.gradients[0], gradients[0]) <= ROUNDING
 
 
 def test_rows_without_weight_do_not_count():
@@ -214,7 +214,7 @@ def test_rows_without_weight_do_not_count():
     rows = mixed_rows(policy)
     _, without = update(policy, [rows[2:]], config)
     _, weightless = update(policy, [[replace(row, weight=0.0) for row in rows[:2]] + rows[2:]], config)
-    assert relative_difference(weightless.gradients[0], without.gradients[0]) <= 2e-6
+    assert relative_difference(weightless.gradients[0], without.gradients[0]) <= ROUNDING
 
 
 def without_advantage(rows, above=-math.inf):
@@ -236,7 +236,7 @@ def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypa
     monkeypatch.setattr("dph.training.update.split_by_gradient", lambda rows, _: (rows, []))
     expected, whole = update(policy, [rows], settings(config), reference)
     # the same rows in other micro-batches: fp32 sums in another order
-    assert relative_difference(recorder.gradients[0], whole.gradients[0]) <= 2e-6
+    assert relative_difference(recorder.gradients[0], whole.gradients[0]) <= ROUNDING
     assert found == {name: pytest.approx(value, rel=2e-5, abs=2e-6) for name, value in expected.items()}
 
 

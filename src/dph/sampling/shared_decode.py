@@ -172,7 +172,8 @@ class SharedDecoder:
         prompt.sub_(largest).exp_()
         own.sub_(scattered(largest)).exp_()
         norm = scattered(prompt.sum(-1, keepdim=True)) + own.sum(-1, keepdim=True)
-        mixed = scattered(prompt.to(values.dtype) @ layer.prompt_values) + own.to(values.dtype) @ values
+        parts = (scattered(prompt.to(values.dtype) @ layer.prompt_values), own.to(values.dtype) @ values)
+        mixed = parts[0].float() + parts[1].float()  # rounded to 16 bits once, after the division
         return (mixed / norm).to(values.dtype).reshape(rows, 1, heads, dim)
 
 
