@@ -102,6 +102,26 @@ def test_interpolated_weights_of_one_training(tmp_path):
         assert made.done
 
 
+def test_shares_and_evaluations_that_mean_nothing_are_refused(tmp_path):
+    text = '[meta]\nstrength = ["{}"]\nvalues = [1.5]\n[train]\nmethod = "mine"\n'
+    (tmp_path / "share.toml").write_text(text.format("trained_share"))
+    bench = read_bench([str(tmp_path / "share.toml")])
+    with pytest.raises(UserError, match=r"the share of 'share-trained_share1\.5-lr0\.0001\.world-5' is 1\.5; it must"):
+        bench.grid("bench-test", bench.methods["share"], [5], [1])
+    (tmp_path / "all.toml").write_text(text.format("evaluate"))
+    with pytest.raises(UserError, match=r"meta\.strength names no setting of `dph eval` after 'evaluate'"):
+        read_bench([str(tmp_path / "all.toml")])
+
+
+def test_arms_of_one_training_train_alike(tmp_path):
+    bench = read_bench(["grpo_wise"])
+    [first, second, *_] = bench.methods["grpo_wise"]
+    grid = bench.grid("bench-test", [first, replace(second, training=first.training)], [5], [1])
+    with pytest.raises(UserError, match=r"the arms of the training 'grpo-lr0\.0001\.world-5' have different settings"):
+        write_settings(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_method_of_the_user(tmp_path):
     (tmp_path / "mine.toml").write_text(
         '[meta]\nlabel = "Mine"\nstrength = ["loss.eta"]\nvalues = [0.1]\nlr = [1e-4]\n[train]\nmethod = "mine"\n'

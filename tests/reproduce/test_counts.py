@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from dph.config import ReproduceConfig
 from dph.errors import UserError
 from dph.process.jobs import Job
-from dph.report.table import to_markdown
+from dph.report.table import Table, to_markdown
 from dph.reproduce.counts import read_counts
 from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
@@ -150,14 +152,68 @@ def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
     text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
-        assert table is not None
-        missing = [
-            f"{entry.text} ({entry.interval})"
-            for row in table.rows
-            for title, entry in zip(table.columns, row, strict=True)
-            if entry.interval and "pass@8 − " not in title and f"{entry.text} ({entry.interval})" not in text
-        ]
-        assert missing == []
+        cells = with_intervals(table, lambda title: "pass@8 − " not in title)
+        assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[str]:
+    """The values that have an interval, as pages print them, of the columns whose titles are shown."""
+    assert table is not None
+    return [
+        f"{entry.text} ({entry.interval})"
+        for row in table.rows
+        for title, entry in zip(table.columns, row, strict=True)
+        if entry.interval and shown(title)
+    ]
+
+
+def test_the_published_tables_of_the_language_model_are_those_of_the_published_counts() -> None:
+    grid, folder = read_grid("llm_embedded"), PUBLISHED / "data" / "llm_embedded"
+    choice = Choice(grid, {name: (1,) for name in grid.arms if (folder / f"{name}.parquet").is_file()})
+    assert len(choice.arms) >= 4
+    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    shown = ("greedy", "pass@8", "pass@32", "greedy − GRPO", "pass@32 − GRPO")
+    for table in (accuracy_table(results, grid.bases["base"], ""), comparison_table(results, grid.bases["base"])):
+        cells = with_intervals(table, lambda title: title.rpartition(": ")[2] in shown)
+        assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
+    """Means over the kinds of problems, with Student's t for their spread."""
+    folder = PUBLISHED / "data" / "llm_embedded"
+    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    rows = {
+        name: {(row["split"], row["id"]): row for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
+        for name in ("grpo", "dph_js")
+    }
+    measures = (lambda r: r["greedy"], lambda r: r["correct"] / r["samples"], lambda r: float(r["correct"] > 0))
+    for split, label in (("test", "in-domain"), ("cross", "cross-domain")):
+        cells = []
+        for measure in measures:
+            kinds: dict[str, list[float]] = {}
+            for key, row in rows["dph_js"].items():
+                if key[0] == split:
+                    kinds.setdefault(row["kind"], []).append(100 * (measure(row) - measure(rows["grpo"][key])))
+            means = [statistics.mean(values) for values in kinds.values()]
+            assert len(means) == 12
+            half = 2.201 * statistics.stdev(means) / 12**0.5  # Student's t, 11 degrees of freedom, 95 %
+            cells.append(f"{statistics.mean(means):+.1f} ± {half:.1f}")
+        assert f"| {label} | {' | '.join(cells)} |" in text
+
+
+def test_the_published_means_of_single_kinds_are_those_of_the_published_counts() -> None:
+    folder = PUBLISHED / "data" / "llm_embedded"
+    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+
+    def mean(name: str, kind: str) -> int:
+        rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+        chosen = [row for row in rows if (row["split"], row["kind"]) == ("test", kind)]
+        return round(100 * statistics.mean(row["correct"] / row["samples"] for row in chosen))
+
+    assert f"(mean@32 {mean('base', 'sort')} → {mean('grpo', 'sort')})" in text
+    assert f"to sort ({mean('grpo-lr-4e-05', 'sort')})" in text
+    assert f"joins ({mean('grpo-lr-4e-05', 'join')}, where 2e-5 has {mean('grpo', 'join')})" in text
 
 
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:

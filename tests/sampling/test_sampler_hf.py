@@ -16,7 +16,7 @@ from dph.models.scratch import new_policy
 from dph.sampling import hf as module
 from dph.sampling import plain_decode, shared_decode
 from dph.sampling.decoders import why_not
-from dph.sampling.hf import HFSampler, draw
+from dph.sampling.hf import HFSampler
 from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
@@ -426,36 +426,6 @@ def test_frequencies_are_the_exact_probabilities(temperature, top_p):
     statistic = sum((seen - mean) ** 2 / mean for seen, mean in pairs)
     degrees = len(pairs) - 1
     assert degrees >= 8 and statistic < degrees + 5 * math.sqrt(2 * degrees)
-
-
-def test_draw_inverts_the_cumulative_distribution(monkeypatch):
-    probs = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2], dtype=torch.float64)
-    logits = probs.log().float()[None]
-
-    def at(number, top_p=1.0):
-        monkeypatch.setattr(module, "uniforms", lambda keys, _: torch.full((len(keys),), number, dtype=torch.float64))
-        chosen, logprob = draw(logits, SamplingParams(top_p=top_p), torch.tensor([0]), 0)
-        assert float(logprob) == pytest.approx(math.log(probs[int(chosen)]), abs=1e-6)
-        return int(chosen)
-
-    # cumulative probabilities of tokens 0, 1, 3, 4: .1 .5 .8 1
-    cases = {0.0: 0, 0.09: 0, 0.11: 1, 0.49: 1, 0.51: 3, 0.79: 3, 0.81: 4, 1 - 2**-53: 4}
-    assert {number: at(number) for number in cases} == cases
-    # cumulative by falling probability, 1, 3, 4, 0: .4 .7 .9 1; the smallest set to reach .75 is {1, 3, 4}, of mass .9
-    cases = {0.0: 1, 0.44: 1, 0.45: 3, 0.77: 3, 0.78: 4, 1 - 2**-53: 4}
-    assert {number: at(number, 0.75) for number in cases} == cases
-    assert {at(number, 0.3) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
-    assert {at(number, 1e-9) for number in (0.0, 0.5, 1 - 2**-53)} == {1}
-
-
-def test_ties_in_the_nucleus_are_broken_the_same_way_in_every_row():
-    logits = torch.zeros(1, 4)
-    chosen = [
-        draw(logits.expand(rows, -1), SamplingParams(top_p=0.4), torch.arange(40, 40 + rows), 0)[0].tolist()
-        for rows in (1, 3, 64)
-    ]
-    assert all(a == b for x, y in itertools.pairwise(chosen) for a, b in zip(x, y, strict=False))
-    assert set(chosen[-1]) == {0, 1}
 
 
 def test_the_policy_of_the_test_helpers_is_far_from_uniform():

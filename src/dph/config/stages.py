@@ -322,6 +322,6 @@ class ReproduceConfig:
     """Run nothing: tables and figures of what is finished."""
     counts: str = ""
     """Folder with the counts of finished runs (report/counts of another reproduction, docs/results/data/tiny): these
-    runs are not made again, and are in the tables and figures. Scales tiny and small."""
+    runs are not made again, and are in the tables and figures. Every scale but full."""
     jobs: PositiveInt = 2
     """Runs side by side, one thread each."""

@@ -79,10 +79,10 @@ def read_counts(choice: Choice, folder: Path) -> Counts:
     return {name: _read(folder / f"{name}.parquet", label) for name, label in labels.items()}
 
 
-def warn_of_other_bases(results: Results, counts: Counts) -> None:
+def warn_of_other_bases(bases: Mapping[str, EvalRun], counts: Counts) -> None:
     """Say so if a base model answers otherwise here than it did when counts were taken: methods trained from both are
     then compared as if they had one base model."""
-    for name, run in results.bases.items():
+    for name, run in bases.items():
         known = counts.get(name, {}).get(0, run)
         one, other = ({(r["split"], r["id"]): r["correct"] for r in found.problems} for found in (run, known))
         if one != other:

@@ -237,7 +237,16 @@ def nested(dotted: str, value: Any) -> dict[str, Any]:
 
 def _check(grid: Grid) -> None:
     budgets: dict[tuple[Any, ...], str] = {}
+    trained: dict[str, Arm] = {}
     for arm in grid.arms.values():
+        if not 0 < arm.share <= 1:
+            raise UserError(f"the grid {grid.name!r}: the share of {arm.name!r} is {arm.share}; it must lie in (0, 1]")
+        other = trained.setdefault(arm.trained, arm)
+        if (other.base, other.store) != (arm.base, arm.store):
+            raise UserError(
+                f"the grid {grid.name!r}: {other.name!r} and {arm.name!r} name one training but begin from different "
+                "base models or stores"
+            )
         for kind, name, known in (
             ("preset", arm.preset, [*preset_names(), *([arm.preset] if arm.preset.endswith(".toml") else [])]),
             ("base", arm.base, grid.bases),

@@ -131,7 +131,9 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
     grid, configs = choice.grid, dict[Path, Any]()
 
     def add(stage: str, name: str, settings: Mapping[str, Any], base: Base) -> None:
-        configs[paths.settings(stage, name)] = stage_settings(choice, stage, name, settings, base)
+        config = stage_settings(choice, stage, name, settings, base)
+        if changed := differences(to_dict(configs.setdefault(paths.settings(stage, name), config)), to_dict(config)):
+            raise UserError(f"the arms of the training {name!r} have different settings ({changed[0]})")
 
     for base in choice.bases():
         add("sft", base.name, base.settings, base)

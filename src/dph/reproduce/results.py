@@ -70,12 +70,6 @@ class Results:
 def read_results(choice: Choice, paths: RunPaths, counts: Counts | None = None) -> Results:
     """All finished runs of a choice, and for runs that are absent their counts as far as they are given."""
 
-    def finished(path: Path, name: str, seed: int = 0) -> dict[int, EvalRun]:
-        if (path / "scores.json").exists():
-            return {seed: read_eval(path)}
-        known = (counts or {}).get(name, {})
-        return {seed: known[seed]} if seed in known else {}
-
     arms: dict[str, Sequence[EvalRun]] = {}
     numbers: dict[str, Sequence[int]] = {}
     trained: dict[str, Sequence[TrainRun]] = {}
@@ -84,19 +78,36 @@ def read_results(choice: Choice, paths: RunPaths, counts: Counts | None = None) 
         arm = choice.grid.arms[name]
         runs: dict[int, EvalRun] = {}
         for seed in seeds:
-            runs |= finished(paths.evaluation(name, seed), name, seed)
+            runs |= _finished(paths.evaluation(name, seed), counts, name, seed)
         folders = [paths.training(arm, seed) for seed in seeds if (paths.training(arm, seed) / "model").exists()]
         if runs:
             arms[name], numbers[name] = list(runs.values()), list(runs)
             trained[name] = [TrainRun(folder, arm.label, read_metrics(folder)) for folder in folders]
             timings[name] = [row for folder in folders for row in read_metrics(folder, "timings.jsonl")]
-    bases = {
-        base.name: run for base in choice.bases() for run in finished(paths.evaluation(base.name), base.name).values()
-    }
+    bases = read_bases(choice, paths, counts)
     again = {
-        base.name: run for base in choice.bases() for run in finished(paths.again(base), f"{base.name}-again").values()
+        base.name: run
+        for base in choice.bases()
+        for run in _finished(paths.again(base), counts, f"{base.name}-again").values()
     }
     return Results(choice, bases, again, arms, numbers, trained, timings)
+
+
+def read_bases(choice: Choice, paths: RunPaths, counts: Counts | None = None) -> dict[str, EvalRun]:
+    """The evaluations of a choice's base models, as far as there are any."""
+    return {
+        base.name: run
+        for base in choice.bases()
+        for run in _finished(paths.evaluation(base.name), counts, base.name).values()
+    }
+
+
+def _finished(path: Path, counts: Counts | None, name: str, seed: int = 0) -> dict[int, EvalRun]:
+    """An evaluation by its seed: the run itself or, if it is absent, its counts; empty without either."""
+    if (path / "scores.json").exists():
+        return {seed: read_eval(path)}
+    known = (counts or {}).get(name, {})
+    return {seed: known[seed]} if seed in known else {}
 
 
 def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:

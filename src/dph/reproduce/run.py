@@ -100,7 +100,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     tables if no base model was evaluated here.
     """
     results = read_results(choice, paths, counts)
-    warn_of_other_bases(results, counts or {})
+    warn_of_other_bases(results.bases, counts or {})
     out = paths.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
     found, images = tables(results), []

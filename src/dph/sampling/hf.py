@@ -13,9 +13,10 @@ from dph.config import SamplerConfig
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.decoders import Start, why_not
+from dph.sampling.drawing import draw
 from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.protocol import StreamingSampler, register_sampler
-from dph.sampling.seeding import derive_key, uniforms
+from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
 from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder, why_not_static
@@ -171,47 +172,6 @@ def _within(context: Callable[[], AbstractContextManager[Any]], items: Iterator[
             except StopIteration:
                 return
         yield item
-
-
-def draw(logits: Tensor, params: SamplingParams, keys: Tensor, step: int) -> tuple[Tensor, Tensor]:
-    """Choose the next token of each row, and return its log-probability under the untruncated distribution.
-
-    The token is found by inverting the cumulative distribution at a uniform number, which depends only on the row's key
-    and the step.
-
-    Args:
-        logits: [R, V].
-        params: temperature and top-p. Temperature 0 takes the most likely token; log-probabilities are then those at
-            temperature 1.
-        keys: int64 [R], the rows' random keys.
-        step: index of the token within its response.
-    Returns:
-        Tokens, int64 [R], and their log-probabilities in nats, float32 [R].
-    """
-    if params.temperature > 0 and params.temperature != 1.0:
-        logits = logits / params.temperature
-    logprobs = logits.log_softmax(-1)
-    if params.temperature == 0:
-        chosen = logprobs.argmax(-1)
-    else:
-        numbers = uniforms(keys, torch.full((), step, device=keys.device))  # no copy, which would wait for a GPU
-        probs = logprobs.to(numbers.dtype).exp()
-        chosen = _invert(probs, numbers) if params.top_p >= 1 else _invert_nucleus(probs, numbers, params.top_p)
-    return chosen, logprobs.gather(1, chosen[:, None]).squeeze(1)
-
-
-def _invert(probs: Tensor, numbers: Tensor) -> Tensor:
-    cumulative = probs.cumsum(-1)
-    targets = numbers[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, targets, right=True).squeeze(1).clamp(max=probs.shape[1] - 1)
-
-
-def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
-    """As `_invert`, over the smallest set of most likely tokens whose total probability reaches top_p."""
-    ordered, tokens = probs.sort(dim=-1, descending=True, stable=True)
-    before = ordered.cumsum(-1) - ordered
-    kept = torch.where(before < top_p, ordered, torch.zeros_like(ordered))
-    return tokens.gather(1, _invert(kept, numbers)[:, None]).squeeze(1)
 
 
 @register_sampler("hf")

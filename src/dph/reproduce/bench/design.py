@@ -192,11 +192,13 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
             short = str(fields[0]).rpartition(".")[2]
             words.append(f"{short}{value:g}")
             label.append(f"{short} {value:g}")
-        evaluate, share = strength.pop("evaluate", {}), strength.pop("trained_share", 1.0)
-        after = {"trained_share": 1.0} if share < 1 else {}
+        evaluate, share = strength.pop("evaluate", {}), strength.pop("trained_share", None)
+        if not isinstance(evaluate, Mapping):
+            raise UserError(f"the preset {preset}: meta.strength names no setting of `dph eval` after 'evaluate'")
+        shared = value is not None and not strength
+        if share is not None:  # the training keeps all of its weights; a share of them is made after it
+            strength["trained_share"] = 1.0
         for lr in tried.get("lr", _LEARNING_RATES):
-            settings = joined(strength, after, nested("optim.lr", lr))
-            shared = value is not None and not strength
             found.append(
                 Setting(
                     name="-".join([method, *words, f"lr{lr:g}"]),
@@ -204,9 +206,9 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
                     title=title,
                     label=", ".join([*label, f"lr {lr:g}"]),
                     preset=preset,
-                    settings=settings,
+                    settings=joined(strength, nested("optim.lr", lr)),
                     evaluate=evaluate,
-                    share=share,
+                    share=1.0 if share is None else share,
                     training=f"{Path(preset).stem}-lr{lr:g}" if shared else "",
                 )
             )

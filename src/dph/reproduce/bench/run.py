@@ -28,7 +28,7 @@ from dph.reproduce.bench.tables import (
 )
 from dph.reproduce.counts import read_counts, warn_of_other_bases, write_counts
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
-from dph.reproduce.results import Counts, read_results
+from dph.reproduce.results import Counts, read_bases, read_results
 from dph.runs.files import write_atomically, written_atomically
 
 FROZEN = "frozen.toml"
@@ -71,8 +71,10 @@ class _Run:
         jobs, logs, slots = plan(to_run, paths, self.config.jobs), paths.root / "logs", self.config.jobs
         if counts and jobs:
             of_base = {name for base in to_run.bases() for name in (f"base-{base.name}", f"eval-{base.name}")}
-            run_jobs([job for job in jobs if job.name in of_base], logs, slots, f"{label}: base model", keep_going=True)
-            warn_of_other_bases(read_results(to_run, paths), counts)
+            first = [job for job in jobs if job.name in of_base]
+            if failed := run_jobs(first, logs, slots, f"{label}: base model", keep_going=True):
+                return failed
+            warn_of_other_bases(read_bases(to_run, paths), counts)
         return run_jobs(jobs, logs, slots, label, keep_going=True) if jobs else []
 
     def _counts(self, choice: Choice, name: str) -> Counts:
@@ -152,7 +154,8 @@ def _write(run: _Run, frozen: Frozen, development: Sequence[Phase], test: Phase 
     target = bench.label(bench.rule.target)
     for name, phase in {"development": development[0], **({"test": test} if test is not None else {})}.items():
         for metric in ("greedy", "mean"):
-            words = f"{metric} against pass@{bench.rule.k}, {name} worlds; grey: {target}; cross: the base models"
+            marks = f"grey: {target}; cross: the base models; triangle: less accurate than they are"
+            words = f"{metric} against pass@{bench.rule.k}, {name} worlds; {marks}"
             parts += _figure(out, f"{name}-{metric}", frontier_figure(bench, phase, metric), words)
             words = f"pass@{bench.rule.k} attained with at least an accuracy ({metric}), {name} worlds; grey: {target}"
             parts += _figure(out, f"{name}-{metric}-attained", attainment_figure(bench, phase, metric), words)

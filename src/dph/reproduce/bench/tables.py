@@ -131,10 +131,8 @@ def _frontiers(bench: Bench, test: Phase, accuracy: str) -> dict[str, Frontiers]
 
 def _gains(bench: Bench, found: Frontiers, other: Frontiers) -> list[float]:
     """Differences in hypervolume, in the worlds that both were run in."""
-    worlds = sorted(found.keys() & other.keys())
-    return [
-        hypervolume(found[world], bench.rule.corner) - hypervolume(other[world], bench.rule.corner) for world in worlds
-    ]
+    corner, worlds = bench.rule.corner, sorted(found.keys() & other.keys())
+    return [hypervolume(found[world], corner) - hypervolume(other[world], corner) for world in worlds]
 
 
 def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[float]]:
