@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dph.config import flatten, load_settings
+from dph.config import ReproduceConfig, flatten, load_settings
 from dph.errors import UserError
+from dph.reproduce.bench import run
 from dph.reproduce.bench.choose import (
     ROLES,
     Point,
@@ -120,6 +121,18 @@ def test_arms_of_one_training_train_alike(tmp_path):
     with pytest.raises(UserError, match=r"the arms of the training 'grpo-lr0\.0001\.world-5' have different settings"):
         write_settings(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path))
     assert not any(tmp_path.iterdir())
+
+
+def test_a_second_seed_waits_until_every_world_has_the_first(tmp_path, monkeypatch):
+    """So that a bench which is stopped has as many worlds as possible."""
+    ran = []
+    monkeypatch.setattr(run, "run_jobs", lambda jobs, *_, **__: ran.extend(job.name for job in jobs) or [])
+    bench = read_bench(["grpo"])
+    setting = bench.methods["grpo"][0]
+    run.Run(ReproduceConfig(), bench, tmp_path).phase("test", {setting: {1: (11, 12), 2: (11, 12)}})
+    assert [name for name in ran if name.startswith("eval-grpo")] == [
+        f"eval-{setting.name}.world-{world}-{seed}" for seed in (11, 12) for world in (1, 2)
+    ]
 
 
 def test_a_method_of_the_user(tmp_path):

@@ -76,9 +76,10 @@ class Choice:
         used = {self.grid.arms[name].store for name in self.arms}
         return [store for store in self.grid.stores.values() if store.name in used]
 
-    def of_base(self, base: str) -> "Choice":
-        """The part that is trained from one base model."""
-        return replace(self, arms={name: s for name, s in self.arms.items() if self.grid.arms[name].base == base})
+    def part(self, base: str, seed: int) -> "Choice":
+        """The arms that are trained from one base model with one seed."""
+        arms = {name: (seed,) for name, seeds in self.arms.items() if seed in seeds}
+        return replace(self, arms={name: one for name, one in arms.items() if self.grid.arms[name].base == base})
 
     def without(self, done: Mapping[str, Collection[int]]) -> "Choice":
         """The part that is left, given the seeds of each arm that are done."""

@@ -35,7 +35,7 @@ FROZEN = "frozen.toml"
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """One call of the command."""
 
     config: ReproduceConfig
@@ -55,9 +55,10 @@ class _Run:
         if not self.config.report_only:
             to_run = choice.without(counts)
             write_settings(to_run, paths)
-            for number, world in enumerate(worlds, 1):
-                label = f"bench {name}, world {world} ({number} of {len(worlds)})"
-                failures += self._run_world(to_run.of_base(base_of(world)), paths, counts, label)
+            for seed in seeds:  # one seed in every world before the next one: claims are about worlds
+                for number, world in enumerate(worlds, 1):
+                    label = f"bench {name}, seed {seed}, world {world} ({number} of {len(worlds)})"
+                    failures += self._run_world(to_run.part(base_of(world), seed), paths, counts, label)
         results = read_results(choice, paths, counts)
         try:
             write_counts(results, paths, self.root / "report" / "counts" / name)
@@ -94,7 +95,7 @@ def reproduce_bench(config: ReproduceConfig) -> Path:
     """
     started = time.monotonic()
     bench = read_bench([] if config.methods == ("core",) else config.methods, smoke=config.smoke)
-    run = _Run(config, bench, Path(config.out or "runs/reproduce-bench"))
+    run = Run(config, bench, Path(config.out or "runs/reproduce-bench"))
     frozen, development, failures = _choose(run)
     test = None
     if not failures and bench.rule.target in frozen:
@@ -105,7 +106,7 @@ def reproduce_bench(config: ReproduceConfig) -> Path:
     return page
 
 
-def _choose(run: _Run) -> tuple[Frozen, list[Phase], list[str]]:
+def _choose(run: Run) -> tuple[Frozen, list[Phase], list[str]]:
     """The frozen settings, the development phases, and the jobs that failed."""
     bench, file = run.bench, run.root / FROZEN
     shipped = Path(run.config.counts) / FROZEN
@@ -132,7 +133,7 @@ def _choose(run: _Run) -> tuple[Frozen, list[Phase], list[str]]:
     return frozen, phases, []
 
 
-def _test_arms(run: _Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[int]]]:
+def _test_arms(run: Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[int]]]:
     """The chosen settings in every test world, with their seeds."""
     bench = run.bench
     return {
@@ -141,7 +142,7 @@ def _test_arms(run: _Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[in
     }
 
 
-def _write(run: _Run, frozen: Frozen, development: Sequence[Phase], test: Phase | None) -> Path:
+def _write(run: Run, frozen: Frozen, development: Sequence[Phase], test: Phase | None) -> Path:
     """Write tables.md and the figures."""
     bench, out = run.bench, run.root / "report"
     (out / "figures").mkdir(parents=True, exist_ok=True)
