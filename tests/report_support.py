@@ -33,10 +33,12 @@ def write_eval(
     metrics: dict[str, Any] | None = None,
     wrong: int = 2,
     shares: Mapping[str, float] | None = None,
+    kinds: Sequence[str] = ("join",),
 ) -> Path:
     """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any.
 
-    wrong: how many distinct wrong completions there are. shares: of the solution styles.
+    wrong: how many distinct wrong completions there are. shares: of the solution styles. kinds: of the problems, in
+    turn.
     """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
@@ -58,7 +60,8 @@ def write_eval(
     problems, completions = [], []
     for name in splits:
         for i, count in enumerate(correct):
-            row = {"split": name, "id": f"{prefix}p{i}", "kind": "join", "samples": samples, "correct": count}
+            kind = kinds[i % len(kinds)]
+            row = {"split": name, "id": f"{prefix}p{i}", "kind": kind, "samples": samples, "correct": count}
             problems.append(
                 row | {"greedy": count > 0, "styles": 2, "styles_correct": 1, "prompt": f"question {i} & more"}
             )

@@ -21,6 +21,7 @@ from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
+from dph.reproduce.strata import kinds_table
 from dph.reproduce.tables import accuracy_table, comparison_table
 from report_support import interval, small_grid, write_eval
 
@@ -180,25 +181,37 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
 
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
-    """Means over the kinds of problems, with Student's t for their spread."""
-    folder = PUBLISHED / "data" / "llm_embedded"
+    """Computed here a second time from the counts, with Student's t of a table."""
+    grid, folder = read_grid("llm_embedded"), PUBLISHED / "data" / "llm_embedded"
+    choice = Choice(grid, {name: (1,) for name in ("grpo", "dph_js")})
+    table = kinds_table(
+        read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder)), grid.bases["base"]
+    )
+    assert table is not None
+    entries = dict(zip(table.columns, table.rows[0], strict=True))
     text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
     rows = {
         name: {(row["split"], row["id"]): row for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
-        for name in ("grpo", "dph_js")
+        for name in choice.arms
     }
-    measures = (lambda r: r["greedy"], lambda r: r["correct"] / r["samples"], lambda r: float(r["correct"] > 0))
+    measures = {
+        "greedy": lambda r: r["greedy"],
+        "mean@n": lambda r: r["correct"] / r["samples"],
+        "pass@32": lambda r: float(r["correct"] > 0),
+    }
     for split, label in (("test", "in-domain"), ("cross", "cross-domain")):
         cells = []
-        for measure in measures:
+        for metric, measure in measures.items():
             kinds: dict[str, list[float]] = {}
             for key, row in rows["dph_js"].items():
                 if key[0] == split:
                     kinds.setdefault(row["kind"], []).append(100 * (measure(row) - measure(rows["grpo"][key])))
             means = [statistics.mean(values) for values in kinds.values()]
             assert len(means) == 12
-            half = 2.201 * statistics.stdev(means) / 12**0.5  # Student's t, 11 degrees of freedom, 95 %
-            cells.append(f"{statistics.mean(means):+.1f} ± {half:.1f}")
+            mean, half = statistics.mean(means), 2.201 * statistics.stdev(means) / 12**0.5  # 11 degrees of freedom
+            cells.append(f"{mean:+.1f} ± {half:.1f}")
+            entry = entries[f"{label}: {metric}"]
+            assert (entry.text, entry.interval) == (f"{mean:+.1f}", f"{mean - half:+.1f} to {mean + half:+.1f}")
         assert f"| {label} | {' | '.join(cells)} |" in text
 
 

@@ -19,7 +19,7 @@ from dph.reproduce.grid import grid_names, read_grid, train_settings
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import difference, mean_value, read_results, values
 from dph.reproduce.run import choose, reproduce, tables, write_results
-from dph.reproduce.strata import strata_table
+from dph.reproduce.strata import kinds_table, strata_table
 from dph.reproduce.tables import (
     accuracy_table,
     comparison_table,
@@ -250,7 +250,8 @@ def finished(tmp_path: Path) -> tuple[Choice, RunPaths]:
     splits = ("test", "cross", "ood")
     for (name, seed), correct in counts.items():
         label = "base" if name == "base" else choice.grid.arms[name].label
-        write_eval(paths.evaluation(name, seed), label, correct, samples=SAMPLES, splits=splits)
+        kinds = ("join", "list")
+        write_eval(paths.evaluation(name, seed), label, correct, samples=SAMPLES, splits=splits, kinds=kinds)
         if seed:
             run = write_train(paths.training(choice.grid.arms[name], seed), name, [0.1, 0.2 * seed])
             (run / "model").mkdir()
@@ -313,6 +314,20 @@ def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: 
     # GRPO: 32, 0, 0, 0 and 32, 16, 0, 0; DPH-JS: 32, 16, 8, 0 and 32, 16, 0, 0, of which 8/32 in one of four unsolved.
     assert found["GRPO (2)"] == ["0.0", "25.0", "100.0"]
     assert found["DPH-JS (2)"] == [f"{100 / 16:.1f}", "50.0", "100.0"]
+
+
+def test_differences_over_the_kinds_of_problems(finished: tuple[Choice, RunPaths]) -> None:
+    results = read_results(*finished)
+    base = results.choice.grid.bases["base"]
+    assert kinds_table(results, base) is None  # two kinds are too few
+    assert kinds_table(results, base, against="dapo", fewest=2) is None  # which was not run
+    table = kinds_table(results, base, fewest=2)
+    assert table is not None and [row[0].text for row in table.rows] == ["DPH-JS (2)"]
+    assert "in-domain: 2 kinds, cross-domain: 2 kinds" in table.note and "Differences to GRPO" in table.title
+    entry = table.rows[0][table.columns.index("in-domain: mean@n")]
+    # Means over seeds: 1, 1/2, 1/8, 0 and 1, 1/4, 0, 0. The problems are joins and lists in turn: gaps of 1/16 and 1/8,
+    # mean 3/32, standard error 1/32; Student's t with one degree of freedom is 12.706.
+    assert (entry.text, entry.interval) == ("+9.4", "-30.3 to +49.1")
 
 
 def test_everything_is_written_and_missing_runs_are_left_out(finished: tuple[Choice, RunPaths]) -> None:

@@ -39,6 +39,14 @@ def cell(name: str, value: Value | None) -> Cell:
     return Cell(f"{scale * value.mean:.{digits}f}", interval)
 
 
+def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
+    """A difference as text with its sign; in percentage points unless another scale is given."""
+    if math.isnan(value.mean):
+        return Cell("–")
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
+    return Cell(f"{scale * value.mean:+.{digits}f}", interval)
+
+
 def _transposed(table: Table) -> Table:
     """The table with rows and columns exchanged."""
     heads = [row[0].text for row in table.rows]

@@ -17,7 +17,7 @@ from dph.reproduce.grid import Grid, read_grid
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Counts, Results, read_results
 from dph.reproduce.start import start_bases, with_known_starts
-from dph.reproduce.strata import strata_table
+from dph.reproduce.strata import kinds_table, strata_table
 from dph.reproduce.tables import (
     accuracy_table,
     comparison_table,
@@ -144,6 +144,6 @@ def tables(results: Results) -> list[Table]:
         found.append(forgetting_table(results, bases[0]))
         found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
         found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]
-        found += [strata_table(results, bases[0]), variants_table(results, bases[0])]
+        found += [kinds_table(results, bases[0]), strata_table(results, bases[0]), variants_table(results, bases[0])]
     found += [cost_table(results), settings_table(results.choice)]
     return [table for table in found if table is not None]

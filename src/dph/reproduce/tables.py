@@ -11,7 +11,7 @@ import numpy as np
 from dph.config import flatten
 from dph.report.comparison import RATES, retention
 from dph.report.data import EvalRun, Value
-from dph.report.table import Cell, Table, cell
+from dph.report.table import Cell, Table, cell, signed_cell
 from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, retention_note
 from dph.reproduce.grid import Base, train_settings
 from dph.reproduce.plan import AGAIN, Choice
@@ -161,11 +161,7 @@ def variants_table(results: Results, base: Base) -> Table | None:
 
 
 def _signed(metric: str, value: Value) -> Cell:
-    if math.isnan(value.mean):
-        return Cell("–")
-    scale, digits = (1, 2) if metric.startswith("styles") else (100, 1)
-    texts = [f"{scale * part:+.{digits}f}" for part in (value.mean, value.low, value.high)]
-    return Cell(texts[0], f"{texts[1]} to {texts[2]}")
+    return signed_cell(value, 1, 2) if metric.startswith("styles") else signed_cell(value)
 
 
 def diversity_table(results: Results, base: Base) -> Table | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dph.metrics.bootstrap import student_quantile
+from dph.metrics.bootstrap import student_interval
 from dph.report.data import Value
 
 Place = tuple[float, float]
@@ -54,14 +54,8 @@ def attainment(frontiers: Sequence[Sequence[Place]], goals: Sequence[float], off
 
 def over_worlds(values: Sequence[float], level: float = 0.95) -> Value:
     """Mean over worlds with Student's interval; worlds that are NaN are left out. No interval with fewer than two."""
-    known = np.array([value for value in values if not math.isnan(value)])
-    if len(known) == 0:
-        return Value(math.nan)
-    mean = float(known.mean())
-    if len(known) < 2:
-        return Value(mean)
-    half = student_quantile((1 + level) / 2, len(known) - 1.0) * float(known.std(ddof=1)) / math.sqrt(len(known))
-    return Value(mean, mean - half, mean + half)
+    found = student_interval([value for value in values if not math.isnan(value)], level)
+    return Value(found.estimate, found.low, found.high)
 
 
 @dataclass(frozen=True, slots=True)

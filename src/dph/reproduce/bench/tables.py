@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dph.report.data import Value
-from dph.report.table import Cell, Table, cell
+from dph.report.table import Cell, Table, cell, signed_cell
 from dph.reproduce.bench.choose import ROLES
 from dph.reproduce.bench.design import Bench, Setting
 from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds
@@ -146,11 +146,7 @@ def _near(found: Frontiers, target: Frontiers, far: float) -> tuple[int, list[fl
 
 
 def _points(differences: Sequence[float], scale: float, digits: int) -> Cell:
-    value = over_worlds(differences)
-    if math.isnan(value.mean):
-        return Cell("–")
-    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
-    return Cell(f"{scale * value.mean:+.{digits}f}", interval)
+    return signed_cell(over_worlds(differences), scale, digits)
 
 
 def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> Table:
