@@ -18,8 +18,9 @@ from dph.rehearsal.partition import read_partition
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
 from dph.stages.presample_check import Findings, check_presample
-from dph.stages.train import mix, train
+from dph.stages.train import train
 from dph.training.explore import Drawn
+from dph.training.mixing import mix
 from dph.training.rows import rehearsal_row
 from helpers import base_run, presampled, rollout, tiny_policy, train_config
 

@@ -35,7 +35,7 @@ from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.presample import presample
 from dph.stages.train import train
-from dph.training import guards
+from dph.training import guards, loop
 from dph.training.explore import Drawn
 from dph.training.mixing import recomputes_old
 from dph.training.monitor import count_rollouts
@@ -133,13 +133,13 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
 def test_adaptive_rehearsal_follows_the_training(tmp_path, monkeypatch, falling):
     """With `falling` 1 every prompt that training has sampled is in need, with 0 none is."""
     taken = []
-    original = module.mix
+    original = loop.mix
 
     def noted(drawn, rows, stored, *others):
         taken.append([row.problem_id for row in stored])
         return original(drawn, rows, stored, *others)
 
-    monkeypatch.setattr(module, "mix", noted)
+    monkeypatch.setattr(loop, "mix", noted)
     config = train_config(tmp_path, "dph_js_adaptive", {"rehearsal": {"falling": falling}}, steps=3)
     visits = read_visits(train(config))
     checked = open_set(Path(config.rehearsal.path))
@@ -224,8 +224,8 @@ def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path)
 
 def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
     seen = []
-    mix = module.mix
-    monkeypatch.setattr(module, "mix", lambda *given: seen.append(given[2]) or mix(*given))
+    mix = loop.mix
+    monkeypatch.setattr(loop, "mix", lambda *given: seen.append(given[2]) or mix(*given))
     train(train_config(tmp_path, "dph_js", {"rehearsal": {"rows": 4}, "steps": 3}))
     from dph.rehearsal.store import read_rehearsal
 

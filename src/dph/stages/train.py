@@ -1,14 +1,11 @@
-"""Training: the loop of DPH-RL (paper §4.2) and, with other settings, of the baselines."""
+"""Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
-import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
-from dph.errors import Interrupted, SharedUserError, UserError
 from dph.evaluation.evaluator import Evaluator
 from dph.models.card import write_card
 from dph.models.interpolation import save_share
@@ -18,24 +15,18 @@ from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory
-from dph.process.progress import progress, say
-from dph.rehearsal.adaptive import AdaptiveSet
+from dph.process.progress import say
 from dph.rehearsal.partition import training_problems
-from dph.rehearsal.store import RehearsalSet
-from dph.runs.coverage import Ledger, write_visits
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
-from dph.runs.pinned import Pinned, pin
-from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
+from dph.runs.pinned import pin
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler, close, rest, weights_changed
+from dph.sampling.protocol import close
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
-from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
-from dph.training.explore import Drawn, Explorer, visits_of
-from dph.training.guards import check_databases, check_extension, check_judging, check_updates, step_verdicts
+from dph.training.explore import Explorer
+from dph.training.guards import check_extension
 from dph.training.inputs import (
     begin_rehearsal,
     check_rehearsal,
@@ -45,19 +36,9 @@ from dph.training.inputs import (
     microbatch_tokens,
     open_rehearsal,
 )
-from dph.training.mixing import mix, recomputes_old
-from dph.training.monitor import (
-    Best,
-    Clock,
-    Measured,
-    Monitor,
-    count_rollouts,
-    deciding,
-    pass_alarm,
-    peak_memory,
-)
+from dph.training.loop import Training
+from dph.training.monitor import Best, Monitor, pass_alarm
 from dph.training.optim import Optimizer
-from dph.training.rows import Row
 from dph.training.shaping import Shaping
 from dph.training.update import Updater
 from dph.verifiers import Verifiers, judging_versions
@@ -88,7 +69,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     metrics = world.together(lambda: Metrics(run, config.tracker, world.leads))
     with make_verifiers(config.verifier, config.reward, reward) as verifiers, metrics:
         step = world.decided(lambda: checkpoints.newest_intact(run.path))
-        training = world.together(lambda: Training.load(config, objective, advantage, run, verifiers, world, step))
+        training = world.together(lambda: _load(config, objective, advantage, run, verifiers, world, step))
         metrics.begin(training.state.step)
         try:
             with Interrupts() as interrupts:
@@ -104,272 +85,90 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     return run.path
 
 
-@dataclass(slots=True)
-class Training:
-    """A training run: its parts and its progress."""
+def _load(
+    config: TrainConfig,
+    objective: Objective,
+    advantage: Advantage,
+    run: RunDir,
+    verifiers: Verifiers,
+    world: World,
+    step: int | None,
+) -> Training:
+    """Everything that a run needs: from the settings at the start, or from the checkpoint after `step`."""
+    fresh, rollout = step is None, config.rollout
+    rehearsal = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
+    task, problems = load_problems(config.task)
+    problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+    problems = usable_problems(verifiers, problems)
+    policy, optimizer, state, budget = _model(config, run, world, step)
+    if world.leads:
+        forget(run, -1 if fresh else state.step, pending=state.pending is not None)
+    if rehearsal is not None:
+        check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
+    needs_reference = objective.needs_reference or advantage.needs_reference
+    reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
+    sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
+    measured = rollout.params(config.monitor.n)
+    evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
+    monitor = Monitor(config.monitor, evaluator, task, world)
+    responses, ledger = begin_rehearsal(config, rehearsal, run.path, state.step)
+    begun = policy if fresh or config.model.lora_rank else reference
+    weights = begun.weight_hash() if begun else ""
+    pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
+    updater = Updater(
+        policy,
+        objective,
+        optimizer,
+        temperature=rollout.temperature,
+        token_budget=budget,
+        reduced_budget=state.token_budget,
+        importance_cap=rollout.importance_cap,
+        own_reference=reference,
+        world=world,
+    )
+    explorer = Explorer(
+        policy,
+        sampler,
+        verifiers,
+        encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens),
+        prompts=rollout.prompts,
+        params=rollout.params(),
+        dynamic=config.dynamic_sampling,
+        seed=config.seed,
+        world=world,
+    )
+    return Training(
+        config=config,
+        world=world,
+        directory=run,
+        policy=policy,
+        sampler=sampler,
+        optimizer=optimizer,
+        explorer=explorer,
+        shaping=Shaping(
+            advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
+        ),
+        rehearsal=responses,
+        updater=updater,
+        monitor=monitor,
+        pinned=pinned,
+        state=state,
+        saved=state,
+        tried=state,
+        best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
+        passes=pass_alarm(run.path),
+        ledger=ledger,
+        by_function=verifiers.only == "function",
+    )
 
-    config: TrainConfig
-    world: World
-    directory: RunDir
-    policy: Policy
-    sampler: Sampler
-    optimizer: Optimizer
-    explorer: Explorer
-    shaping: Shaping
-    rehearsal: RehearsalSet | AdaptiveSet
-    updater: Updater
-    monitor: Monitor
-    pinned: Pinned
-    state: TrainState
-    saved: TrainState
-    """The state of the newest checkpoint."""
-    tried: TrainState
-    """The state of the last attempted checkpoint; if that attempt failed, an immediate second one would too."""
-    best: Best
-    passes: PassAlarm
-    ledger: Ledger
-    by_function: bool
-    """Whether a reward function judges, not the verifiers."""
-    whole: bool = True
-    """Whether weights and optimizer belong to `state`; False during a step's updates."""
-    judged: list[StepVerdicts] = field(default_factory=list)
-    """Verdicts of the last steps, as far back as the alarms look."""
 
-    @classmethod
-    def load(
-        cls,
-        config: TrainConfig,
-        objective: Objective,
-        advantage: Advantage,
-        run: RunDir,
-        verifiers: Verifiers,
-        world: World,
-        step: int | None,
-    ) -> "Training":
-        """Load everything: from the settings at the start, or from the checkpoint after `step`."""
-        saved, fresh = checkpoints.path_of(run.path, step or 0), step is None
-        rollout = config.rollout
-        rehearsal = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
-        task, problems = load_problems(config.task)
-        problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
-        problems = usable_problems(verifiers, problems)
-        policy = load_policy(config.model, config.seed, None if fresh else saved)
-        budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
-        optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
-        state = TrainState() if fresh else checkpoints.restore(saved, policy, optimizer)
-        if world.leads:
-            forget(run, -1 if fresh else state.step, pending=state.pending is not None)
-        if rehearsal is not None:
-            check_rehearsal(rehearsal, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
-        needs_reference = objective.needs_reference or advantage.needs_reference
-        reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
-        sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
-        items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
-        params, measured = rollout.params(), rollout.params(config.monitor.n)
-        evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
-        monitor = Monitor(config.monitor, evaluator, task, world)
-        responses, ledger = begin_rehearsal(config, rehearsal, run.path, state.step)
-        begun = policy if fresh or config.model.lora_rank else reference
-        pinned = pin(
-            run.path, problems, monitor.problems, begun.weight_hash() if begun else "", fresh=fresh, note=world.leads
-        )
-        updater = Updater(
-            policy,
-            objective,
-            optimizer,
-            temperature=rollout.temperature,
-            token_budget=budget,
-            reduced_budget=state.token_budget,
-            importance_cap=rollout.importance_cap,
-            own_reference=reference,
-            world=world,
-        )
-        return cls(
-            config=config,
-            world=world,
-            directory=run,
-            policy=policy,
-            sampler=sampler,
-            optimizer=optimizer,
-            explorer=Explorer(
-                policy,
-                sampler,
-                verifiers,
-                items,
-                prompts=rollout.prompts,
-                params=params,
-                dynamic=config.dynamic_sampling,
-                seed=config.seed,
-                world=world,
-            ),
-            shaping=Shaping(
-                advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
-            ),
-            rehearsal=responses,
-            updater=updater,
-            monitor=monitor,
-            pinned=pinned,
-            state=state,
-            saved=state,
-            tried=state,
-            best=Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path),
-            passes=pass_alarm(run.path),
-            ledger=ledger,
-            by_function=verifiers.only == "function",
-        )
-
-    def run(self, metrics: Metrics, interrupts: Interrupts) -> None:
-        """Run the remaining steps. If anything interrupts them, the state is saved first if it is whole."""
-        try:
-            self._loop(metrics, interrupts)
-        except Interrupted as error:
-            where = f"stopped after step {self.state.step} of {self.config.steps}"
-            kept = "which is saved" if self._rescue() else "but not saved"
-            self.world.wait()  # torchrun ends the processes that are left, one of which may be saving, when one leaves
-            raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
-        except UserError as error:
-            if self._rescue():
-                say(f"the state after step {self.state.step} is saved")
-            if isinstance(error, SharedUserError):
-                self.world.wait()
-            raise
-        except Exception:
-            self._rescue()
-            raise
-
-    def _loop(self, metrics: Metrics, interrupts: Interrupts) -> None:
-        config, alone = self.config, self.world.size == 1
-        if self.state.step == 0 and self.monitor.due(0):
-            with interrupts.allowed(alone):
-                measured = self.monitor.measure(0)
-            self.best.check(measured.values)
-            self.watch(measured, metrics)
-            metrics.log(0, measured.values, {})
-            self.best.note(0, measured.values)
-        updates = config.steps * config.optim.minibatches
-        check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, freed = f"training {config.method}", FreedMemory()
-        with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
-            while self.state.step < config.steps or self.state.pending is not None:
-                clock = Clock()
-                if self.state.pending is None:
-                    self.step(metrics, clock, interrupts)
-                values = dict(self.state.pending or {})
-                if self.monitor.due(self.state.step):
-                    with interrupts.allowed(alone):
-                        measured = self.monitor.measure(self.state.step)
-                    values |= measured.values
-                    self.watch(measured, metrics)
-                    clock.lap("monitor")
-                self.state = replace(self.state, pending=None)
-                self.record(metrics, values, clock)
-                freed.after_step()
-                shown.advance(1, f"reward {values['reward']:.3f}")
-                check_updates(self.state, config.optim.max_skipped, updates)
-                stop = self.world.sum_values({"signal": float(interrupts.signal)})["signal"]
-                if stop and not alone:  # all processes stop after the same step
-                    raise Interrupted(interrupts.signal or signal.SIGTERM)
-
-    def step(self, metrics: Metrics, clock: Clock, interrupts: Interrupts) -> None:
-        """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
-        config, state = self.config, self.state
-        with interrupts.allowed(self.world.size == 1):
-            drawn = self.explorer.draw(state.explore_cursor)  # D_exp: sample, judge, (DAPO) refill
-        check_judging(drawn, self.world, config.max_unjudged)
-        check_databases(self.pinned, drawn, self.world)
-        newest = step_verdicts(drawn, self.world)
-        if not newest.all_failed and not newest.all_unrewarded:
-            self.judged.clear()  # alarms look back to the last normal step only
-        self.judged.append(newest)
-        if (message := alarm(self.judged, by_function=self.by_function)) and self.world.leads:
-            say(f"step {state.step + 1}: {message}")
-        clock.lap("sample")
-        visits = visits_of(drawn, self.world)
-        coverage = self.ledger.note(visits)
-        stored = self.rehearsal.take(state.rehearsal_cursor, config.rehearsal.rows)  # D_pef: nothing to sample or judge
-        rows = self.shaping.rows(drawn.groups)  # rewards become advantages
-        if self.world.leads:
-            if state.step == 0 and self.ledger.reference:
-                write_visits(self.directory.path, 0, self.ledger.reference)
-            write_visits(self.directory.path, state.step + 1, visits)
-        if self.monitor.due(state.step + 1):
-            self.keep(metrics, state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
-        minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
-        self.whole = False
-        rest(self.sampler)
-        # PPO-clip on rollouts, η·f(u) on stored responses
-        values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
-        weights_changed(self.sampler)
-        rollouts = count_rollouts(drawn, self.world)
-        values |= rollouts.means() | coverage | {"lr": self.optimizer.lr}
-        self.state = TrainState(
-            step=state.step + 1,
-            explore_cursor=drawn.cursor,
-            rehearsal_cursor=state.rehearsal_cursor + len(stored),
-            optimizer_steps=self.optimizer.steps_taken,
-            skipped_in_a_row=self.optimizer.skipped_in_a_row,
-            token_budget=self.updater.reduced_budget,
-            pending=values,
-        )
-        self.whole = True
-        clock.lap("update")
-        clock.rate("tokens_per_second", rollouts.tokens)
-
-    def _sampled(self, drawn: Drawn, rows: Sequence[Sequence[Row]]) -> list[tuple[int, Sample]]:
-        """This process's rollouts of the next step as samples, each with the place of its group."""
-        return [
-            (place, Sample.of(self.state.step + 1, ROLLOUTS, group.problem, index, rollout, advantage))
-            for place, group, own in zip(drawn.ranks, drawn.groups, rows, strict=True)
-            for index, (rollout, advantage) in enumerate(
-                zip(group.rollouts, self.shaping.advantages(group, own), strict=True)
-            )
-        ]
-
-    def watch(self, measured: Measured, metrics: Metrics) -> None:
-        """Keep what the monitor found at this step, and say if pass@k has fallen."""
-        step = self.state.step
-        self.keep(metrics, step, MONITOR, measured.samples)
-        for name in deciding(measured.values):
-            message = self.passes.note(step, name.removeprefix("eval/"), measured.values[name], measured.high)
-            if message and self.world.leads:
-                say(f"step {step}: {message}")
-
-    def keep(self, metrics: Metrics, step: int, source: str, samples: Sequence[Sample]) -> None:
-        """Write the responses of a monitored step that are kept, and show some. Rollouts are written before the update
-        that uses them, so every checkpoint after it has them."""
-        if self.world.leads and samples:
-            write_samples(self.directory.path, step, source, samples)
-            metrics.log_samples(step, source, samples)
-            if source == ROLLOUTS or step == 0:
-                for sample in samples[: self.config.show_samples]:
-                    say(f"step {step}: {sample.line()}")
-
-    def record(self, metrics: Metrics, values: Mapping[str, float], clock: Clock) -> None:
-        """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""
-        step, config = self.state.step, self.config
-        metrics.log(step, values, clock.laps | peak_memory())
-        best = self.best.note(step, values)
-        if best or step % config.checkpoint_every == 0 or step == config.steps:
-            self.world.together(self.save)
-
-    def save(self) -> None:
-        """Write a checkpoint of the state; only the leading process does."""
-        self.tried = self.state
-        if self.world.leads:
-            self.directory.sync()
-            run, keep = self.directory.path, self.config.keep_checkpoints
-            checkpoints.save(run, self.policy, self.optimizer, self.state, keep, self.best.steps)
-            self.best.write(run)
-        self.saved = self.state
-
-    def _rescue(self) -> bool:
-        """Save the state if it is whole and not saved yet; returns whether it is saved. Does not wait for other
-        processes, because one of them may be the reason why this one ends."""
-        if not self.whole or self.state.step == 0:
-            return False
-        if self.state != self.tried:
-            try:
-                self.save()
-            except UserError as error:
-                say(str(error))
-        return self.state == self.saved
+def _model(
+    config: TrainConfig, run: RunDir, world: World, step: int | None
+) -> tuple[Policy, Optimizer, TrainState, int]:
+    """The policy, its optimizer and the state at the start or after `step`, and the tokens of a micro-batch."""
+    saved = checkpoints.path_of(run.path, step or 0)
+    policy = load_policy(config.model, config.seed, None if step is None else saved)
+    budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
+    optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
+    state = TrainState() if step is None else checkpoints.restore(saved, policy, optimizer)
+    return policy, optimizer, state, budget

@@ -1,7 +1,7 @@
 """One training step, its checks and its checkpoints.
 
 `explore` draws and judges groups, `shaping` turns them into rows with advantages, `update` applies the objective to
-mixed mini-batches, `monitor`, `alarms` and `guards` watch, `checkpoints` saves. `dph.stages.train` is the loop.
+mixed mini-batches, `monitor`, `alarms` and `guards` watch, `checkpoints` saves. `loop` puts them together.
 """
 
 from dph.training.checkpoints import TrainState
