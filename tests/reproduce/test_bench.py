@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,7 +25,8 @@ from dph.reproduce.bench.choose import (
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
-from dph.reproduce.bench.tables import attempts_table, merit_table, tried_table
+from dph.reproduce.bench.results import Phase
+from dph.reproduce.bench.tables import attempts_table, chosen_table, merit_table, tried_table, variance_table
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 
@@ -260,6 +261,7 @@ class Known:
         self._points = points
 
     worlds = (1, 2)
+    settings = ()
 
     def seen(self, setting: Any) -> list[int]:
         return list(self._points.get(setting.name, {}))
@@ -296,6 +298,12 @@ def test_gains_near_the_targets_accuracies_by_hand(known):
     target, row = ([cell.text for cell in line] for line in table.rows)
     assert target == ["GRPO", "220", "–", "–", "–", "–", "2/2", "–"]
     assert row == ["DPH-JS", "356", "+136", "+45", "+6.0", "+7.0", "2/2", "2/2"]
+
+
+def test_before_the_first_run_there_are_no_tables():
+    bench, phase = read_bench(["grpo"]), cast(Phase, Known({}))
+    for table in (chosen_table, merit_table, attempts_table, variance_table):
+        assert table(bench, phase) is None
 
 
 def test_attempts_are_compared_with_what_they_change(known):

@@ -21,8 +21,8 @@ from dph.reproduce.bench.tables import (
     Frozen,
     attempts_table,
     chosen_settings,
+    chosen_table,
     merit_table,
-    test_table,
     tried_table,
     variance_table,
 )
@@ -149,7 +149,7 @@ def _write(run: Run, frozen: Frozen, development: Sequence[Phase], test: Phase |
     tables = [tried_table(bench, development, frozen)]
     if test is not None:
         merits = [merit_table(bench, test), attempts_table(bench, test), variance_table(bench, test)]
-        tables = [test_table(bench, test), *merits, *tables]
+        tables = [chosen_table(bench, test), *merits, *tables]
     found = [table for table in tables if table is not None]
     parts = ["# The bench of diversity", *map(to_markdown, found)]
     target = bench.label(bench.rule.target)

@@ -24,8 +24,11 @@ def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
     return [known[name] for name in names if name in known]
 
 
-def test_table(bench: Bench, test: Phase) -> Table:
-    """Greedy accuracy, mean@n, pass@k, votes and styles of each chosen setting, over the test worlds."""
+def chosen_table(bench: Bench, test: Phase) -> Table | None:
+    """Greedy accuracy, mean@n, pass@k, votes and styles of each chosen setting, over the test worlds; None before any
+    was run."""
+    if not any(map(test.seen, test.settings)):
+        return None
     coverage = f"pass@{bench.rule.k}"
     metrics = {
         "greedy": "greedy",
