@@ -114,6 +114,7 @@ def test_the_table_of_accepted_answers(monkeypatch: pytest.MonkeyPatch, capsys: 
         (r"\frac{\sqrt{3}}{2}", "function", [r"\sin 60^\circ", r"\cos\frac{\pi}{6}"]),
         (r"\frac{n(n+1)}{2}", "operation", [r"\sum_{k=1}^{n} k", r"\binom{n+1}{2}"]),
         ("3t", "variable", ["3"]),
+        (r"x^2, \infty", "arithmetic with infinity", [r"x^2, \infty+99", r"x^2, 99 + \infty", r"x^2, 2\infty"]),
     ],
 )
 def test_the_rule_that_refuses_an_answer(strict: MathVerifier, gold: str, fault: str, answers: list[str]):

@@ -21,6 +21,7 @@ _FUNCTION = re.compile(r"(?:sin|cos|tan|cot|sec|csc|log|ln)(?![a-z])")
 _OPERATION = re.compile(
     r"\\(?:sum|prod|i*nt|lim|[td]?binom|gcd|lcm|max|min|[bp]?mod|det|[lr]floor|[lr]ceil|[lcv]?dots)(?![A-Za-z])|[!']"
 )
+_WITH_INFINITY = re.compile(r"\\infty ?(?:[-+*/^\d(]|\\(?:cdot|times|d?frac))|[\d)}] ?[-+*/^]? ?\\infty")
 
 
 def _intervals(answer: AnswerText) -> dict[str, int]:
@@ -48,6 +49,7 @@ _RULES: Mapping[str, Callable[[AnswerText, AnswerText], bool]] = {
     "function": lambda given, gold: bool(gold.found(_FUNCTION)) or not given.found(_FUNCTION),
     "variable": lambda given, gold: bool(given.found(_VARIABLE)) == bool(gold.found(_VARIABLE)),
     "number": lambda given, gold: not gold.numbers(_DECIMAL, _RATIO) or given.numbers(_DECIMAL, _RATIO),
+    "arithmetic with infinity": lambda given, gold: given.found(_WITH_INFINITY) <= gold.found(_WITH_INFINITY),
     "whole number": lambda given, gold: _PERCENT in gold.units or not gold.numbers(_INTEGER) or given.numbers(_DECIMAL),
 }
 _NOT_FOR_INTERVALS = ("brackets", "number of answers", "relation", "variable")  # x < 1 is (-∞, 1)
