@@ -26,7 +26,14 @@ from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
 from dph.reproduce.bench.results import Phase
-from dph.reproduce.bench.tables import attempts_table, chosen_table, merit_table, tried_table, variance_table
+from dph.reproduce.bench.tables import (
+    attempts_table,
+    chosen_table,
+    gaps_table,
+    merit_table,
+    tried_table,
+    variance_table,
+)
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
 
@@ -261,7 +268,7 @@ class Known:
         self._points = points
 
     worlds = (1, 2)
-    settings = ()
+    settings: Any = ()
 
     def seen(self, setting: Any) -> list[int]:
         return list(self._points.get(setting.name, {}))
@@ -300,9 +307,22 @@ def test_gains_near_the_targets_accuracies_by_hand(known):
     assert row == ["DPH-JS", "356", "+136", "+45", "+6.0", "+7.0", "2/2", "2/2"]
 
 
+def test_differences_of_settings_are_paired_by_world(known):
+    """DPH-JS with its first setting against GRPO: .79 − .8 in both worlds; .74 − .75 and .70 − .75, mean −3 points,
+    standard error 2, Student's t with one degree of freedom 12.706; .97 − .90 and .97 − .92."""
+    bench, phase = known
+    phase.settings = [bench.methods["grpo"][0], bench.methods["dph_js"][0]]
+    table = gaps_table(bench, phase)
+    assert table is not None
+    target, row = table.rows
+    assert [entry.text for entry in target[1:]] == ["–"] * 3
+    assert [entry.text for entry in row[1:]] == ["-1.0", "-3.0", "+6.0"]
+    assert [entry.interval for entry in row[1:3]] == ["-1.0 to -1.0", "-28.4 to +22.4"]
+
+
 def test_before_the_first_run_there_are_no_tables():
     bench, phase = read_bench(["grpo"]), cast(Phase, Known({}))
-    for table in (chosen_table, merit_table, attempts_table, variance_table):
+    for table in (chosen_table, gaps_table, merit_table, attempts_table, variance_table):
         assert table(bench, phase) is None
 
 

@@ -22,6 +22,7 @@ from dph.reproduce.bench.tables import (
     attempts_table,
     chosen_settings,
     chosen_table,
+    gaps_table,
     merit_table,
     tried_table,
     variance_table,
@@ -149,7 +150,7 @@ def _write(run: Run, frozen: Frozen, development: Sequence[Phase], test: Phase |
     tables = [tried_table(bench, development, frozen)]
     if test is not None:
         merits = [merit_table(bench, test), attempts_table(bench, test), variance_table(bench, test)]
-        tables = [chosen_table(bench, test), *merits, *tables]
+        tables = [chosen_table(bench, test), gaps_table(bench, test), *merits, *tables]
     found = [table for table in tables if table is not None]
     parts = ["# The bench of diversity", *map(to_markdown, found)]
     target = bench.label(bench.rule.target)

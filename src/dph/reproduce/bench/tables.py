@@ -48,6 +48,37 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
     )
 
 
+def gaps_table(bench: Bench, test: Phase) -> Table | None:
+    """Each chosen setting against those of the target method, in the worlds that both were run in; None before the
+    target was run."""
+    coverage = f"pass@{bench.rule.k}"
+    metrics = {"greedy": "greedy", "mean": "mean@n", coverage: coverage}
+    targets = [s for s in test.settings if s.method == bench.rule.target and test.seen(s)]
+    if not targets:
+        return None
+    known = {metric: {s.name: test.means(s, metric) for s in test.settings} for metric in metrics}
+
+    def gaps(setting: Setting, other: Setting, metric: str) -> list[float]:
+        left, right = (known[metric][s.name] for s in (setting, other))
+        return [left[world] - right[world] for world in sorted(left.keys() & right.keys())]
+
+    rows = [
+        [
+            Cell(setting.label),
+            *(
+                Cell("–") if setting == other else _points(gaps(setting, other, metric), 100, 1)
+                for other in targets
+                for metric in metrics
+            ),
+        ]
+        for setting in test.settings
+        if test.seen(setting)
+    ]
+    columns = [f"{title} − {other.label}" for other in targets for title in metrics.values()]
+    note = f"Percentage points. {_WORLDS}."
+    return Table(f"Differences to the settings of {bench.label(bench.rule.target)}", ["", *columns], rows, note)
+
+
 def merit_table(bench: Bench, test: Phase) -> Table | None:
     """Each method's frontier in the test worlds against that of the target method; None before that was run."""
     rule, coverage = bench.rule, f"pass@{bench.rule.k}"
