@@ -97,17 +97,17 @@ def reproduce_bench(config: ReproduceConfig) -> Path:
     started = time.monotonic()
     bench = read_bench([] if config.methods == ("core",) else config.methods, smoke=config.smoke)
     run = Run(config, bench, Path(config.out or "runs/reproduce-bench"))
-    frozen, development, failures = _choose(run)
+    frozen, development, failures = choose(run)
     test = None
     if not failures and bench.rule.target in frozen:
-        test, failures = run.phase("test", _test_arms(run, frozen))
+        test, failures = run.phase("test", arms_of_test(run, frozen))
     page = _write(run, frozen, development, test)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
     check_finished(failures)
     return page
 
 
-def _choose(run: Run) -> tuple[Frozen, list[Phase], list[str]]:
+def choose(run: Run) -> tuple[Frozen, list[Phase], list[str]]:
     """The frozen settings, the development phases, and the jobs that failed."""
     bench, file = run.bench, run.root / FROZEN
     shipped = Path(run.config.counts) / FROZEN
@@ -134,7 +134,7 @@ def _choose(run: Run) -> tuple[Frozen, list[Phase], list[str]]:
     return frozen, phases, []
 
 
-def _test_arms(run: Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[int]]]:
+def arms_of_test(run: Run, frozen: Frozen) -> dict[Setting, dict[int, Sequence[int]]]:
     """The chosen settings in every test world, with their seeds."""
     bench = run.bench
     return {

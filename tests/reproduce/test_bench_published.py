@@ -1,0 +1,59 @@
+"""The published pages of the bench hold what the published counts say."""
+
+from pathlib import Path
+
+import pytest
+
+from dph.config import ReproduceConfig
+from dph.report.table import Table, to_markdown
+from dph.reproduce.bench.choose import read_frozen
+from dph.reproduce.bench.design import read_bench
+from dph.reproduce.bench.results import Phase
+from dph.reproduce.bench.run import FROZEN, Run, arms_of_test, choose
+from dph.reproduce.bench.tables import (
+    attempts_table,
+    chosen_table,
+    gaps_table,
+    merit_table,
+    tried_table,
+    variance_table,
+)
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+COUNTS = RESULTS / "data" / "bench"
+
+
+def run_of(counts: Path, root: Path) -> Run:
+    return Run(ReproduceConfig(scale="bench", report_only=True, counts=str(counts)), read_bench(), root)
+
+
+@pytest.fixture(scope="module")
+def development(tmp_path_factory: pytest.TempPathFactory) -> list[Phase]:
+    """The development phases, with the choice made anew and compared with the published one."""
+    root = tmp_path_factory.mktemp("bench")
+    for phase in COUNTS.glob("development-*"):
+        (root / phase.name).symlink_to(phase)
+    _, phases, failures = choose(run_of(root, root / "out"))
+    assert not failures and read_frozen(root / "out" / FROZEN) == read_frozen(COUNTS / FROZEN)
+    return phases
+
+
+def lines(table: Table | None) -> set[str]:
+    """The rows of a table as pages print them, without its heading."""
+    assert table is not None
+    _, *rows = [line for line in to_markdown(table).splitlines() if line.startswith("| ") and "---" not in line]
+    return set(rows)
+
+
+def test_every_setting_that_was_tried_is_published(development: list[Phase]) -> None:
+    table = tried_table(read_bench(), development, read_frozen(COUNTS / FROZEN))
+    page = (RESULTS / "bench-development.md").read_text(encoding="utf-8").replace("²", "")
+    assert len(table.rows) == 128 and lines(table) - set(page.splitlines()) == set()
+
+
+def test_the_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
+    run = run_of(COUNTS, tmp_path)
+    phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
+    page = set((RESULTS / "bench.md").read_text(encoding="utf-8").splitlines())
+    for make in (chosen_table, gaps_table, merit_table, attempts_table, variance_table):
+        assert lines(make(run.bench, phase)) - page == set(), make.__name__
