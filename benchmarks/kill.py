@@ -28,6 +28,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import phases
 from embedded import ENVIRONMENT, given, prepare, training
@@ -199,7 +200,90 @@ def differences(expected: dict[str, str], found: dict[str, str]) -> list[str]:
     return [name for name in sorted(expected.keys() | found.keys()) if expected.get(name) != found.get(name)]
 
 
-def main() -> int:
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The runs that are compared: the same command in two folders."""
+
+    options: argparse.Namespace
+    more: list[str]
+    """Further settings of `dph train`."""
+    model: Path
+    sampled: Path
+
+    @property
+    def out(self) -> Path:
+        return self.options.out
+
+    def begin(self, name: str) -> Victim:
+        """Start the run, or go on with it."""
+        small = ("--monitor.limit", "4", "--monitor.n", "4", "--verifier.workers", "2", *self.more)
+        words = training(self.model, self.sampled, self.out / name, self.options.steps, self.options.every, *small)
+        return Victim(words, self.out / "part", self.out / "log", self.options.ranks)
+
+    def finish(self, victim: Victim) -> None:
+        """Wait for its end, which must be a good one."""
+        if victim.process.wait() != 0:
+            raise SystemExit(f"the run {victim.run} failed; see {self.out / 'log'}")
+
+    def undisturbed(self) -> tuple[dict[str, str], float, dict[str, float]]:
+        """What a run that is left alone writes, its seconds, and the mean seconds of each part of its steps."""
+        started = time.monotonic()
+        victim = self.begin("whole")
+        self.finish(victim)
+        seconds = time.monotonic() - started
+        parts = json.loads(victim.marker.with_suffix(".json").read_text())
+        return content(victim.run), seconds, {part: mean for part, (mean, _) in parts.items()}
+
+    def killed(
+        self, expected: dict[str, str], whole_seconds: float, lasts: dict[str, float]
+    ) -> tuple[list[Kill], list[list[str]]]:
+        """Stop a run again and again, and compare it whenever it ends; returns the stops and the differing files of
+        each completed run."""
+        number, rng = signal.Signals[f"SIG{self.options.signal}"], random.Random(self.options.seed)
+        ranks = self.options.ranks
+        kills: list[Kill] = []
+        differing: list[list[str]] = []
+        victim, aims = self.begin("killed"), cycle(TARGETS)
+        victims = cycle([*map(str, range(ranks)), "torchrun", "all"] if ranks > 1 else ["all"])
+        while len(kills) < self.options.kills:
+            aimed = next(aims)
+            if aimed == "any":
+                reached = victim.lives(rng.uniform(0, whole_seconds / 2))
+            else:
+                reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
+            if reached:
+                kills.append(victim.stop(aimed, number, next(victims)))
+                print(f"{len(kills)}/{self.options.kills} {kills[-1]}", flush=True)
+            else:
+                self.finish(victim)
+                differing.append(differences(expected, content(victim.run)))
+                shutil.rmtree(victim.run)
+            victim = self.begin("killed")
+        self.finish(victim)
+        differing.append(differences(expected, content(victim.run)))
+        return kills, differing
+
+
+def facts_of(trial: Trial, expected: dict[str, str], kills: list[Kill], differing: list[list[str]]) -> dict[str, Any]:
+    """What the stops did, as numbers."""
+    return {
+        "ranks": trial.options.ranks,
+        "kills": len(kills),
+        "signal": trial.options.signal,
+        "by_part": dict(Counter(kill.part for kill in kills)),
+        "by_process": dict(Counter(kill.whom for kill in kills)),
+        "left_half_written_files": sum(bool(kill.left) for kill in kills),
+        "steps_lost": sum(max(0, kill.step - kill.saved) for kill in kills),
+        "longest_seconds_to_end": max(kill.seconds for kill in kills),
+        "orphans": sum(kill.orphans for kill in kills),
+        "runs_completed": len(differing),
+        "files_compared": len(expected),
+        "files_that_differ": sorted({name for names in differing for name in names}),
+    }
+
+
+def read_arguments() -> tuple[argparse.Namespace, list[str]]:
+    """The options, and further settings for `dph train`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--kills", type=int, default=30)
@@ -212,71 +296,26 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
     parser.add_argument("--lines", type=Path, help="file that gets the result as a line of JSON")
     options, more = parser.parse_known_args()
-    out: Path = options.out.resolve()
+    options.out = options.out.resolve()
+    return options, more
+
+
+def main() -> int:
+    options, more = read_arguments()
+    out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    model, sampled = given(options.base) if options.base else prepare(out, smoke=options.smoke)
-    small = ("--monitor.limit", "4", "--monitor.n", "4", "--verifier.workers", "2", *more)
-    number, rng = signal.Signals[f"SIG{options.signal}"], random.Random(options.seed)
-    marker, log = out / "part", out / "log"
-
-    def begin(name: str) -> Victim:
-        words = training(model, sampled, out / name, options.steps, options.every, *small)
-        return Victim(words, marker, log, options.ranks)
-
-    def finish(victim: Victim) -> None:
-        if victim.process.wait() != 0:
-            raise SystemExit(f"the run {victim.run} failed; see {log}")
-
+    trial = Trial(options, more, *(given(options.base) if options.base else prepare(out, smoke=options.smoke)))
     for name in ("whole", "killed"):
         shutil.rmtree(out / name, ignore_errors=True)
-    started = time.monotonic()
-    undisturbed = begin("whole")
-    finish(undisturbed)
-    whole_seconds = time.monotonic() - started
-    lasts = {part: mean for part, (mean, _) in json.loads(marker.with_suffix(".json").read_text()).items()}
-    expected = content(undisturbed.run)
-
-    kills: list[Kill] = []
-    differing: list[list[str]] = []
-    victim, aims = begin("killed"), cycle(TARGETS)
-    victims = cycle([*map(str, range(options.ranks)), "torchrun", "all"] if options.ranks > 1 else ["all"])
-    while len(kills) < options.kills:
-        aimed = next(aims)
-        if aimed == "any":
-            reached = victim.lives(rng.uniform(0, whole_seconds / 2))
-        else:
-            reached = victim.reaches(aimed, rng.randint(1, 2), rng.uniform(0, lasts[aimed]))
-        if reached:
-            kills.append(victim.stop(aimed, number, next(victims)))
-            print(f"{len(kills)}/{options.kills} {kills[-1]}", flush=True)
-        else:
-            finish(victim)
-            differing.append(differences(expected, content(victim.run)))
-            shutil.rmtree(victim.run)
-        victim = begin("killed")
-    finish(victim)
-    differing.append(differences(expected, content(victim.run)))
-    facts = {
-        "ranks": options.ranks,
-        "kills": len(kills),
-        "signal": options.signal,
-        "by_part": dict(Counter(kill.part for kill in kills)),
-        "by_process": dict(Counter(kill.whom for kill in kills)),
-        "left_half_written_files": sum(bool(kill.left) for kill in kills),
-        "steps_lost": sum(max(0, kill.step - kill.saved) for kill in kills),
-        "longest_seconds_to_end": max(kill.seconds for kill in kills),
-        "orphans": sum(kill.orphans for kill in kills),
-        "runs_completed": len(differing),
-        "files_compared": len(expected),
-        "files_that_differ": sorted({name for names in differing for name in names}),
-        "each": [asdict(kill) for kill in kills],
-    }
-    (out / "kills.json").write_text(json.dumps(facts, indent=1) + "\n")
-    summary = {name: value for name, value in facts.items() if name != "each"}
-    print(json.dumps(summary, indent=1))
-    lost = facts["steps_lost"] if number != signal.SIGKILL else 0
+    expected, seconds, lasts = trial.undisturbed()
+    kills, differing = trial.killed(expected, seconds, lasts)
+    facts = facts_of(trial, expected, kills, differing)
+    each = [asdict(kill) for kill in kills]
+    (out / "kills.json").write_text(json.dumps({**facts, "each": each}, indent=1) + "\n")
+    print(json.dumps(facts, indent=1))
+    lost = facts["steps_lost"] if options.signal != "KILL" else 0
     bad = bool(facts["orphans"] or facts["files_that_differ"] or lost)
-    Lines(options.lines).add("kill", ok=not bad, **summary)
+    Lines(options.lines).add("kill", ok=not bad, **facts)
     return int(bad)
 
 

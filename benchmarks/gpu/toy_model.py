@@ -1,4 +1,4 @@
-"""A random language model of a few thousand weights as a GGUF file, which stands in for a real one on a CPU."""
+"""A random language model of a few thousand weights as a GGUF file, for tries on a CPU."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -180,7 +180,7 @@ def test_what_each_gpu_can_do_is_said(monkeypatch):
 
 
 def test_the_abilities_of_a_device_are_tried_and_measured(monkeypatch):
-    """A CPU stands in for a GPU: it has no kernel for variable lengths, and FlexAttention has no gradient there."""
+    """A CPU plays the GPU: it has no kernel for variable lengths, and FlexAttention has no gradient there."""
     import torch
 
     from dph.models import precision

@@ -37,7 +37,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
 
 @cache
 def _kernel(device: str) -> Callable[..., Any]:
-    """FlexAttention, compiled for a GPU. A CPU has no backward kernel; the plain mathematics stands in for it."""
+    """FlexAttention, compiled for a GPU. A CPU has no backward kernel, so there the same function runs uncompiled."""
     from torch.nn.attention.flex_attention import flex_attention
 
     return flex_attention if device == "cpu" else torch.compile(flex_attention, dynamic=True)
