@@ -312,7 +312,7 @@ def test_differences_of_settings_are_paired_by_world(known):
     standard error 2, Student's t with one degree of freedom 12.706; .97 − .90 and .97 − .92."""
     bench, phase = known
     phase.settings = [bench.methods["grpo"][0], bench.methods["dph_js"][0]]
-    table = gaps_table(bench, phase)
+    table = gaps_table(bench, phase, "grpo")
     assert table is not None
     target, row = table.rows
     assert [entry.text for entry in target[1:]] == ["–"] * 3
@@ -322,8 +322,9 @@ def test_differences_of_settings_are_paired_by_world(known):
 
 def test_before_the_first_run_there_are_no_tables():
     bench, phase = read_bench(["grpo"]), cast(Phase, Known({}))
-    for table in (chosen_table, gaps_table, merit_table, attempts_table, variance_table):
+    for table in (chosen_table, merit_table, attempts_table, variance_table):
         assert table(bench, phase) is None
+    assert gaps_table(bench, phase, "grpo") is None
 
 
 def test_attempts_are_compared_with_what_they_change(known):

@@ -55,5 +55,7 @@ def test_the_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
     run = run_of(COUNTS, tmp_path)
     phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
     page = set((RESULTS / "bench.md").read_text(encoding="utf-8").splitlines())
-    for make in (chosen_table, gaps_table, merit_table, attempts_table, variance_table):
+    for make in (chosen_table, merit_table, attempts_table, variance_table):
         assert lines(make(run.bench, phase)) - page == set(), make.__name__
+    for method in ("grpo", "dapo_wise"):
+        assert lines(gaps_table(run.bench, phase, method)) - page == set(), method

@@ -150,7 +150,8 @@ def _write(run: Run, frozen: Frozen, development: Sequence[Phase], test: Phase |
     tables = [tried_table(bench, development, frozen)]
     if test is not None:
         merits = [merit_table(bench, test), attempts_table(bench, test), variance_table(bench, test)]
-        tables = [chosen_table(bench, test), gaps_table(bench, test), *merits, *tables]
+        gaps = [gaps_table(bench, test, method) for method in (bench.rule.target, *bench.against)]
+        tables = [chosen_table(bench, test), *gaps, *merits, *tables]
     found = [table for table in tables if table is not None]
     parts = ["# The bench of diversity", *map(to_markdown, found)]
     target = bench.label(bench.rule.target)

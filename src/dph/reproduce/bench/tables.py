@@ -48,12 +48,12 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
     )
 
 
-def gaps_table(bench: Bench, test: Phase) -> Table | None:
-    """Each chosen setting against those of the target method, in the worlds that both were run in; None before the
-    target was run."""
+def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
+    """Each chosen setting against those of one method, in the worlds that both were run in; None before that method
+    was run."""
     coverage = f"pass@{bench.rule.k}"
     metrics = {"greedy": "greedy", "mean": "mean@n", coverage: coverage}
-    targets = [s for s in test.settings if s.method == bench.rule.target and test.seen(s)]
+    targets = [s for s in test.settings if s.method == method and test.seen(s)]
     if not targets:
         return None
     known = {metric: {s.name: test.means(s, metric) for s in test.settings} for metric in metrics}
@@ -76,7 +76,7 @@ def gaps_table(bench: Bench, test: Phase) -> Table | None:
     ]
     columns = [f"{title} − {other.label}" for other in targets for title in metrics.values()]
     note = f"Percentage points. {_WORLDS}."
-    return Table(f"Differences to the settings of {bench.label(bench.rule.target)}", ["", *columns], rows, note)
+    return Table(f"Differences to the settings of {bench.label(method)}", ["", *columns], rows, note)
 
 
 def merit_table(bench: Bench, test: Phase) -> Table | None:
