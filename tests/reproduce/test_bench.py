@@ -274,7 +274,10 @@ class Known:
         return list(self._points.get(setting.name, {}))
 
     def means(self, setting: Any, metric: str) -> dict[int, float]:
-        place = ("greedy", "mean", "pass@32").index(metric)
+        known = ("greedy", "mean", "pass@32")
+        if metric not in known:
+            return {}
+        place = known.index(metric)
         return {world: values[place] for world, values in self._points.get(setting.name, {}).items()}
 
     def base_means(self, _: str) -> dict[int, float]:
@@ -305,6 +308,16 @@ def test_gains_near_the_targets_accuracies_by_hand(known):
     target, row = ([cell.text for cell in line] for line in table.rows)
     assert target == ["GRPO", "220", "–", "–", "–", "–", "2/2", "–"]
     assert row == ["DPH-JS", "356", "+136", "+45", "+6.0", "+7.0", "2/2", "2/2"]
+
+
+def test_intervals_end_where_a_share_does(known):
+    """GRPO's pass@32 of .90 and .92: mean .91, standard error .01, Student's t with one degree of freedom 12.706."""
+    bench, phase = known
+    phase.settings = [bench.methods["grpo"][0]]
+    table = chosen_table(bench, phase)
+    assert table is not None
+    entry = table.rows[1][table.columns.index("pass@32")]
+    assert (entry.text, entry.interval) == ("91.0", "78.3–100.0")
 
 
 def test_differences_of_settings_are_paired_by_world(known):

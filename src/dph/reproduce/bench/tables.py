@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dph.report.data import Value
+from dph.report.data import Value, range_of
 from dph.report.table import Cell, Table, cell, signed_cell
 from dph.reproduce.bench.choose import ROLES
 from dph.reproduce.bench.design import Bench, Setting
@@ -37,15 +37,21 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
         "maj@32": "maj@32",
         "styles_correct": "styles (correct)",
     }
-    bases = [cell(metric, over_worlds([*test.base_means(metric).values()])) for metric in metrics]
+    bases = [_level(metric, test.base_means(metric)) for metric in metrics]
     rows = [[Cell("base models"), *bases, Cell("–")]]
     for setting in test.settings:
         if worlds := test.seen(setting):
-            found = [cell(metric, over_worlds([*test.means(setting, metric).values()])) for metric in metrics]
+            found = [_level(metric, test.means(setting, metric)) for metric in metrics]
             rows.append([Cell(setting.label), *found, Cell(str(len(worlds)))])
     return Table(
         "The chosen settings in the test worlds", ["", *metrics.values(), "worlds"], rows, f"Percent. {_WORLDS}."
     )
+
+
+def _level(metric: str, by_world: Mapping[int, float]) -> Cell:
+    """The mean over worlds with its interval, as far as it lies in the metric's range."""
+    value, (lowest, highest) = over_worlds([*by_world.values()]), range_of(metric)
+    return cell(metric, Value(value.mean, max(value.low, lowest), min(value.high, highest)))
 
 
 def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
