@@ -28,7 +28,7 @@ from dph.verifiers import Verifiers
 SIZE = 64
 BETWEEN = "between"
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "loading": ((train.Training, "load"),),
+    "loading": ((train, "_load"),),
     "sampling": ((explore.Explorer, "draw"),),
     "verification": ((Verifiers, "verify"),),
     "update": ((update.Updater, "update"),),

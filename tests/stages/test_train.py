@@ -290,7 +290,7 @@ def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step
 def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, monkeypatch):
     """The advantage is the reward minus its group's mean, divided by the deviation (n − 1)."""
     drawn = []
-    monkeypatch.setattr(module, "step_verdicts", lambda step, world: drawn.append(step) or verdicts(step, world))
+    monkeypatch.setattr(loop, "step_verdicts", lambda step, world: drawn.append(step) or verdicts(step, world))
     verdicts = guards.step_verdicts
     monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
     run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage

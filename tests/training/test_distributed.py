@@ -19,7 +19,7 @@ from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.samples import read_samples
-from dph.training import checkpoints
+from dph.training import checkpoints, loop
 from dph.training.guards import check_judging
 from dph.training.optim import Optimizer
 from dph.training.update import Updater
@@ -106,7 +106,7 @@ def faulty(out, world):
             refused("rare checkpoints", rare)
         said["saved before a process left"] = checkpoints.steps_saved(out / "rare")
         reset_signals()
-        with patch.object(module, "check_judging", unjudged_after(1)):
+        with patch.object(loop, "check_judging", unjudged_after(1)):
             refused("judging", rare, resume=True)
         said["saved before a process left, judging"] = checkpoints.steps_saved(out / "rare")
     return said
