@@ -1,6 +1,7 @@
 """The bench: what is tried, the rule that chooses, figures of merit by hand and by simulation, and a smoke run."""
 
 import math
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,9 +26,10 @@ from dph.reproduce.bench.choose import (
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
-from dph.reproduce.bench.results import Phase
+from dph.reproduce.bench.results import Phase, by_name
 from dph.reproduce.bench.tables import (
     attempts_table,
+    chosen_settings,
     chosen_table,
     gaps_table,
     merit_table,
@@ -56,6 +58,28 @@ def test_every_method_has_settings_that_its_stage_accepts(tmp_path):
     assert files == {f"train-{name}.world-{bench.test[0]}.toml" for name in trained} and len(files) < len(every)
     assert bench.rule.always <= bench.methods.keys()
     assert bench.twice <= bench.methods.keys() and not set(bench.development) & set(bench.test)
+
+
+def test_what_refills_is_also_trained_at_equal_rollouts(tmp_path):
+    """The shorter training follows its setting, is shared by what shares the longer one, and counts for no frontier."""
+    bench = read_bench(["dapo", "dapo_wise"])
+    assert bench.equal_rollouts.keys() <= by_name(bench).keys()
+    plain, half = "dapo-lr5e-05", "dapo_wise-trained_share0.5-lr0.0002"
+    frozen = {"dapo": dict.fromkeys(ROLES, plain), "dapo_wise": dict.fromkeys(ROLES, half)}
+    settings = chosen_settings(bench, frozen)
+    short = (f"{plain}-steps{bench.equal_rollouts[plain]}", f"{half}-steps{bench.equal_rollouts[half]}")
+    assert [setting.name for setting in settings] == [plain, short[0], half, short[1]]
+    assert [setting.method in bench.methods for setting in settings] == [True, False, True, False]
+    grid = bench.grid("bench-test", settings, [1], [11])
+    assert grid.arms[f"{short[1]}.world-1"].variant_of == f"{half}.world-1"
+    write_settings(Choice(grid, dict.fromkeys(grid.arms, (11,))), RunPaths(tmp_path))
+    steps = {
+        file.stem.removeprefix("train-").removesuffix(".world-1"): tomllib.loads(file.read_text())["steps"]
+        for file in (tmp_path / "settings").glob("train-*.toml")
+    }
+    expected = {plain: 80, short[0]: bench.equal_rollouts[plain]}
+    expected |= {"dapo-lr0.0002": 80, f"dapo-lr0.0002-steps{bench.equal_rollouts[half]}": bench.equal_rollouts[half]}
+    assert steps == expected
 
 
 def test_a_strength_of_two_settings_and_an_option_written_as_text():
@@ -151,6 +175,10 @@ def test_a_method_of_the_user(tmp_path):
     assert list(bench.methods) == ["grpo", "mine"]  # the target is always there
     [setting] = bench.methods["mine"]
     assert (setting.label, bench.label("mine")) == ("Mine, eta 0.1, lr 0.0001", "Mine")
+    (tmp_path / "yours.yaml").write_text("meta: {label: Yours, lr: [1e-4]}\ntrain: {method: yours}\n")
+    bench = read_bench([str(tmp_path / "yours.yaml")])
+    assert [setting.label for setting in bench.methods["yours"]] == ["Yours, lr 0.0001"]
+    assert bench.grid("bench-test", bench.methods["yours"], [1], [1]).arms  # a grid takes it too
     (tmp_path / "half.toml").write_text('[meta]\nstrength = ["loss.eta"]\n')
     with pytest.raises(UserError, match=r"meta\.strength is a list of settings and meta\.values of their values"):
         read_bench([str(tmp_path / "half.toml")])
@@ -159,7 +187,7 @@ def test_a_method_of_the_user(tmp_path):
 def test_unknown_methods_are_refused():
     with pytest.raises(UserError, match="the bench has no method 'maxlr'; known are: grpo, "):
         read_bench(["maxlr"])
-    with pytest.raises(UserError, match=r"cannot read the preset nowhere\.toml"):
+    with pytest.raises(UserError, match=r"cannot read the settings file nowhere\.toml"):
         read_bench(["nowhere.toml"])
 
 

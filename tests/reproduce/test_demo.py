@@ -69,7 +69,7 @@ def test_a_preset_file_is_a_method_of_the_demo(tmp_path: Path, monkeypatch: pyte
         ('[meta]\nlabel = "GRPO"', ("grpo", "mine.toml"), "a name or label that is taken ('mine', 'GRPO')"),
         ("", ("mine.toml", "mine.toml"), "a name or label that is taken ('mine', 'mine')"),
         ("meta = 1", ("mine.toml",), "'meta' must be a table, not 1"),
-        ("", ("minisql",), "a preset file of your own is named by its path, which ends in .toml"),
+        ("", ("minisql",), "a preset file of your own is named by its path, which ends in .toml or .yaml"),
     ],
 )
 def test_a_bad_method_is_one_sentence_before_anything_runs(

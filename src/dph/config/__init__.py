@@ -30,7 +30,7 @@ from dph.config.components import (
     TunedModelConfig,
     VerifierConfig,
 )
-from dph.config.files import read_settings, read_toml
+from dph.config.files import is_settings_file, read_settings, read_toml
 from dph.config.load import (
     STAGES,
     absolute,
@@ -111,6 +111,7 @@ __all__ = [
     "differences",
     "flatten",
     "from_dict",
+    "is_settings_file",
     "load_settings",
     "merge_settings",
     "narrowed",

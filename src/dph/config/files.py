@@ -23,6 +23,11 @@ _SCALARS = (
 text, no and off are truths, 010 is 8 and 1:30 is 90."""
 
 
+def is_settings_file(name: str) -> bool:
+    """Whether a preset is named by the path of its file."""
+    return name.endswith(ENDINGS)
+
+
 def read_settings(path: Path) -> dict[str, Any]:
     """A settings file as dictionaries. Raises UserError when it is missing or not what its name says."""
     return read_toml(path) if path.suffix not in ENDINGS[1:] else _read_yaml(path)

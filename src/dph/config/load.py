@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 import tomli_w
 
 from dph.config.bounds import check_bounds
-from dph.config.files import ENDINGS, read_settings
+from dph.config.files import is_settings_file, read_settings
 from dph.config.stages import (
     ChatConfig,
     DemoConfig,
@@ -120,7 +120,7 @@ def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _preset_file(name: str) -> dict[str, Any]:
     """A preset of the package by name, or one of the user's by the path of its file."""
-    if name.endswith(ENDINGS):
+    if is_settings_file(name):
         return read_settings(Path(name))
     if name not in preset_names():
         raise UserError(

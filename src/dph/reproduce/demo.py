@@ -15,6 +15,7 @@ from dph.config import (
     check_bounds,
     flatten,
     from_dict,
+    is_settings_file,
     merge_settings,
     preset_label,
     preset_names,
@@ -132,10 +133,10 @@ def _check_methods(methods: Sequence[str]) -> None:
     known = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
-        if not method.endswith(".toml") and method not in known:
+        if not is_settings_file(method) and method not in known:
             raise UserError(
                 f"no method preset is named {method!r}; known are: {', '.join(known)}; a preset file of your own is "
-                "named by its path, which ends in .toml"
+                "named by its path, which ends in .toml or .yaml"
             )
         from_dict(
             TrainConfig, merge_settings("train", [*read_grid(GRID).world, method], []), f"the settings of {method!r}"

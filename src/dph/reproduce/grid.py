@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, Literal, get_args
 
-from dph.config import flatten, merge_settings, preset_label, preset_names
+from dph.config import flatten, is_settings_file, merge_settings, preset_label, preset_names
 from dph.errors import UserError
 
 Tier = Literal["core", "wide", "more"]
@@ -248,7 +248,7 @@ def _check(grid: Grid) -> None:
                 "base models or stores"
             )
         for kind, name, known in (
-            ("preset", arm.preset, [*preset_names(), *([arm.preset] if arm.preset.endswith(".toml") else [])]),
+            ("preset", arm.preset, [*preset_names(), *([arm.preset] if is_settings_file(arm.preset) else [])]),
             ("base", arm.base, grid.bases),
             ("store", arm.store, grid.stores),
             ("tier", arm.tier, TIERS),

@@ -6,12 +6,12 @@ base model and one rehearsal set for each world and one arm for each setting and
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from dph.config import preset_label
+from dph.config import is_settings_file, preset_label, read_settings
 from dph.errors import UserError
 from dph.reproduce.grid import Grid, grid_from, joined, nested
 
@@ -37,6 +37,8 @@ class Setting:
     """Share of the trained weights in the model that is evaluated."""
     training: str = ""
     """The name of its training, which settings that differ in `evaluate` and `share` only have in common."""
+    variant_of: str = ""
+    """The setting that it equals but for its number of steps; "" for one with the steps of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class Bench:
     """Methods that are trained with every test seed; the others have the first."""
     against: Mapping[str, Sequence[str]]
     """Attempts to go past the frontier, with the methods that each of them changes."""
+    equal_rollouts: Mapping[str, int]
+    """Steps after which a setting that samples more prompts in a step has sampled as many as the others have in all."""
     _tree: Mapping[str, Any]
 
     def label(self, method: str) -> str:
@@ -109,6 +113,8 @@ class Bench:
                     "evaluate": setting.evaluate,
                     "share": setting.share,
                     "training": f"{setting.training}.{base_of(world)}" if setting.training else "",
+                    "variant_of": f"{setting.variant_of}.{base_of(world)}" if setting.variant_of else "",
+                    "other_budget": bool(setting.variant_of),
                 }
                 for world in worlds
                 for setting in settings
@@ -127,6 +133,19 @@ def arm_of(setting: Setting, world: int) -> str:
     return f"{setting.name}.{base_of(world)}"
 
 
+def with_steps(setting: Setting, steps: int) -> Setting:
+    """The same setting with another number of steps. It is of no method, so no figure of merit counts it."""
+    return replace(
+        setting,
+        name=f"{setting.name}-steps{steps}",
+        method="",
+        label=f"{setting.label}, {steps} steps",
+        settings=joined(setting.settings, {"steps": steps}),
+        training=f"{setting.training}-steps{steps}" if setting.training else "",
+        variant_of=setting.name,
+    )
+
+
 def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
     """The design with the chosen methods (all, if none is named) and the method that sets the target.
 
@@ -140,10 +159,10 @@ def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
     known: Mapping[str, Any] = tree["methods"]
     wanted = dict.fromkeys(chosen or known)
     for name in wanted:
-        if name not in known and not name.endswith(".toml"):
+        if name not in known and not is_settings_file(name):
             raise UserError(
                 f"the bench has no method {name!r}; known are: {', '.join(known)}; for a method of your own give the "
-                "path of its preset, which ends in .toml"
+                "path of its preset, which ends in .toml or .yaml"
             )
     target = tree["target"]
     methods = {
@@ -164,16 +183,14 @@ def read_bench(chosen: Sequence[str] = (), *, smoke: bool = False) -> Bench:
         tuple(seeds["test"]),
         frozenset(seeds["twice"]),
         {name: known[name]["against"] for name in wanted if "against" in known.get(name, {})},
+        tree["equal_rollouts"],
         tree,
     )
 
 
 def _own(path: str) -> Mapping[str, Any]:
     """What the preset file of a user says about the settings to try."""
-    try:
-        meta = tomllib.loads(Path(path).read_text(encoding="utf-8")).get("meta", {})
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the preset {path}: {error}") from error
+    meta = read_settings(Path(path)).get("meta", {})
     return {key: meta[key] for key in ("strength", "values", "lr") if key in meta} if isinstance(meta, dict) else {}
 
 

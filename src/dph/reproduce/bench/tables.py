@@ -8,7 +8,7 @@ import numpy as np
 from dph.report.data import Value, range_of
 from dph.report.table import Cell, Table, cell, signed_cell
 from dph.reproduce.bench.choose import ROLES
-from dph.reproduce.bench.design import Bench, Setting
+from dph.reproduce.bench.design import Bench, Setting, with_steps
 from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds
 from dph.reproduce.bench.results import Frontiers, Phase, by_name, frontier
 
@@ -18,10 +18,12 @@ _WORLDS = "95 % intervals over worlds (Student's t over their means); the worlds
 
 
 def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
-    """The settings of the test: both roles of each method, once where they are the same."""
-    known = by_name(bench)
+    """The settings of the test: all roles of each method, once where they are the same, each followed by the same at
+    equal rollouts if it samples more of them than the others."""
+    known, steps = by_name(bench), bench.equal_rollouts
     names = dict.fromkeys(frozen[method][role] for method in bench.methods if method in frozen for role in ROLES)
-    return [known[name] for name in names if name in known]
+    found = [known[name] for name in names if name in known]
+    return [each for one in found for each in (one, *([with_steps(one, steps[one.name])] if one.name in steps else []))]
 
 
 def chosen_table(bench: Bench, test: Phase) -> Table | None:
