@@ -19,7 +19,7 @@ _WORLDS = "95 % intervals over worlds (Student's t over their means); the worlds
 
 def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
     """The settings of the test: all roles of each method, once where they are the same, each followed by the same at
-    equal rollouts if it samples more of them than the others."""
+    equal rollouts if it samples more of them than others."""
     known, steps = by_name(bench), bench.equal_rollouts
     names = dict.fromkeys(frozen[method][role] for method in bench.methods if method in frozen for role in ROLES)
     found = [known[name] for name in names if name in known]
