@@ -12,7 +12,7 @@ from dph.reproduce.bench.design import Rule
 from dph.reproduce.bench.merit import Place, hypervolume
 from dph.runs.files import write_atomically
 
-ROLES = ("accurate", "diverse", "sampled")
+ROLES: tuple[str, ...] = ("accurate", "diverse", "sampled")
 
 
 @dataclass(frozen=True, slots=True)

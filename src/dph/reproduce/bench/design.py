@@ -74,8 +74,7 @@ class Bench:
     against: Mapping[str, Sequence[str]]
     """Attempts to go past the frontier, with the methods that each of them changes."""
     equal_rollouts: Mapping[str, int]
-    """Other numbers of steps, for settings that sample more prompts in a step than others: with these they sample equally
-    many in all."""
+    """Steps after which a setting that samples more prompts in a step has sampled as many as the others have in all."""
     _tree: Mapping[str, Any]
 
     def label(self, method: str) -> str:
