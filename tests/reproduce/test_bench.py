@@ -11,6 +11,7 @@ import pytest
 
 from dph.config import ReproduceConfig, flatten, load_settings
 from dph.errors import UserError
+from dph.report.data import read_eval
 from dph.reproduce.bench import run
 from dph.reproduce.bench.choose import (
     ROLES,
@@ -26,7 +27,7 @@ from dph.reproduce.bench.choose import (
 from dph.reproduce.bench.design import Rule, arm_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure
 from dph.reproduce.bench.merit import attained, attainment, components, hypervolume, over_worlds, undominated
-from dph.reproduce.bench.results import Phase, by_name
+from dph.reproduce.bench.results import Phase, by_name, frontier
 from dph.reproduce.bench.tables import (
     attempts_table,
     chosen_settings,
@@ -38,6 +39,8 @@ from dph.reproduce.bench.tables import (
 )
 from dph.reproduce.grid import train_settings
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
+from dph.reproduce.results import Results
+from report_support import write_eval
 
 RULE = Rule("grpo", near=0.005, far=0.02, k=32, corner=(0.6, 0.5), always=frozenset({"grpo"}), others=1)
 
@@ -301,7 +304,7 @@ class Known:
     def seen(self, setting: Any) -> list[int]:
         return list(self._points.get(setting.name, {}))
 
-    def means(self, setting: Any, metric: str) -> dict[int, float]:
+    def means(self, setting: Any, metric: str, _: Any = ()) -> dict[int, float]:
         known = ("greedy", "mean", "pass@32")
         if metric not in known:
             return {}
@@ -359,6 +362,36 @@ def test_differences_of_settings_are_paired_by_world(known):
     assert [entry.text for entry in target[1:]] == ["–"] * 3
     assert [entry.text for entry in row[1:]] == ["-1.0", "-3.0", "+6.0"]
     assert [entry.interval for entry in row[1:3]] == ["-1.0 to -1.0", "-28.4 to +22.4"]
+
+
+def test_differences_are_paired_by_training_seed(tmp_path):
+    """In world 1 both settings have seed 11, where GRPO solves 1 of 4 samples and DPH-JS 2; GRPO's second seed, with 4
+    of 4, belongs to no pair. In world 2 they have no seed in common. In world 3 both have two."""
+    bench = read_bench(["grpo", "dph_js"])
+    grpo, js = (bench.methods[name][0] for name in ("grpo", "dph_js"))
+    solved = {
+        (grpo, 1): {11: 1, 12: 4},
+        (js, 1): {11: 2},
+        (grpo, 2): {12: 4},
+        (js, 2): {11: 2},
+        (grpo, 3): {11: 1, 12: 3},
+        (js, 3): {11: 1, 12: 4},
+    }
+    grid, runs, seeds = bench.grid("bench-test", [grpo, js], [1, 2, 3], [11, 12]), {}, {}
+    for (setting, world), by_seed in solved.items():
+        arm = arm_of(setting, world)
+        folders = [tmp_path / arm / str(seed) for seed in by_seed]
+        for folder, correct in zip(folders, by_seed.values(), strict=True):
+            write_eval(folder, arm, [correct], splits=["test"])
+        runs[arm], seeds[arm] = [read_eval(folder) for folder in folders], [*by_seed]
+    results = Results(Choice(grid, {arm: (11, 12) for arm in runs}), {}, {}, runs, seeds, {}, {})
+    phase = Phase(results, [grpo, js], [1, 2, 3])
+    assert phase.means(grpo, "mean") == {1: 0.625, 2: 1.0, 3: 0.5}
+    assert phase.means(grpo, "mean", [js]) == {1: 0.25, 3: 0.5}
+    assert phase.means(js, "mean", [grpo]) == {1: 0.5, 3: 0.625}
+    assert frontier(phase, [grpo], "mean", "greedy", [js]) == {1: [(0.25, 1.0)], 3: [(0.5, 1.0)]}
+    table = gaps_table(bench, phase, "grpo")
+    assert table is not None and table.rows[1][2].text == "+18.8"  # (.25 + .125) / 2
 
 
 def test_before_the_first_run_there_are_no_tables():

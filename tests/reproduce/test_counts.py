@@ -76,6 +76,34 @@ def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, 
     assert not (page.parent / "counts").exists()  # nothing was run here
 
 
+def test_counts_of_a_new_seed_take_the_place_of_those_that_they_add_to(
+    choice: Choice, counts: Path, tmp_path: Path
+) -> None:
+    """A third seed of GRPO from a base model that answers otherwise: GRPO's new file has three seeds, and the base
+    model's is the known one."""
+    more, paths = replace(choice, arms={"grpo": (1, 2, 3), "dph_js": (1, 2)}), RunPaths(tmp_path / "new")
+    splits = ("test", "cross", "ood")
+    write_eval(paths.evaluation("base"), "base", [0, 0, 0, 0, 0], splits=splits)
+    write_eval(paths.evaluation("grpo", 3), choice.grid.arms["grpo"].label, [1, 1, 1, 1, 1], splits=splits)
+    write_settings(more, paths)
+    write_results(more, paths, read_counts(more, counts))
+    written = paths.root / "report" / "counts"
+    assert sorted(path.name for path in written.iterdir()) == ["base.parquet", "grpo.parquet", "settings"]
+
+    def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+        return pq.read_table(folder / f"{name}.parquet").to_pylist()
+
+    assert rows(written, "base") == rows(counts, "base")
+    known, found = rows(counts, "grpo"), rows(written, "grpo")
+    assert [row for row in found if row["seed"] != 3] == known
+    assert [row["correct"] for row in found if row["seed"] == 3] == [1] * 5 * len(splits)
+    shutil.copytree(written, counts, dirs_exist_ok=True)
+    assert {name: sorted(seeds) for name, seeds in read_counts(more, counts).items() if name in more.arms} == {
+        "grpo": [1, 2, 3],
+        "dph_js": [1, 2],
+    }
+
+
 def test_what_counts_hold_is_not_run(counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[str] = []
 

@@ -32,8 +32,10 @@ _COLUMNS = ("split", "id", "kind", "content", "samples", "correct", "greedy", "s
 _DECIMALS = 3
 
 
-def write_counts(results: Results, paths: RunPaths, folder: Path) -> None:
-    """Write the counts of all finished runs and the settings that they had; what was read from counts is left out.
+def write_counts(results: Results, paths: RunPaths, folder: Path, known: Counts) -> None:
+    """Write the counts of all finished runs and the settings that they had. Arms of which everything was read from
+    counts are left out. A file of an arm with a new seed has its `known` seeds too, so that it can take the place of
+    the file that they were read from; for the same reason base models that are known keep their counts.
 
     Raises UserError when the runs had other settings than the grid has now.
     """
@@ -47,7 +49,8 @@ def write_counts(results: Results, paths: RunPaths, folder: Path) -> None:
     check_settings(replace(results.choice, arms=arms), paths, "choose another --out")
     write_settings(replace(results.choice, arms=arms, data=""), RunPaths(folder))
     for name, found in own.items():
-        rows = [{"seed": seed} | _rounded(row) for seed, run in found.items() for row in run.problems]
+        every = sorted((found | dict(known.get(name, {}))).items()) if found else []
+        rows = [{"seed": seed} | _rounded(row) for seed, run in every for row in run.problems]
         if rows:
             with written_atomically(folder / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file, compression="zstd", compression_level=19)

@@ -114,7 +114,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
         parts.append(f"![{description}](figures/{name}.png)\n\n{description}")
     write_atomically(out / "tables.md", "\n\n".join(parts) + "\n")
     try:
-        write_counts(results, paths, out / "counts")
+        write_counts(results, paths, out / "counts", counts or {})
     except UserError as error:
         say(f"no counts are written: {error}")
     base = results.first_base

@@ -58,11 +58,11 @@ def attainment_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Fig
     shown, coverage = _shown(bench, phase), f"pass@{bench.rule.k}"
     if bench.rule.target not in shown:
         return None
-    target = frontier(phase, shown[bench.rule.target], metric, coverage)
     offsets = np.arange(-_BELOW, _ABOVE + _STEP / 2, _STEP)
 
     def curve(settings: Sequence[Setting]) -> list[float]:
-        found = frontier(phase, settings, metric, coverage)
+        found = frontier(phase, settings, metric, coverage, shown[bench.rule.target])
+        target = frontier(phase, shown[bench.rule.target], metric, coverage, settings)
         worlds = sorted(found.keys() & target.keys())
         goals = [max(x for x, _ in target[world]) for world in worlds]
         values = attainment([found[world] for world in worlds], goals, offsets.tolist()) if worlds else []

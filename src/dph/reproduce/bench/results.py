@@ -35,14 +35,28 @@ class Phase:
         """The worlds in which a setting has been evaluated."""
         return [world for world in self.worlds if self.runs(setting, world)]
 
-    def table(self, setting: Setting, metric: str) -> dict[int, np.ndarray]:
-        """Values [seeds, problems] of a metric by world; problems without a value are left out."""
-        found = {world: values(self.runs(setting, world), self.split, metric) for world in self.seen(setting)}
-        return {world: array[:, ~np.isnan(array).any(0)] for world, array in found.items()}
+    def seeds(self, setting: Setting, world: int) -> Sequence[int]:
+        """The training seeds of these evaluations."""
+        return self.results.seeds.get(arm_of(setting, world), ())
 
-    def means(self, setting: Setting, metric: str) -> dict[int, float]:
-        """Mean of a metric over seeds and problems, by world."""
-        return {world: float(array.mean()) for world, array in self.table(setting, metric).items() if array.size}
+    def table(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, np.ndarray]:
+        """Values [seeds, problems] of a metric by world; problems without a value are left out.
+
+        like: only the training seeds that each of these settings has in that world too; a world without one is left
+        out. Runs of one seed in one world begin from the same model.
+        """
+        found: dict[int, np.ndarray] = {}
+        for world in self.seen(setting):
+            shared = set.intersection(*(set(self.seeds(one, world)) for one in (setting, *like)))
+            pairs = zip(self.seeds(setting, world), self.runs(setting, world), strict=True)
+            if runs := [run for seed, run in pairs if seed in shared]:
+                array = values(runs, self.split, metric)
+                found[world] = array[:, ~np.isnan(array).any(0)]
+        return found
+
+    def means(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, float]:
+        """Mean of a metric over seeds and problems, by world; `like` as above."""
+        return {world: float(array.mean()) for world, array in self.table(setting, metric, like).items() if array.size}
 
     def base_means(self, metric: str) -> dict[int, float]:
         """The same of each world's base model."""
@@ -51,9 +65,13 @@ class Phase:
         return {world: float(np.nanmean(array)) for world, array in found.items() if not np.isnan(array).all()}
 
 
-def frontier(phase: Phase, settings: Sequence[Setting], accuracy: str, coverage: str) -> Frontiers:
-    """The points of a method's settings by world, in the worlds where all of them were run."""
-    found = [(phase.means(setting, accuracy), phase.means(setting, coverage)) for setting in settings]
+def frontier(
+    phase: Phase, settings: Sequence[Setting], accuracy: str, coverage: str, others: Sequence[Setting] = ()
+) -> Frontiers:
+    """The points of a method's settings by world, in the worlds where all of them were run, over the training seeds
+    that all of them have there, and `others`, with which they are compared, have too."""
+    like = [*settings, *others]
+    found = [(phase.means(setting, accuracy, like), phase.means(setting, coverage, like)) for setting in settings]
     worlds = set.intersection(*({*one} & {*other} for one, other in found))
     return {world: [(one[world], other[world]) for one, other in found] for world in worlds}
 

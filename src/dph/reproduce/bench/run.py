@@ -62,7 +62,7 @@ class Run:
                     failures += self._run_world(to_run.part(base_of(world), seed), paths, counts, label)
         results = read_results(choice, paths, counts)
         try:
-            write_counts(results, paths, self.root / "report" / "counts" / name)
+            write_counts(results, paths, self.root / "report" / "counts" / name, counts)
         except UserError as error:
             say(f"no counts are written: {error}")
         return Phase(results, settings, worlds), failures

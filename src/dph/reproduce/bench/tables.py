@@ -14,7 +14,7 @@ from dph.reproduce.bench.results import Frontiers, Phase, by_name, frontier
 
 Frozen = Mapping[str, Mapping[str, str]]
 
-_WORLDS = "95 % intervals over worlds (Student's t over their means); the worlds are paired in differences"
+_WORLDS = "95 % intervals over worlds (Student's t over their means); differences are paired by world and training seed"
 
 
 def chosen_settings(bench: Bench, frozen: Frozen) -> list[Setting]:
@@ -57,17 +57,16 @@ def _level(metric: str, by_world: Mapping[int, float]) -> Cell:
 
 
 def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
-    """Each chosen setting against those of one method, in the worlds that both were run in; None before that method
-    was run."""
+    """Each chosen setting against those of one method, in the worlds that both were run in and with the training seeds
+    that both have there; None before that method was run."""
     coverage = f"pass@{bench.rule.k}"
     metrics = {"greedy": "greedy", "mean": "mean@n", coverage: coverage}
     targets = [s for s in test.settings if s.method == method and test.seen(s)]
     if not targets:
         return None
-    known = {metric: {s.name: test.means(s, metric) for s in test.settings} for metric in metrics}
 
     def gaps(setting: Setting, other: Setting, metric: str) -> list[float]:
-        left, right = (known[metric][s.name] for s in (setting, other))
+        left, right = (test.means(one, metric, [two]) for one, two in ((setting, other), (other, setting)))
         return [left[world] - right[world] for world in sorted(left.keys() & right.keys())]
 
     rows = [
@@ -92,15 +91,16 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
     rule, coverage = bench.rule, f"pass@{bench.rule.k}"
     if not any(map(test.seen, bench.methods[rule.target])):
         return None
-    places, sampled = _frontiers(bench, test, "greedy"), _frontiers(bench, test, "mean")
     rows = []
-    for method, found in places.items():
-        worlds = sorted(found.keys() & places[rule.target].keys())
+    for method in (name for name in bench.methods if _seen(bench, test, name)):
+        found, target = _pair(bench, test, method, rule.target, "greedy")
+        worlds = sorted(found.keys() & target.keys())
         volume = float(np.mean([hypervolume(found[world], bench.rule.corner) for world in worlds]))
-        gained = _gains(bench, found, places[rule.target])
-        at_samples = _gains(bench, sampled[method], sampled[rule.target])
-        reached, farther = _near(found, places[rule.target], rule.far)
-        _, at_mean = _near(sampled[method], sampled[rule.target], rule.far)
+        gained = _gains(bench, found, target)
+        reached, farther = _near(found, target, rule.far)
+        sampled = _pair(bench, test, method, rule.target, "mean")
+        at_samples = _gains(bench, *sampled)
+        _, at_mean = _near(*sampled, rule.far)
         compared = method != rule.target
         rows.append(
             [
@@ -134,12 +134,12 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
 
 def attempts_table(bench: Bench, test: Phase) -> Table | None:
     """Each attempt to go past the frontier against the methods that it changes; None before any of them was run."""
-    places, sampled = _frontiers(bench, test, "greedy"), _frontiers(bench, test, "mean")
     rows = []
     for method, others in bench.against.items():
-        for other in (name for name in others if method in places and name in places):
-            gained = [_gains(bench, found[method], found[other]) for found in (places, sampled)]
-            farther = [_near(found[method], found[other], bench.rule.far)[1] for found in (places, sampled)]
+        for other in (name for name in others if _seen(bench, test, method) and _seen(bench, test, name)):
+            pairs = [_pair(bench, test, method, other, accuracy) for accuracy in ("greedy", "mean")]
+            gained = [_gains(bench, *pair) for pair in pairs]
+            farther = [_near(*pair, bench.rule.far)[1] for pair in pairs]
             clear = [bool(over_worlds(found).low > 0) for found in gained]
             rows.append(
                 [
@@ -165,10 +165,16 @@ def attempts_table(bench: Bench, test: Phase) -> Table | None:
     return Table("Attempts to go past the frontier", ["", *columns], rows, note)
 
 
-def _frontiers(bench: Bench, test: Phase, accuracy: str) -> dict[str, Frontiers]:
-    """The frontier of each method that was run, in accuracy and pass@k."""
-    known = {name: [s for s in settings if test.seen(s)] for name, settings in bench.methods.items()}
-    return {name: frontier(test, s, accuracy, f"pass@{bench.rule.k}") for name, s in known.items() if s}
+def _seen(bench: Bench, test: Phase, method: str) -> list[Setting]:
+    """The settings of a method that were run; none of a method that the bench does not have."""
+    return [setting for setting in bench.methods.get(method, ()) if test.seen(setting)]
+
+
+def _pair(bench: Bench, test: Phase, method: str, other: str, accuracy: str) -> tuple[Frontiers, Frontiers]:
+    """The frontiers of two methods, in accuracy and pass@k, over the training seeds that both have in a world."""
+    one, two = _seen(bench, test, method), _seen(bench, test, other)
+    coverage = f"pass@{bench.rule.k}"
+    return frontier(test, one, accuracy, coverage, two), frontier(test, two, accuracy, coverage, one)
 
 
 def _gains(bench: Bench, found: Frontiers, other: Frontiers) -> list[float]:
