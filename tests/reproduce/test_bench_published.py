@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dph.config import ReproduceConfig
 from dph.report.table import Table, to_markdown
 from dph.reproduce.bench.choose import read_frozen
 from dph.reproduce.bench.design import read_bench
+from dph.reproduce.bench.merit import over_worlds
 from dph.reproduce.bench.results import Phase
 from dph.reproduce.bench.run import FROZEN, Run, arms_of_test, choose
 from dph.reproduce.bench.tables import (
@@ -59,3 +61,42 @@ def test_the_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
         assert lines(make(run.bench, phase)) - page == set(), make.__name__
     for method in ("grpo", "dapo_wise"):
         assert lines(gaps_table(run.bench, phase, method)) - page == set(), method
+
+
+SHORTER = "dapo_wise-trained_share0.5-lr0.0002-steps50"
+SHORT = {
+    "docs/results/bench.md": (
+        "exp_only-lr5e-05",
+        "dph_f-eta0.1-lr0.0001",
+        "dapo_wise-trained_share0.5-lr0.0002-steps50",
+    ),
+    "docs/results/which-method.md": ("cispo-lr0.0001", "dapo_wise-trained_share0.5-lr0.0002-steps50"),
+    "README.md": (),
+}
+"""Pages with a short table of the test worlds, and settings that not all of them show."""
+EVERYWHERE = (
+    *("grpo-lr0.0001", "dapo-lr5e-05", "rkl-kl_coef0.1-lr0.0001", "dph_f-eta0.3-lr0.0001", "dph_js-eta0.7-lr0.0001"),
+    *("grpo_wise-trained_share0.5-lr0.0002", "dapo_wise-trained_share0.5-lr0.0002"),
+)
+
+
+def test_the_short_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
+    """mean@64, pass@32, each with the difference to tuned GRPO and half of its interval, and styles."""
+    run = run_of(COUNTS, tmp_path)
+    phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
+    known = {setting.name: setting for setting in phase.settings}
+    tuned = known["grpo-lr5e-05"]
+
+    def cells(name: str) -> str:
+        found = []
+        for metric in ("mean", "pass@32"):
+            own, other = phase.means(known[name], metric, [tuned]), phase.means(tuned, metric, [known[name]])
+            gap = over_worlds([own[world] - other[world] for world in own])
+            level = np.mean([*phase.means(known[name], metric).values()])
+            found += [f"{100 * level:.1f}", f"{100 * gap.mean:+.1f} ± {50 * (gap.high - gap.low):.1f}"]
+        styles = np.mean([*phase.means(known[name], "styles_correct").values()])
+        return " | ".join([*found, f"{styles:.2f}"]).replace("-", "−")
+
+    for page, more in SHORT.items():
+        text = (RESULTS.parents[1] / page).read_text(encoding="utf-8")
+        assert [name for name in (*EVERYWHERE, *more) if cells(name) not in text] == [], page
