@@ -68,9 +68,9 @@ SHORT = {
     "docs/results/bench.md": (
         "exp_only-lr5e-05",
         "dph_f-eta0.1-lr0.0001",
-        "dapo_wise-trained_share0.5-lr0.0002-steps50",
+        SHORTER,
     ),
-    "docs/results/which-method.md": ("cispo-lr0.0001", "dapo_wise-trained_share0.5-lr0.0002-steps50"),
+    "docs/results/which-method.md": ("cispo-lr0.0001", "dph_f-eta0.1-lr0.0001", SHORTER),
     "README.md": (),
 }
 """Pages with a short table of the test worlds, and settings that not all of them show."""
