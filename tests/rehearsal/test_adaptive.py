@@ -14,8 +14,9 @@ def stored(id: str, count: int = 1) -> list[Rehearsal]:
 REFERENCE = {"p": (8, 8), "q": (7, 8), "x": (4, 8), "y": (3, 8), "z": (0, 8)}
 
 
-def made(ledger: Ledger) -> AdaptiveSet:
-    return AdaptiveSet([*stored("p"), *stored("q")], [*stored("x", 2), *stored("y")], seed=3, falling=ledger)
+def made(ledger: Ledger, by_class: bool = False) -> AdaptiveSet:
+    perfect, candidates = [*stored("p"), *stored("q")], [*stored("x", 2), *stored("y")]
+    return AdaptiveSet(perfect, candidates, seed=3, falling=ledger, by_class=by_class)
 
 
 def names(rows: list[Rehearsal]) -> list[str]:
@@ -30,6 +31,20 @@ def test_a_prompt_joins_when_it_falls_and_leaves_when_it_recovers():
     assert rehearsal.needed() == ["p", "q", "x"]
     ledger.note([("x", 8, 16), ("y", 0, 16), ("p", 16, 16), ("q", 2, 16)])
     assert rehearsal.needed() == ["q", "y"], "p is safe; q is near-perfect and falls"
+
+
+def test_a_prompt_that_was_not_sampled_joins_and_leaves_with_its_class():
+    ledger = Ledger(REFERENCE)
+    alone, together = made(ledger), made(ledger, by_class=True)
+    ledger.note([("x", 0, 16)] * 16)
+    assert alone.needed() == ["p", "q", "x"] and together.needed() == ["p", "q", "x", "y"]
+    ledger.note([("y", 6, 16)])
+    assert together.needed() == ["p", "q", "x"], "its own visit counts from then on"
+    ledger = Ledger(REFERENCE)
+    together = made(ledger, by_class=True)
+    for correct, needed in ((0, ["p", "q", "x", "y"]), (16, ["p", "q"])):
+        ledger.note([("x", correct, 16)] * 64)
+        assert together.needed() == needed
 
 
 def test_those_rehearsed_longest_ago_come_first_and_responses_take_turns():

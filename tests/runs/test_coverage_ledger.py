@@ -21,6 +21,8 @@ def test_metrics_by_hand():
         "coverage/solved_easy": 1,
         "coverage/solved_middle": 0,
         "coverage/solved_hard": 0,
+        "coverage/fell_easy": 0,
+        "coverage/fell_middle": 1,  # d counts for no class: the reference policy did not solve it
     }
     assert ledger.lost == ["b"]
     second = ledger.note([("a", 0, 4), ("b", 1, 4), ("new", 2, 4), ("c", 0, 0)])  # c: no response could be judged
@@ -31,6 +33,8 @@ def test_metrics_by_hand():
         "coverage/unsolved": 1,
         "coverage/solved_easy": 0,
         "coverage/solved_middle": 1,
+        "coverage/fell_easy": 0.5,
+        "coverage/fell_middle": 0.5,
     }
     assert ledger.lost == ["a"]
     assert ledger.note([("new", 0, 4)])["coverage/lost"] == 2  # the run solved it before
@@ -76,6 +80,38 @@ def test_falling_by_hand():
     assert [strict.is_falling(id) for id in ("a", "b")] == [False, True]
     assert [usual.is_falling(id) for id in ("a", "b")] == [True, True]
     assert usual.note([("a", 3, 16)])["coverage/falling"] == 1, "a has recovered"
+
+
+def fallen_of(ledger: Ledger, fallen: int, others: int) -> None:
+    """Visits to the middle class: so many that have fallen, then so many that have not."""
+    ledger.note([("m", 0, 16)] * fallen + [("m", 16, 16)] * others)
+
+
+@pytest.mark.parametrize(
+    ("fallen", "others", "expected"),
+    [
+        (15, 0, False),  # fewer than 16 visits
+        (4, 12, False),  # 4/16 = .25; .2 + √(.2 · .8 / 16) = .30
+        (5, 11, True),  # .31
+        (16, 48, False),  # 16/64 = .25, as much as .2 + √(.2 · .8 / 64)
+        (17, 47, True),
+        (47, 64, False),  # the last 64 count
+    ],
+)
+def test_a_class_falls_by_hand(fallen, others, expected):
+    ledger = Ledger({"m": (4, 8), "unseen": (3, 8), "easy": (7, 8), "hard": (1, 8), "none": (0, 8)})
+    fallen_of(ledger, fallen, others)
+    assert ledger.class_is_falling("unseen") == expected
+    assert not any(ledger.class_is_falling(id) for id in ("easy", "hard", "none", "new"))
+
+
+def test_problems_that_the_reference_never_solved_tell_nothing_of_their_class():
+    """The class is hard: none of 16 after one of 8 has a probability of 0.12, after none one of 9/25."""
+    ledger = Ledger({"h": (1, 8), "other": (2, 8), "none": (0, 8)})
+    ledger.note([("none", 0, 16)] * 64 + [("h", 0, 16)] * 15)
+    assert not ledger.class_is_falling("other")
+    ledger.note([("h", 0, 16)])
+    assert ledger.class_is_falling("other") and not ledger.class_is_falling("none")
 
 
 def test_the_file_survives_cuts_and_is_rewound(tmp_path):

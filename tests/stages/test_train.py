@@ -421,6 +421,10 @@ CONTRADICTIONS = {
         {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
         r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
     ),
+    "classes of a fixed set": (
+        {"rehearsal": RehearsalConfig(by_class=True)},
+        r"rehearsal\.by_class has no effect on a fixed set; add --rehearsal\.choice adaptive",
+    ),
     "no partition": (
         {"prompt_set": "explore"},
         r"needs a presampled partition; run `dph presample` and add --rehearsal\.path",

@@ -323,6 +323,9 @@ class RehearsalConfig:
     does not sample, and all whose pass rate has fallen below the reference policy's."""
     falling: Share = 0.2
     """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
+    by_class: bool = False
+    """With the adaptive choice: prompts that training has not sampled are rehearsed too, while those of the same
+    difficulty that it sampled lately have fallen more often than by chance."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
 

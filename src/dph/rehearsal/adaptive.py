@@ -2,6 +2,7 @@
 
 A near-perfect prompt needs rehearsal as long as training does not sample it. A prompt that training samples needs it
 while its pass rate lies below the reference policy's (`Falling`): it joins when it falls and leaves when it recovers.
+Where training samples few of its prompts, or each once, those that it has not sampled can join by their difficulty class.
 What is rehearsed depends on the steps so far alone, so a resumed run replays them.
 """
 
@@ -22,6 +23,10 @@ class Falling(Protocol):
 
     def is_falling(self, id: str) -> bool:
         """Whether the pass rate at the last visit lies below the reference policy's."""
+        ...
+
+    def class_is_falling(self, id: str) -> bool:
+        """Whether prompts of the same difficulty fall more often than chance explains."""
         ...
 
 
@@ -48,6 +53,8 @@ class AdaptiveSet:
     """Responses to prompts to explore."""
     seed: int
     falling: Falling
+    by_class: bool = False
+    """Whether a prompt to explore that training has not sampled needs rehearsal while its class is falling."""
     _prompts: dict[str, _Prompt] = field(init=False, default_factory=dict)
     _given: int = field(init=False, default=0)
 
@@ -81,4 +88,6 @@ class AdaptiveSet:
         return found
 
     def _needs(self, id: str, prompt: _Prompt) -> bool:
-        return self.falling.is_falling(id) or (prompt.perfect and not self.falling.visited(id))
+        if self.falling.visited(id):
+            return self.falling.is_falling(id)
+        return prompt.perfect or (self.by_class and self.falling.class_is_falling(id))

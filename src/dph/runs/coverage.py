@@ -10,8 +10,9 @@ written before the update of their step, and a resumed run drops those after its
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb, exp, lgamma
+from math import comb, exp, lgamma, sqrt
 from pathlib import Path
 
 from dph.config import RehearsalConfig
@@ -23,6 +24,9 @@ CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 
 FALLING = RehearsalConfig().falling
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
+
+LATELY = 64
+"""Visits to a class that tell whether it is falling: the last so many, and at least a quarter of them."""
 
 Visit = tuple[str, int, int]
 """A problem's id, its correct responses and its judged ones at one visit."""
@@ -38,6 +42,8 @@ class Ledger:
         self._solved = {id for id, (correct, _) in reference.items() if correct}
         self._last: dict[str, tuple[int, int]] = {}
         self._fallen: dict[str, bool] = {}
+        self._lately = {name: deque[bool](maxlen=LATELY) for name in CLASSES}
+        """Of each class, whether the pass rate had fallen at each of the last visits to solved problems, oldest first."""
 
     @property
     def reference(self) -> list[Visit]:
@@ -52,6 +58,19 @@ class Ledger:
         """Whether the reference policy would solve the problem as seldom as the last visit did with a probability of at
         most `falling`, by its own counts; False for a problem that was not pre-sampled or never visited."""
         return self._fallen.get(id, False)
+
+    def class_is_falling(self, id: str) -> bool:
+        """Whether the problem's class is being lost: of its last `LATELY` visits to problems that the reference policy
+        had solved, more than the share `falling` had fallen, by more than one standard error of that share.
+
+        Without a change of the policy about that share falls at most, so this says for problems that were never visited
+        what `is_falling` says for the others. False for a problem that the reference policy did not solve.
+        """
+        lately = self._lately.get(self._class.get(id, ""), ())
+        if len(lately) < LATELY // 4 or not self._reference[id][0]:
+            return False
+        error = sqrt(self._falling * (1 - self._falling) / len(lately))
+        return sum(lately) / len(lately) > self._falling + error
 
     @property
     def lost(self) -> list[str]:
@@ -79,7 +98,10 @@ class Ledger:
             if judged:
                 self._last[id] = (correct, judged)
                 if id in self._reference:
-                    self._fallen[id] = as_few(correct, judged, *self._reference[id]) <= self._falling
+                    before, out_of = self._reference[id]
+                    self._fallen[id] = as_few(correct, judged, before, out_of) <= self._falling
+                    if before:
+                        self._lately[self._class[id]].append(self._fallen[id])
                 if correct:
                     self._solved.add(id)
         found = {
@@ -92,6 +114,7 @@ class Ledger:
             own = [correct > 0 for id, correct, judged in visits if judged and self._class.get(id) == name]
             if own:
                 found[f"coverage/solved_{name}"] = sum(own) / len(own)
+        found |= {f"coverage/fell_{name}": sum(own) / len(own) for name, own in self._lately.items() if own}
         return found
 
 

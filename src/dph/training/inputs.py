@@ -88,7 +88,7 @@ def begin_rehearsal(
     ledger = Ledger(reference_counts(rehearsal.path), rehearsal.falling)
     adaptive = None
     if checked is not None and rehearsal.choice == "adaptive":
-        adaptive = AdaptiveSet(checked.stored, checked.candidates, config.seed, ledger)
+        adaptive = AdaptiveSet(checked.stored, checked.candidates, config.seed, ledger, rehearsal.by_class)
     _replay(run, step, ledger, adaptive, rehearsal.rows)
     return adaptive or RehearsalSet(checked.stored if checked is not None else [], config.seed), ledger
 

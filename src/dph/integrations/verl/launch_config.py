@@ -28,6 +28,7 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
     "rehearsal.falling": None,  # of the adaptive choice
+    "rehearsal.by_class": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
