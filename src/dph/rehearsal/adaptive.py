@@ -2,7 +2,7 @@
 
 A near-perfect prompt needs rehearsal as long as training does not sample it. A prompt that training samples needs it
 while its pass rate lies below the reference policy's (`Falling`): it joins when it falls and leaves when it recovers.
-Where training samples few of its prompts, or each once, those that it has not sampled can join by their difficulty class.
+Where training samples few of its prompts, or each once, those that it has not sampled can join by their class.
 What is rehearsed depends on the steps so far alone, so a resumed run replays them.
 """
 

@@ -43,7 +43,7 @@ class Ledger:
         self._last: dict[str, tuple[int, int]] = {}
         self._fallen: dict[str, bool] = {}
         self._lately = {name: deque[bool](maxlen=LATELY) for name in CLASSES}
-        """Of each class, whether the pass rate had fallen at each of the last visits to solved problems, oldest first."""
+        """Of each class, whether the pass rate had fallen at each of the last visits, oldest first."""
 
     @property
     def reference(self) -> list[Visit]:
