@@ -34,6 +34,7 @@ from dph.reproduce.bench.tables import (
     chosen_table,
     gaps_table,
     merit_table,
+    seeds_table,
     tried_table,
     variance_table,
 )
@@ -392,6 +393,18 @@ def test_differences_are_paired_by_training_seed(tmp_path):
     assert frontier(phase, [grpo], "mean", "greedy", [js]) == {1: [(0.25, 1.0)], 3: [(0.5, 1.0)]}
     table = gaps_table(bench, phase, "grpo")
     assert table is not None and table.rows[1][2].text == "+18.8"  # (.25 + .125) / 2
+    table = seeds_table(bench, phase, grpo.name)  # seed 11: worlds 1 and 3, +.25 and 0; seed 12: world 3 alone, +.25
+    assert table is not None
+    assert [entry.text for entry in table.rows[0]] == [
+        js.label,
+        "+12.5",
+        "–",
+        "+25.0",
+        "–",
+    ]  # 4 samples have no pass@32
+    assert table.columns[1] == "seed 11, 2 worlds: mean@n" and table.columns[3] == "seed 12, 3 worlds: mean@n"
+    assert phase.of_seed(11).seen(grpo) == [1, 3] and phase.of_seed(13).seen(grpo) == []
+    assert seeds_table(bench, phase, "another") is None
 
 
 def test_before_the_first_run_there_are_no_tables():
@@ -399,6 +412,7 @@ def test_before_the_first_run_there_are_no_tables():
     for table in (chosen_table, merit_table, attempts_table, variance_table):
         assert table(bench, phase) is None
     assert gaps_table(bench, phase, "grpo") is None
+    assert seeds_table(bench, phase, "grpo-lr5e-05") is None
 
 
 def test_attempts_are_compared_with_what_they_change(known):

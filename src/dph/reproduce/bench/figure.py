@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from dph.report.plots import canvas, tidy
 from dph.reproduce.bench.design import Bench, Setting
 from dph.reproduce.bench.merit import attainment, undominated
-from dph.reproduce.bench.results import Phase, frontier
+from dph.reproduce.bench.results import Phase, evaluated, frontier
 
 _GREY, _OWN, _BASE = "#9A9A9A", "#0B6E99", "#6B6B6B"
 _COLUMNS = 4
@@ -22,7 +22,7 @@ def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figur
     base models as a cross. A line joins the settings that no other setting of the method beats in both; the others are
     hollow. A triangle at the left edge stands for a setting that is less accurate than the base models. None if no
     method has a point."""
-    shown = _shown(bench, phase)
+    shown = evaluated(bench, phase)
     if not shown:
         return None
     coverage = f"pass@{bench.rule.k}"
@@ -55,7 +55,7 @@ def frontier_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figur
 def attainment_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Figure | None:
     """The pass@k that a method attains with at least an accuracy (x, distance from the target's highest in each world),
     mean over the worlds, in percent; the target's curve in grey. None if the target has no point."""
-    shown, coverage = _shown(bench, phase), f"pass@{bench.rule.k}"
+    shown, coverage = evaluated(bench, phase), f"pass@{bench.rule.k}"
     if bench.rule.target not in shown:
         return None
     offsets = np.arange(-_BELOW, _ABOVE + _STEP / 2, _STEP)
@@ -80,12 +80,6 @@ def attainment_figure(bench: Bench, phase: Phase, metric: str = "greedy") -> Fig
 
 def _name(metric: str) -> str:
     return "mean@n" if metric == "mean" else metric
-
-
-def _shown(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
-    """The methods that have a point, with the settings that have one."""
-    shown = {method: [s for s in settings if phase.seen(s)] for method, settings in bench.methods.items()}
-    return {method: settings for method, settings in shown.items() if settings}
 
 
 def _panels(bench: Bench, methods: Sequence[str], x: str, y: str) -> tuple[Figure, list[Any]]:

@@ -1,7 +1,7 @@
 """What the runs of the bench say: points of settings in worlds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,15 @@ class Phase:
         """The training seeds of these evaluations."""
         return self.results.seeds.get(arm_of(setting, world), ())
 
+    def of_seed(self, seed: int) -> "Phase":
+        """The runs with one training seed."""
+        kept: dict[str, list[EvalRun]] = {}
+        for name, runs in self.results.arms.items():
+            pairs = zip(self.results.seeds[name], runs, strict=True)
+            if own := [run for each, run in pairs if each == seed]:
+                kept[name] = own
+        return replace(self, results=replace(self.results, arms=kept, seeds=dict.fromkeys(kept, (seed,))))
+
     def table(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, np.ndarray]:
         """Values [seeds, problems] of a metric by world; problems without a value are left out.
 
@@ -63,6 +72,18 @@ class Phase:
         runs = {world: self.results.bases.get(base_of(world)) for world in self.worlds}
         found = {world: values([run], self.split, metric) for world, run in runs.items() if run is not None}
         return {world: float(np.nanmean(array)) for world, array in found.items() if not np.isnan(array).all()}
+
+
+def evaluated(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
+    """The methods that were run in a phase, each with its settings that were."""
+    found = {method: [s for s in settings if phase.seen(s)] for method, settings in bench.methods.items()}
+    return {method: settings for method, settings in found.items() if settings}
+
+
+def differences(phase: Phase, setting: Setting, other: Setting, metric: str) -> list[float]:
+    """A setting's means minus another's, in the worlds that both were run in, over the training seeds of both there."""
+    left, right = phase.means(setting, metric, [other]), phase.means(other, metric, [setting])
+    return [left[world] - right[world] for world in sorted(left.keys() & right.keys())]
 
 
 def frontier(

@@ -24,6 +24,7 @@ from dph.reproduce.bench.tables import (
     chosen_table,
     gaps_table,
     merit_table,
+    seeds_table,
     tried_table,
     variance_table,
 )
@@ -149,7 +150,9 @@ def _write(run: Run, frozen: Frozen, development: Sequence[Phase], test: Phase |
     (out / "figures").mkdir(parents=True, exist_ok=True)
     tables = [tried_table(bench, development, frozen)]
     if test is not None:
+        tuned = frozen.get(bench.rule.target, {}).get("accurate", "")
         merits = [merit_table(bench, test), attempts_table(bench, test), variance_table(bench, test)]
+        merits.append(seeds_table(bench, test, tuned))
         gaps = [gaps_table(bench, test, method) for method in (bench.rule.target, *bench.against)]
         tables = [chosen_table(bench, test), *gaps, *merits, *tables]
     found = [table for table in tables if table is not None]

@@ -10,7 +10,7 @@ from dph.report.table import Cell, Table, cell, signed_cell
 from dph.reproduce.bench.choose import ROLES
 from dph.reproduce.bench.design import Bench, Setting, with_steps
 from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds
-from dph.reproduce.bench.results import Frontiers, Phase, by_name, frontier
+from dph.reproduce.bench.results import Frontiers, Phase, by_name, differences, evaluated, frontier
 
 Frozen = Mapping[str, Mapping[str, str]]
 
@@ -65,15 +65,11 @@ def gaps_table(bench: Bench, test: Phase, method: str) -> Table | None:
     if not targets:
         return None
 
-    def gaps(setting: Setting, other: Setting, metric: str) -> list[float]:
-        left, right = (test.means(one, metric, [two]) for one, two in ((setting, other), (other, setting)))
-        return [left[world] - right[world] for world in sorted(left.keys() & right.keys())]
-
     rows = [
         [
             Cell(setting.label),
             *(
-                Cell("–") if setting == other else _points(gaps(setting, other, metric), 100, 1)
+                Cell("–") if setting == other else _points(differences(test, setting, other, metric), 100, 1)
                 for other in targets
                 for metric in metrics
             ),
@@ -92,7 +88,7 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
     if not any(map(test.seen, bench.methods[rule.target])):
         return None
     rows = []
-    for method in (name for name in bench.methods if _seen(bench, test, name)):
+    for method in evaluated(bench, test):
         found, target = _pair(bench, test, method, rule.target, "greedy")
         worlds = sorted(found.keys() & target.keys())
         volume = float(np.mean([hypervolume(found[world], bench.rule.corner) for world in worlds]))
@@ -134,9 +130,9 @@ def merit_table(bench: Bench, test: Phase) -> Table | None:
 
 def attempts_table(bench: Bench, test: Phase) -> Table | None:
     """Each attempt to go past the frontier against the methods that it changes; None before any of them was run."""
-    rows = []
+    rows, known = [], evaluated(bench, test)
     for method, others in bench.against.items():
-        for other in (name for name in others if _seen(bench, test, method) and _seen(bench, test, name)):
+        for other in (name for name in others if method in known and name in known):
             pairs = [_pair(bench, test, method, other, accuracy) for accuracy in ("greedy", "mean")]
             gained = [_gains(bench, *pair) for pair in pairs]
             farther = [_near(*pair, bench.rule.far)[1] for pair in pairs]
@@ -165,14 +161,10 @@ def attempts_table(bench: Bench, test: Phase) -> Table | None:
     return Table("Attempts to go past the frontier", ["", *columns], rows, note)
 
 
-def _seen(bench: Bench, test: Phase, method: str) -> list[Setting]:
-    """The settings of a method that were run; none of a method that the bench does not have."""
-    return [setting for setting in bench.methods.get(method, ()) if test.seen(setting)]
-
-
 def _pair(bench: Bench, test: Phase, method: str, other: str, accuracy: str) -> tuple[Frontiers, Frontiers]:
     """The frontiers of two methods, in accuracy and pass@k, over the training seeds that both have in a world."""
-    one, two = _seen(bench, test, method), _seen(bench, test, other)
+    known = evaluated(bench, test)
+    one, two = known[method], known[other]
     coverage = f"pass@{bench.rule.k}"
     return frontier(test, one, accuracy, coverage, two), frontier(test, two, accuracy, coverage, one)
 
@@ -217,6 +209,28 @@ def tried_table(bench: Bench, development: Sequence[Phase], frozen: Frozen) -> T
     return Table(
         "Every setting that was tried in the development worlds", ["", *columns, "chosen as"], rows, "Percent."
     )
+
+
+def seeds_table(bench: Bench, test: Phase, target: str) -> Table | None:
+    """Each training seed by itself: the settings that have several, against one of them; None without several."""
+    metrics = {"mean": "mean@n", f"pass@{bench.rule.k}": f"pass@{bench.rule.k}"}
+    several = [s for s in test.settings if any(len(test.seeds(s, world)) > 1 for world in test.worlds)]
+    reference = next((s for s in several if s.name == target), None)
+    if reference is None:
+        return None
+    seeds = sorted({seed for s in several for world in test.worlds for seed in test.seeds(s, world)})
+    alone = [test.of_seed(seed) for seed in seeds]
+    rows = []
+    for setting in (s for s in several if s != reference):
+        found = [differences(phase, setting, reference, metric) for phase in alone for metric in metrics]
+        rows.append([Cell(setting.label), *(_points(gaps, 100, 1) for gaps in found)])
+    columns = [
+        f"seed {seed}, {len(phase.seen(reference))} worlds: {title}"
+        for seed, phase in zip(seeds, alone, strict=True)
+        for title in metrics.values()
+    ]
+    note = f"Percentage points. {_WORLDS}."
+    return Table(f"Each training seed by itself, against {reference.label}", ["", *columns], rows, note)
 
 
 def variance_table(bench: Bench, test: Phase) -> Table | None:
