@@ -37,7 +37,7 @@ TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2
 METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
 """The paper's methods."""
 OTHER_METHODS = (
-    *("dph_f_adaptive", "dph_f_raw", "dph_js_adaptive", "dph_js_maxrl", "dapo_wise", "dph_js_wise", "grpo_wise"),
+    *("dph_f_adaptive", "dph_js_adaptive", "dapo_wise", "grpo_wise"),
     *(
         "cispo",
         "clip_cov",

@@ -10,13 +10,14 @@ from dph.report.table import Table, to_markdown
 from dph.reproduce.bench.choose import read_frozen
 from dph.reproduce.bench.design import read_bench
 from dph.reproduce.bench.merit import over_worlds
-from dph.reproduce.bench.results import Phase
+from dph.reproduce.bench.results import Phase, differences
 from dph.reproduce.bench.run import FROZEN, Run, arms_of_test, choose
 from dph.reproduce.bench.tables import (
     attempts_table,
     chosen_table,
     gaps_table,
     merit_table,
+    seeds_table,
     tried_table,
     variance_table,
 )
@@ -53,16 +54,25 @@ def test_every_setting_that_was_tried_is_published(development: list[Phase]) -> 
     assert len(table.rows) == 128 and lines(table) - set(page.splitlines()) == set()
 
 
-def test_the_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
-    run = run_of(COUNTS, tmp_path)
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory: pytest.TempPathFactory) -> Phase:
+    """The test phase of the published counts."""
+    run = run_of(COUNTS, tmp_path_factory.mktemp("bench"))
     phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
+    return phase
+
+
+def test_the_tables_of_the_test_worlds_are_published(tested: Phase) -> None:
+    bench = read_bench()
     page = set((RESULTS / "bench.md").read_text(encoding="utf-8").splitlines())
     for make in (chosen_table, merit_table, attempts_table, variance_table):
-        assert lines(make(run.bench, phase)) - page == set(), make.__name__
+        assert lines(make(bench, tested)) - page == set(), make.__name__
     for method in ("grpo", "dapo_wise"):
-        assert lines(gaps_table(run.bench, phase, method)) - page == set(), method
+        assert lines(gaps_table(bench, tested, method)) - page == set(), method
+    assert lines(seeds_table(bench, tested, TUNED)) - page == set()
 
 
+TUNED = "grpo-lr5e-05"
 SHORTER = "dapo_wise-trained_share0.5-lr0.0002-steps50"
 SHORT = {
     "docs/results/bench.md": (
@@ -80,23 +90,50 @@ EVERYWHERE = (
 )
 
 
-def test_the_short_tables_of_the_test_worlds_are_published(tmp_path: Path) -> None:
+def test_the_short_tables_of_the_test_worlds_are_published(tested: Phase) -> None:
     """mean@64, pass@32, each with the difference to tuned GRPO and half of its interval, and styles."""
-    run = run_of(COUNTS, tmp_path)
-    phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
-    known = {setting.name: setting for setting in phase.settings}
-    tuned = known["grpo-lr5e-05"]
+    settings = {setting.name: setting for setting in tested.settings}
 
     def cells(name: str) -> str:
         found = []
         for metric in ("mean", "pass@32"):
-            own, other = phase.means(known[name], metric, [tuned]), phase.means(tuned, metric, [known[name]])
-            gap = over_worlds([own[world] - other[world] for world in own])
-            level = np.mean([*phase.means(known[name], metric).values()])
+            gap = over_worlds(differences(tested, settings[name], settings[TUNED], metric))
+            level = np.mean([*tested.means(settings[name], metric).values()])
             found += [f"{100 * level:.1f}", f"{100 * gap.mean:+.1f} ± {50 * (gap.high - gap.low):.1f}"]
-        styles = np.mean([*phase.means(known[name], "styles_correct").values()])
+        styles = np.mean([*tested.means(settings[name], "styles_correct").values()])
         return " | ".join([*found, f"{styles:.2f}"]).replace("-", "−")
 
     for page, more in SHORT.items():
         text = (RESULTS.parents[1] / page).read_text(encoding="utf-8")
         assert [name for name in (*EVERYWHERE, *more) if cells(name) not in text] == [], page
+
+
+HALFWAY = "dapo_wise-trained_share0.5-lr0.0002"
+CLAIMS = (
+    (HALFWAY, TUNED, "mean"),
+    (HALFWAY, TUNED, "pass@32"),
+    (HALFWAY, TUNED, "styles_correct"),
+    (HALFWAY, "dph_f-eta0.3-lr0.0001", "mean"),
+    (HALFWAY, "dph_js-eta0.7-lr0.0001", "mean"),
+    (HALFWAY, "rkl-kl_coef0.1-lr0.0001", "mean"),
+    ("grpo-lr0.0001", HALFWAY, "pass@32"),
+    ("dph_f-eta0.3-lr0.0001", TUNED, "mean"),
+    ("dph_f-eta0.3-lr0.0001", TUNED, "pass@32"),
+    ("dph_js-eta0.7-lr0.0001", TUNED, "mean"),
+    ("dph_js-eta0.7-lr0.0001", TUNED, "pass@32"),
+    ("rkl-kl_coef0.1-lr0.0001", "dph_f-eta0.3-lr0.0001", "mean"),
+    ("rkl-kl_coef0.1-lr0.0001", "dph_f-eta0.3-lr0.0001", "pass@32"),
+)
+"""Differences, with their intervals, in the text of bench.md."""
+
+
+def test_the_differences_in_the_text_are_those_of_the_counts(tested: Phase) -> None:
+    settings = {setting.name: setting for setting in tested.settings}
+    text = " ".join((RESULTS / "bench.md").read_text(encoding="utf-8").split())
+
+    def words(one: str, other: str, metric: str) -> str:
+        gap = over_worlds(differences(tested, settings[one], settings[other], metric))
+        scale = 1 if metric == "styles_correct" else 100
+        return f"{scale * gap.mean:+.1f} ({scale * gap.low:+.1f} to {scale * gap.high:+.1f})".replace("-", "−")
+
+    assert [claim for claim in CLAIMS if words(*claim) not in text] == []

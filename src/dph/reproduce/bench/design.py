@@ -200,6 +200,8 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
     if bool(fields) != bool(values) or not isinstance(fields, list | tuple) or not isinstance(values, list | tuple):
         raise UserError(f"the preset {preset}: meta.strength is a list of settings and meta.values of their values")
     title = tried.get("label") or preset_label(preset) or Path(preset).stem
+    fixed = tried.get("train", {})
+    trained = method if fixed else Path(preset).stem
     found = []
     for value in values or (None,):
         strength, words, label = dict[str, Any](), [], [title]
@@ -223,10 +225,10 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
                     title=title,
                     label=", ".join([*label, f"lr {lr:g}"]),
                     preset=preset,
-                    settings=joined(strength, nested("optim.lr", lr)),
+                    settings=joined(fixed, strength, nested("optim.lr", lr)),
                     evaluate=evaluate,
                     share=1.0 if share is None else share,
-                    training=f"{Path(preset).stem}-lr{lr:g}" if shared else "",
+                    training=f"{trained}-lr{lr:g}" if shared else "",
                 )
             )
     return found
