@@ -1,5 +1,6 @@
 """Counts of finished runs: tables from them are those of the runs, and runs that they hold are not made again."""
 
+import math
 import re
 import shutil
 import statistics
@@ -255,6 +256,25 @@ def test_the_published_means_of_single_kinds_are_those_of_the_published_counts()
     assert f"(mean@32 {mean('base', 'sort')} → {mean('grpo', 'sort')})" in text
     assert f"to sort ({mean('grpo-lr-4e-05', 'sort')})" in text
     assert f"joins ({mean('grpo-lr-4e-05', 'join')}, where 2e-5 has {mean('grpo', 'join')})" in text
+
+
+def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() -> None:
+    """Means over 245 problems: greedy, mean@32, pass@8 and pass@32 = 1 − C(n−c, k)/C(n, k), styles among correct."""
+    text, table = (PUBLISHED / "spider.md").read_text(encoding="utf-8"), dict[str, str]()
+    labels = {"base": "base (last", "dph_f": "DPH-F: near", "dph_f_three8": "DPH-F, rehearsed from 3"}
+    for name, label in {**labels, "dph_f_by_class": "DPH-F, adaptive by class"}.items():
+        rows = pq.read_table(PUBLISHED / "data" / "small" / f"{name}.parquet").to_pylist()
+        rows = [row for row in rows if row["split"] == "heldout_phrasing"]
+        assert len(rows) == 245 and {row["samples"] for row in rows} == {32}
+
+        def passes(k: int, rows: list[dict[str, Any]] = rows) -> float:
+            return 100 * statistics.mean(1 - math.comb(32 - row["correct"], k) / math.comb(32, k) for row in rows)
+
+        shares = [100 * statistics.mean(row["greedy"] for row in rows), passes(1), passes(8), passes(32)]
+        styles = statistics.mean(row["styles_correct"] for row in rows)
+        table[label] = " | ".join([*(f"{share:.1f}" for share in shares), f"{styles:.2f}"])
+    last = text[text.index("## A rehearsal set that follows") :].splitlines()
+    assert [label for label, cells in table.items() if not any(label in row and cells in row for row in last)] == []
 
 
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:

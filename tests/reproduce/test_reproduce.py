@@ -200,6 +200,20 @@ def test_bad_choices_are_one_sentence(config: ReproduceConfig, message: str) -> 
         reproduce(config)
 
 
+def test_published_counts_are_shown_without_the_data_set(tmp_path: Path) -> None:
+    counts = Path(__file__).resolve().parents[2] / "docs" / "results" / "data" / "small"
+    config = ReproduceConfig(
+        scale="small",
+        methods=("dph_f", "dph_f_by_class"),
+        seeds=(1,),
+        report_only=True,
+        counts=str(counts),
+        out=str(tmp_path),
+    )
+    tables = reproduce(config).with_name("tables.md").read_text(encoding="utf-8")
+    assert "| DPH-F, adaptive by class (1 seed) |" in tables
+
+
 # ---- the paper's own size -----------------------------------------------------------------------------------------
 
 

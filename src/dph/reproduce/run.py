@@ -86,7 +86,8 @@ def _report_only(choice: Choice, paths: RunPaths, counts: Counts) -> Path:
 
 def choose(grid: Grid, config: ReproduceConfig) -> Choice:
     """The arms and seeds that a configuration names. Raises UserError for unknown ones."""
-    if grid.needs_data and not (config.data and Path(config.data).is_dir()):
+    reads = grid.needs_data and not (config.report_only and config.counts)
+    if reads and not (config.data and Path(config.data).is_dir()):
         raise UserError(f"the scale {grid.name!r} reads a data set; name its folder with --data, not {config.data!r}")
     arms = grid.chosen(config.methods)
     seeds = {arm.name: tuple(config.seeds) or grid.seeds_of(arm) for arm in arms}
