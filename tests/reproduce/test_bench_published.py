@@ -55,21 +55,21 @@ def test_every_setting_that_was_tried_is_published(development: list[Phase]) -> 
 
 
 @pytest.fixture(scope="module")
-def tested(tmp_path_factory: pytest.TempPathFactory) -> Phase:
+def published(tmp_path_factory: pytest.TempPathFactory) -> Phase:
     """The test phase of the published counts."""
     run = run_of(COUNTS, tmp_path_factory.mktemp("bench"))
     phase, _ = run.phase("test", arms_of_test(run, read_frozen(COUNTS / FROZEN)))
     return phase
 
 
-def test_the_tables_of_the_test_worlds_are_published(tested: Phase) -> None:
+def test_the_tables_of_the_test_worlds_are_published(published: Phase) -> None:
     bench = read_bench()
     page = set((RESULTS / "bench.md").read_text(encoding="utf-8").splitlines())
     for make in (chosen_table, merit_table, attempts_table, variance_table):
-        assert lines(make(bench, tested)) - page == set(), make.__name__
+        assert lines(make(bench, published)) - page == set(), make.__name__
     for method in ("grpo", "dapo_wise"):
-        assert lines(gaps_table(bench, tested, method)) - page == set(), method
-    assert lines(seeds_table(bench, tested, TUNED)) - page == set()
+        assert lines(gaps_table(bench, published, method)) - page == set(), method
+    assert lines(seeds_table(bench, published, TUNED)) - page == set()
 
 
 TUNED = "grpo-lr5e-05"
@@ -90,17 +90,17 @@ EVERYWHERE = (
 )
 
 
-def test_the_short_tables_of_the_test_worlds_are_published(tested: Phase) -> None:
+def test_the_short_tables_of_the_test_worlds_are_published(published: Phase) -> None:
     """mean@64, pass@32, each with the difference to tuned GRPO and half of its interval, and styles."""
-    settings = {setting.name: setting for setting in tested.settings}
+    settings = {setting.name: setting for setting in published.settings}
 
     def cells(name: str) -> str:
         found = []
         for metric in ("mean", "pass@32"):
-            gap = over_worlds(differences(tested, settings[name], settings[TUNED], metric))
-            level = np.mean([*tested.means(settings[name], metric).values()])
+            gap = over_worlds(differences(published, settings[name], settings[TUNED], metric))
+            level = np.mean([*published.means(settings[name], metric).values()])
             found += [f"{100 * level:.1f}", f"{100 * gap.mean:+.1f} ± {50 * (gap.high - gap.low):.1f}"]
-        styles = np.mean([*tested.means(settings[name], "styles_correct").values()])
+        styles = np.mean([*published.means(settings[name], "styles_correct").values()])
         return " | ".join([*found, f"{styles:.2f}"]).replace("-", "−")
 
     for page, more in SHORT.items():
@@ -127,12 +127,12 @@ CLAIMS = (
 """Differences, with their intervals, in the text of bench.md."""
 
 
-def test_the_differences_in_the_text_are_those_of_the_counts(tested: Phase) -> None:
-    settings = {setting.name: setting for setting in tested.settings}
+def test_the_differences_in_the_text_are_those_of_the_counts(published: Phase) -> None:
+    settings = {setting.name: setting for setting in published.settings}
     text = " ".join((RESULTS / "bench.md").read_text(encoding="utf-8").split())
 
     def words(one: str, other: str, metric: str) -> str:
-        gap = over_worlds(differences(tested, settings[one], settings[other], metric))
+        gap = over_worlds(differences(published, settings[one], settings[other], metric))
         scale = 1 if metric == "styles_correct" else 100
         return f"{scale * gap.mean:+.1f} ({scale * gap.low:+.1f} to {scale * gap.high:+.1f})".replace("-", "−")
 

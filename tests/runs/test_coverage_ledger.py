@@ -82,11 +82,6 @@ def test_falling_by_hand():
     assert usual.note([("a", 3, 16)])["coverage/falling"] == 1, "a has recovered"
 
 
-def fallen_of(ledger: Ledger, fallen: int, others: int) -> None:
-    """Visits to the middle class: so many that have fallen, then so many that have not."""
-    ledger.note([("m", 0, 16)] * fallen + [("m", 16, 16)] * others)
-
-
 @pytest.mark.parametrize(
     ("fallen", "others", "expected"),
     [
@@ -100,7 +95,7 @@ def fallen_of(ledger: Ledger, fallen: int, others: int) -> None:
 )
 def test_a_class_falls_by_hand(fallen, others, expected):
     ledger = Ledger({"m": (4, 8), "unseen": (3, 8), "easy": (7, 8), "hard": (1, 8), "none": (0, 8)})
-    fallen_of(ledger, fallen, others)
+    ledger.note([("m", 0, 16)] * fallen + [("m", 16, 16)] * others)
     assert ledger.class_is_falling("unseen") == expected
     assert not any(ledger.class_is_falling(id) for id in ("easy", "hard", "none", "new"))
 

@@ -94,7 +94,7 @@ def test_an_environment_without_vllm_says_what_to_install() -> None:
 
 
 class Recorded:
-    """Stands in for vLLM's `LLM`, by its documented methods; notes what it was told."""
+    """A fake of vLLM's `LLM` with the methods that the sampler calls; it records their arguments."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

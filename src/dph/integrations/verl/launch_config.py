@@ -27,8 +27,8 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
-    "rehearsal.falling": None,  # of the adaptive choice
-    "rehearsal.by_class": None,
+    "rehearsal.by_class": None,  # of the adaptive choice, as the next
+    "rehearsal.falling": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
