@@ -64,9 +64,19 @@ class SpiderSmall:
     or their gold query fails or returns no rows (any empty result would be correct).
     """
 
-    def __init__(self, *, root: str, max_prompt_chars: int = 600, template_share: float = 0.5, seed: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        root: str,
+        max_prompt_chars: int = 600,
+        template_share: float = 0.5,
+        mixed: bool = False,
+        seed: int = 0,
+    ) -> None:
         """root: as for `spider`; max_prompt_chars: longest prompt; template_share: share of the demonstrations with
-        generated questions; seed: seed of the split. Raises UserError for values out of range."""
+        generated questions; mixed: problems in a pseudo-random order instead of that of the files, which is by
+        database, so that the first ones (`limit`) are from all databases; seed: of the split and of that order.
+        Raises UserError for values out of range."""
         if not 0 <= template_share <= 1:
             raise UserError(f"spider_small: template_share must be between 0 and 1, not {template_share}")
         if max_prompt_chars < 1:
@@ -74,6 +84,7 @@ class SpiderSmall:
         self._root = Path(root)
         self._longest = max_prompt_chars
         self._template_share = template_share
+        self._mixed = mixed
         self._seed = seed
         self.dropped: dict[str, Counter[str]] = {}
         self._splits: dict[str, list[Problem]] = {}
@@ -90,7 +101,8 @@ class SpiderSmall:
             parts = {"dev": questions} if source == "dev" else split_questions(questions, self._seed)
             for name, part in parts.items():
                 self.dropped[name] = Counter()
-                self._splits[name] = list(self._usable(name, part, self._databases[source]))
+                usable = list(self._usable(name, part, self._databases[source]))
+                self._splits[name] = sorted(usable, key=self._place) if self._mixed else usable
         return self._splits[split]
 
     def style(self, problem: Problem, response: str) -> str | None:
@@ -155,6 +167,9 @@ class SpiderSmall:
             if len(prompt) <= self._longest and (db_id, normal_form(asked.sql)) not in held:
                 meta = {"db": paths[db_id], "db_id": db_id, "kind": asked.kind}
                 yield Problem(f"template/{number:06d}", prompt, asked.sql, "sql", meta)
+
+    def _place(self, problem: Problem) -> float:
+        return _share(self._seed, "order", problem.id)
 
     def _usable(self, split: str, questions: Sequence[Question], databases: Databases) -> Iterator[Problem]:
         connections: dict[str, sqlite3.Connection] = {}
