@@ -54,6 +54,37 @@ def test_every_setting_that_was_tried_is_published(development: list[Phase]) -> 
     assert len(table.rows) == 128 and lines(table) - set(page.splitlines()) == set()
 
 
+ATTEMPTS = (
+    "grpo_wise-trained_share0.5-lr0.0002",
+    "grpo-lr5e-05",
+    "dapo_wise-trained_share0.5-lr0.0002",
+    "dph_js_wise-trained_share0.5-lr0.0002",
+    "dph_js_wise-trained_share0.75-lr0.0001",
+    "dph_f_adaptive-eta0.3-lr0.0001",
+    "dph_f-eta0.3-lr0.0001",
+    "dph_f_raw-eta0.1-lr0.0001",
+    "dph_f-eta0.1-lr0.0001",
+    "dph_js_maxrl-eta0.1-lr0.0001",
+    "dph_js-eta0.7-lr0.0001",
+    "grpo_warm-temperature1.2-lr0.0002",
+    "gated-above0.75-lr0.0001",
+)
+"""Settings whose outcomes in world 101 are in the table of attempts."""
+
+
+def test_the_outcomes_of_attempts_are_those_of_the_counts(development: list[Phase]) -> None:
+    first = development[0]
+    settings = {setting.name: setting for setting in first.settings}
+    page = (RESULTS / "bench-development.md").read_text(encoding="utf-8")
+    attempts = page.partition("## Attempts: kept and dropped")[2].partition("\n## ")[0]
+
+    def words(name: str) -> str:
+        mean, coverage = (100 * first.means(settings[name], metric)[101] for metric in ("mean", "pass@32"))
+        return f"{mean:.1f} and {coverage:.1f}"
+
+    assert [(name, words(name)) for name in ATTEMPTS if words(name) not in attempts] == []
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Phase:
     """The test phase of the published counts."""

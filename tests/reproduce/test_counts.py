@@ -22,7 +22,7 @@ from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
-from dph.reproduce.strata import kinds_table
+from dph.reproduce.strata import kinds_table, strata_table
 from dph.reproduce.tables import accuracy_table, comparison_table
 from report_support import interval, small_grid, write_eval
 
@@ -275,6 +275,19 @@ def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() 
         table[label] = " | ".join([*(f"{share:.1f}" for share in shares), f"{styles:.2f}"])
     last = text[text.index("## A rehearsal set that follows") :].splitlines()
     assert [label for label, cells in table.items() if not any(label in row and cells in row for row in last)] == []
+
+
+def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_counts() -> None:
+    grid, folder = read_grid("small"), PUBLISHED / "data" / "small"
+    choice = Choice(grid, dict.fromkeys(("dph_f", "dph_f_three8", "dph_f_by_class"), (1,)))
+    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    table = strata_table(results, grid.bases["base"])
+    assert table is not None
+    column = table.columns.index("pass@8, 6.25–25 %")
+    page = (PUBLISHED / "spider.md").read_text(encoding="utf-8")
+    last = page[page.index("## A rehearsal set that follows") :]
+    cells = [f"| {row[column].text} ({row[column].interval}) |" for row in table.rows]
+    assert len(cells) == 4 and [cell for cell in cells if cell not in last] == []
 
 
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
