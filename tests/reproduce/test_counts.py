@@ -23,7 +23,7 @@ from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.strata import kinds_table, strata_table
-from dph.reproduce.tables import accuracy_table, comparison_table
+from dph.reproduce.tables import accuracy_table, comparison_table, sampling_table
 from report_support import interval, small_grid, write_eval
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -207,6 +207,33 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
     for table in (accuracy_table(results, grid.bases["base"], ""), comparison_table(results, grid.bases["base"])):
         cells = with_intervals(table, lambda title: title.rpartition(": ")[2] in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
+    grid, folder = read_grid("llm_short"), PUBLISHED / "data" / "llm_short"
+    base = grid.bases["base"]
+    choice = Choice(grid, {name: (1,) for name in grid.arms if (folder / f"{name}.parquet").is_file()})
+    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    text = page.partition("## On real Spider questions")[2].partition("\n## ")[0]
+    tables = (
+        accuracy_table(results, base, "", (8, 16)),
+        sampling_table(results, base, "in-domain"),
+        comparison_table(results, base),
+        strata_table(results, base),
+    )
+    shown = {"in-domain: greedy", "in-domain: pass@8", "mean@n", "greedy − GRPO", "styles_correct − GRPO"}
+    for table in tables:
+        cells = with_intervals(table, lambda title: title in shown or title.startswith("pass@8, "))
+        assert cells and [cell for cell in cells if cell not in text] == []
+    for one, other in (("grpo", "base"), ("dph_js", "base"), ("dph_js", "grpo"), ("grpo_wise", "grpo")):
+        left, right = (results.arms.get(name, [results.bases["base"]]) for name in (one, other))
+        for metric, scale, places in (("mean", 100, 1), ("pass@16", 100, 1), ("styles", 1, 2)):
+            gap = difference(left, right, "heldout_phrasing", metric)
+            mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
+            assert f"| {mean} ({low} to {high}) |".replace("-", "−") in text
+    sixteen = [row[3].text for row in tables[0].rows]
+    assert len(sixteen) == 1 + len(choice.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
 
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
