@@ -4,7 +4,7 @@ import math
 import re
 import shutil
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from dph.report.table import Table, to_markdown
 from dph.reproduce.counts import read_counts
 from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings
-from dph.reproduce.results import difference, mean_value, read_results
+from dph.reproduce.results import Results, difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.strata import kinds_table, strata_table
 from dph.reproduce.tables import accuracy_table, comparison_table, sampling_table
@@ -175,11 +175,17 @@ def test_runs_of_other_settings_leave_no_counts(
     assert not (tmp_path / "report" / "counts").exists()
 
 
+def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None) -> Results:
+    """The results of a grid from its published counts; arms: their seeds, else seed 1 of every arm with counts."""
+    grid, folder = read_grid(name), PUBLISHED / "data" / name
+    counted = {arm: (1,) for arm in grid.arms if (folder / f"{arm}.parquet").is_file()}
+    choice = Choice(grid, counted if arms is None else arms)
+    return read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+
+
 def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     tiny = read_grid("tiny")
-    choice = Choice(tiny, {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
-    folder = PUBLISHED / "data" / "tiny"
-    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
     text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
         cells = with_intervals(table, lambda title: "pass@8 − " not in title)
@@ -198,22 +204,19 @@ def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[st
 
 
 def test_the_published_tables_of_the_language_model_are_those_of_the_published_counts() -> None:
-    grid, folder = read_grid("llm_embedded"), PUBLISHED / "data" / "llm_embedded"
-    choice = Choice(grid, {name: (1,) for name in grid.arms if (folder / f"{name}.parquet").is_file()})
-    assert len(choice.arms) >= 4
-    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    results = published("llm_embedded")
+    assert len(results.arms) >= 4
+    base = results.choice.grid.bases["base"]
     text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
     shown = ("greedy", "pass@8", "pass@32", "greedy − GRPO", "pass@32 − GRPO")
-    for table in (accuracy_table(results, grid.bases["base"], ""), comparison_table(results, grid.bases["base"])):
+    for table in (accuracy_table(results, base, ""), comparison_table(results, base)):
         cells = with_intervals(table, lambda title: title.rpartition(": ")[2] in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
 
 
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
-    grid, folder = read_grid("llm_short"), PUBLISHED / "data" / "llm_short"
-    base = grid.bases["base"]
-    choice = Choice(grid, {name: (1,) for name in grid.arms if (folder / f"{name}.parquet").is_file()})
-    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    results = published("llm_short")
+    base = results.choice.grid.bases["base"]
     page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
     text = page.partition("## On real Spider questions")[2].partition("\n## ")[0]
     tables = (
@@ -231,24 +234,22 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
         for metric, scale, places in (("mean", 100, 1), ("pass@16", 100, 1), ("styles", 1, 2)):
             gap = difference(left, right, "heldout_phrasing", metric)
             mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
-            assert f"| {mean} ({low} to {high}) |".replace("-", "−") in text
+            assert f"| {mean} ({low} to {high}) |" in text
     sixteen = [row[3].text for row in tables[0].rows]
-    assert len(sixteen) == 1 + len(choice.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
+    assert len(sixteen) == 1 + len(results.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
 
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
     """Computed here a second time from the counts, with Student's t of a table."""
-    grid, folder = read_grid("llm_embedded"), PUBLISHED / "data" / "llm_embedded"
-    choice = Choice(grid, {name: (1,) for name in ("grpo", "dph_js")})
-    table = kinds_table(
-        read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder)), grid.bases["base"]
-    )
+    folder = PUBLISHED / "data" / "llm_embedded"
+    results = published("llm_embedded", dict.fromkeys(("grpo", "dph_js"), (1,)))
+    table = kinds_table(results, results.choice.grid.bases["base"])
     assert table is not None
     entries = dict(zip(table.columns, table.rows[0], strict=True))
     text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
     rows = {
         name: {(row["split"], row["id"]): row for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
-        for name in choice.arms
+        for name in results.arms
     }
     measures = {
         "greedy": lambda r: r["greedy"],
@@ -305,10 +306,8 @@ def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() 
 
 
 def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_counts() -> None:
-    grid, folder = read_grid("small"), PUBLISHED / "data" / "small"
-    choice = Choice(grid, dict.fromkeys(("dph_f", "dph_f_three8", "dph_f_by_class"), (1,)))
-    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
-    table = strata_table(results, grid.bases["base"])
+    results = published("small", dict.fromkeys(("dph_f", "dph_f_three8", "dph_f_by_class"), (1,)))
+    table = strata_table(results, results.choice.grid.bases["base"])
     assert table is not None
     column = table.columns.index("pass@8, 6.25–25 %")
     page = (PUBLISHED / "spider.md").read_text(encoding="utf-8")
@@ -318,9 +317,8 @@ def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_cou
 
 
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
-    tiny, folder = read_grid("tiny"), PUBLISHED / "data" / "tiny"
-    choice = Choice(tiny, dict.fromkeys(("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f"), (1, 2, 3, 4, 5)))
-    results = read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
+    arms = ("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f")
+    results = published("tiny", dict.fromkeys(arms, (1, 2, 3, 4, 5)))
     text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
     arm = results.arms["dapo_rollouts"]
     row = [mean_value(arm, "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]

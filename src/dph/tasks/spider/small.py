@@ -101,8 +101,9 @@ class SpiderSmall:
             parts = {"dev": questions} if source == "dev" else split_questions(questions, self._seed)
             for name, part in parts.items():
                 self.dropped[name] = Counter()
-                usable = list(self._usable(name, part, self._databases[source]))
-                self._splits[name] = sorted(usable, key=self._place) if self._mixed else usable
+                self._splits[name] = list(self._usable(name, part, self._databases[source]))
+                if self._mixed:
+                    self._splits[name].sort(key=lambda problem: _share(self._seed, "order", problem.id))
         return self._splits[split]
 
     def style(self, problem: Problem, response: str) -> str | None:
@@ -167,9 +168,6 @@ class SpiderSmall:
             if len(prompt) <= self._longest and (db_id, normal_form(asked.sql)) not in held:
                 meta = {"db": paths[db_id], "db_id": db_id, "kind": asked.kind}
                 yield Problem(f"template/{number:06d}", prompt, asked.sql, "sql", meta)
-
-    def _place(self, problem: Problem) -> float:
-        return _share(self._seed, "order", problem.id)
 
     def _usable(self, split: str, questions: Sequence[Question], databases: Databases) -> Iterator[Problem]:
         connections: dict[str, sqlite3.Connection] = {}
