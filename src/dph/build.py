@@ -1,5 +1,6 @@
 """Builds objects from settings: the task and its problems, the verifiers, the sampler."""
 
+import hashlib
 import importlib
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,11 @@ def split_names(splits: str) -> list[str]:
     return names
 
 
-def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
+def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) -> list[Problem]:
     """Problems of one split or of several, separated by commas: at most `limit` of each (0: all).
+
+    With `shuffle` each split is in a pseudo-random order, which depends on the problems' ids alone: a problem keeps its
+    place relative to others when some are added or left out.
 
     Raises UserError if a split is empty or an id occurs twice.
     """
@@ -63,14 +67,20 @@ def select(task: Task, splits: str, limit: int = 0) -> list[Problem]:
             if problem.id in seen:
                 raise UserError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
             seen.add(problem.id)
+        if shuffle:
+            problems = sorted(problems, key=lambda problem: _place(problem.id))
         selected += problems[:limit] if limit else problems
     return selected
+
+
+def _place(problem_id: str) -> bytes:
+    return hashlib.sha256(f"0\0order\0{problem_id}".encode()).digest()
 
 
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
     """The task and the problems that the settings name."""
     task = make_task(config)
-    return task, select(task, config.split, config.limit)
+    return task, select(task, config.split, config.limit, shuffle=config.shuffle)
 
 
 def make_verifiers(

@@ -13,7 +13,9 @@ from dph.integrations.verl.launch_config import WITHOUT_EFFECT, unused_settings,
 from dph.integrations.verl.sizes import ModelShape, plan
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
-READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split", "task.limit", "task.name", "task.split"}
+READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
+    f"task.{name}" for name in ("limit", "name", "shuffle", "split")
+}
 """Settings that data.sh acts on: they choose problems, and leave verl's configuration as it is."""
 REFUSED = {
     *("advantage.name", "rehearsal.choice", "rollout.old_logprobs", "trained_share"),

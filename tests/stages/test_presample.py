@@ -310,6 +310,19 @@ def test_a_partition_of_another_task(tmp_path):
         read_partition(tmp_path, TaskConfig(name="toy"))
 
 
+def test_the_order_of_a_tasks_problems_matters_to_a_partition_of_some_of_them_only(tmp_path):
+    assert read_partition(presampled(), TaskConfig(name="toy", shuffle=True)), "all problems, in any order"
+    some = TaskConfig(name="toy", limit=4)
+    config = presample_config(tmp_path, task=some, threshold=1)
+    presample(config)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["task"]["shuffle"]  # as earlier versions wrote it
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert len(read_partition(tmp_path, some)) == 4
+    with pytest.raises(UserError, match="made for another task"):
+        read_partition(tmp_path, replace(some, shuffle=True))
+
+
 def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     """Responses of another domain can be rehearsed without its prompts being trained on."""
     made = TaskConfig(name="toy", split="train, easy")

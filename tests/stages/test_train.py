@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dph.build import make_task, select
 from dph.config import (
     LossConfig,
     MonitorConfig,
@@ -270,6 +271,15 @@ def test_the_monitor_measures_before_the_first_step_and_then_as_asked(tmp_path):
     assert [line["step"] for line in lines if "eval/pass@4" in line] == [0, 2]
     assert {"eval/greedy", "eval/mean@4", "eval/pass@1", "eval/styles"} <= lines[0].keys()
     assert "loss" not in lines[0]
+
+
+def test_the_monitored_problems_are_in_the_order_that_the_task_has(tmp_path):
+    monitor = MonitorConfig(every=1, split="dev", limit=4, n=2)
+    task = TaskConfig(name="toy", shuffle=True)
+    run = train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=monitor, task=task))
+    watched = {sample.id for sample in read_samples(run, "monitor")}
+    assert watched == {problem.id for problem in select(make_task(task), "dev", 4, shuffle=True)}
+    assert watched != {problem.id for problem in select(make_task(task), "dev", 4)}
 
 
 def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step(tmp_path, monkeypatch):

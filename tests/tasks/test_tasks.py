@@ -4,6 +4,7 @@ import gzip
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -289,3 +290,32 @@ def test_an_id_that_stands_twice_is_refused_wherever_it_stands():
 
     with pytest.raises(UserError, match=r"the split 'train' holds the id 'a' twice; ids must be unique"):
         select(Twice(), "train", limit=1)  # type: ignore[arg-type]
+
+
+class Sorted:
+    """Forty problems, sorted by database."""
+
+    def __init__(self, left_out: str = "") -> None:
+        self._left_out = left_out
+
+    def problems(self, split: str) -> list[Problem]:
+        names = [f"{split}/{db}/{i}" for db in "abcd" for i in range(10)]
+        return [Problem(n, "?", "1", "exact", {"db_id": n.split("/")[1]}) for n in names if n != self._left_out]
+
+
+def order(limit: int = 0, *, splits: str = "dev", left_out: str = "") -> list[str]:
+    task: Any = Sorted(left_out)
+    return [problem.id for problem in select(task, splits, limit, shuffle=True)]
+
+
+def test_a_limit_on_shuffled_problems_takes_from_all_databases():
+    task: Any = Sorted()
+    assert {problem.meta["db_id"] for problem in select(task, "dev", 10)} == {"a"}
+    assert {name.split("/")[1] for name in order(10)} == set("abcd")
+    assert order()[:10] == order(10) and sorted(order()) == [problem.id for problem in task.problems("dev")]
+    assert [name.split("/")[0] for name in order(2, splits="dev,test")] == ["dev", "dev", "test", "test"]
+
+
+def test_a_problem_keeps_its_place_in_the_shuffled_order_when_another_is_left_out():
+    every = order()
+    assert order(left_out=every[3]) == every[:3] + every[4:]

@@ -163,15 +163,6 @@ def test_problems_leave_out_and_count_what_cannot_be_used(root: Path):
         load_task("spider_small", root=str(root), template_share=2)
 
 
-def test_the_first_mixed_problems_are_from_all_databases(root: Path):
-    plain = load_task("spider_small", root=str(root)).problems("train")
-    mixed = load_task("spider_small", root=str(root), mixed=True).problems("train")
-    assert mixed != plain and sorted(p.id for p in mixed) == [p.id for p in plain]
-    assert {p.meta["db_id"] for p in plain[:8]} == {"one"}
-    assert {p.meta["db_id"] for p in mixed[:8]} == {"one", "two"}
-    assert load_task("spider_small", root=str(root), mixed=True).problems("train") == mixed
-
-
 def test_demonstrations_are_correct_and_never_show_what_is_held_out(root: Path):
     task = load_task("spider_small", root=str(root))
     rows = task.demonstrations(300, 7)  # type: ignore[attr-defined]

@@ -79,13 +79,22 @@ class TaskSourceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskConfig(TaskSourceConfig):
-    """Where problems come from."""
+class TaskSplitConfig(TaskSourceConfig):
+    """Where problems come from, in the order of their file."""
 
     split: str = "train"
     """Split of the task, or several separated by commas."""
     limit: NonNegativeInt = 0
     """Use only this many problems of each split, from its start; 0 uses all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig(TaskSplitConfig):
+    """Where problems come from, and in which order."""
+
+    shuffle: bool = False
+    """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
+    are sorted, by database for instance, and `limit` then takes a few databases only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +348,7 @@ class MonitorConfig:
     split: str = "dev"
     """Split of the training task that is evaluated."""
     limit: PositiveInt = 64
-    """Number of problems, from the start of the split."""
+    """Number of problems, from the start of the split (in the order that `task.shuffle` says)."""
     n: PositiveInt = 16
     """Samples per problem."""
     kept_responses: NonNegativeInt = 64

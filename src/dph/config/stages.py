@@ -23,6 +23,7 @@ from dph.config.components import (
     SamplingConfig,
     TaskConfig,
     TaskSourceConfig,
+    TaskSplitConfig,
     TrainedModelConfig,
     TrainOptimConfig,
     TunedModelConfig,
@@ -182,7 +183,7 @@ class VerifyConfig:
     """Leave out problems without a prediction; otherwise they count as wrong."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
-    task: TaskConfig = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
+    task: TaskSplitConfig = field(default_factory=lambda: TaskSplitConfig(name="gold", split="gold"))
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 

@@ -39,8 +39,13 @@ def _open(path: Path, task: TaskConfig) -> RunDir:
 def _covers(made: Any, wanted: dict[str, Any]) -> bool:
     if not isinstance(made, dict) or not isinstance(made.get("split"), str):
         return False
-    same = comparable({**made, "split": ""}) == comparable({**wanted, "split": ""})
-    return same and _names(wanted["split"]) <= _names(made["split"])
+    return _apart_from_splits(made) == _apart_from_splits(wanted) and _names(wanted["split"]) <= _names(made["split"])
+
+
+def _apart_from_splits(task: dict[str, Any]) -> Any:
+    """What two tasks must have in common. Without a limit both have the same problems in any order."""
+    shuffle = bool(task.get("shuffle") and task.get("limit"))  # earlier versions did not record it
+    return comparable({**task, "split": "", "shuffle": shuffle})
 
 
 def partition_of(run: RunDir) -> dict[str, Set]:

@@ -40,7 +40,10 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         return run.path
     config = replace(config, model=settled(config.model, run))
     task = make_task(config.task)
-    chosen = {split: select(task, split, config.task.limit) for split in split_names(config.task.split)}
+    chosen = {
+        split: select(task, split, config.task.limit, shuffle=config.task.shuffle)
+        for split in split_names(config.task.split)
+    }
     policy = Policy.load(config.model)
     rollout = config.rollout
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)

@@ -110,7 +110,7 @@ def _load(
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
     measured = rollout.params(config.monitor.n)
     evaluator = Evaluator(policy, sampler, verifiers, measured, rollout.max_prompt_tokens, config.seed)
-    monitor = Monitor(config.monitor, evaluator, task, world)
+    monitor = Monitor(config.monitor, evaluator, task, world, shuffle=config.task.shuffle)
     responses, ledger = begin_rehearsal(config, rehearsal, run.path, state.step)
     begun = policy if fresh or config.model.lora_rank else reference
     weights = begun.weight_hash() if begun else ""

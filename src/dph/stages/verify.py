@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskConfig, VerifyConfig, check_bounds
+from dph.config import TaskSplitConfig, VerifyConfig, check_bounds
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.progress import progress, say
@@ -63,7 +63,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     return run.path
 
 
-def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
+def _problems(config: TaskSplitConfig) -> tuple[list[Problem], int]:
     """The problems that can be judged, and the size of the whole split."""
     options = dict(config.options)
     if config.name in _PROMPTS_UNUSED:

@@ -214,10 +214,14 @@ class Measured:
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
-    def __init__(self, config: MonitorConfig, evaluator: Evaluator, task: Task, world: World) -> None:
+    def __init__(
+        self, config: MonitorConfig, evaluator: Evaluator, task: Task, world: World, *, shuffle: bool = False
+    ) -> None:
         self._evaluator, self._task, self._world = evaluator, task, world
         self._every, self._kept = config.every, config.kept_responses
-        self.problems: list[Problem] = select(task, config.split, config.limit) if config.every else []
+        self.problems: list[Problem] = []
+        if config.every:
+            self.problems = select(task, config.split, config.limit, shuffle=shuffle)
 
     def due(self, step: int) -> bool:
         """Whether a step is measured."""

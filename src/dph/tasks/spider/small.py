@@ -70,13 +70,10 @@ class SpiderSmall:
         root: str,
         max_prompt_chars: int = 600,
         template_share: float = 0.5,
-        mixed: bool = False,
         seed: int = 0,
     ) -> None:
         """root: as for `spider`; max_prompt_chars: longest prompt; template_share: share of the demonstrations with
-        generated questions; mixed: problems in a pseudo-random order instead of that of the files, which is by
-        database, so that the first ones (`limit`) are from all databases; seed: of the split and of that order.
-        Raises UserError for values out of range."""
+        generated questions; seed: of the split. Raises UserError for values out of range."""
         if not 0 <= template_share <= 1:
             raise UserError(f"spider_small: template_share must be between 0 and 1, not {template_share}")
         if max_prompt_chars < 1:
@@ -84,7 +81,6 @@ class SpiderSmall:
         self._root = Path(root)
         self._longest = max_prompt_chars
         self._template_share = template_share
-        self._mixed = mixed
         self._seed = seed
         self.dropped: dict[str, Counter[str]] = {}
         self._splits: dict[str, list[Problem]] = {}
@@ -102,8 +98,6 @@ class SpiderSmall:
             for name, part in parts.items():
                 self.dropped[name] = Counter()
                 self._splits[name] = list(self._usable(name, part, self._databases[source]))
-                if self._mixed:
-                    self._splits[name].sort(key=lambda problem: _share(self._seed, "order", problem.id))
         return self._splits[split]
 
     def style(self, problem: Problem, response: str) -> str | None:
