@@ -214,6 +214,10 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
         assert cells and [cell for cell in cells if cell not in text] == []
 
 
+_SECOND_SEED = (("grpo", "base"), ("dph_js", "base"), ("dph_js", "grpo"))
+_GAPS = (("greedy", 100, 1), ("mean", 100, 1), ("pass@16", 100, 1), ("styles", 1, 2), ("styles_correct", 1, 2))
+
+
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_short")
     base = results.choice.grid.bases["base"]
@@ -229,12 +233,16 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
     for table in tables:
         cells = with_intervals(table, lambda title: title in shown or title.startswith("pass@8, "))
         assert cells and [cell for cell in cells if cell not in text] == []
-    for one, other in (("grpo", "base"), ("dph_js", "base"), ("dph_js", "grpo"), ("grpo_wise", "grpo")):
-        left, right = (results.arms.get(name, [results.bases["base"]]) for name in (one, other))
-        for metric, scale, places in (("mean", 100, 1), ("pass@16", 100, 1), ("styles", 1, 2)):
+    again = published("llm_short", {"grpo": (2,), "dph_js": (2,)})
+    pairs = [(results, name, "grpo") for name in results.arms if name != "grpo"]
+    pairs += [(results, "grpo", "base"), (results, "dph_js", "base"), (results, "dph_js", "exp_only")]
+    pairs += [(results, "dph_f", "exp_only"), *((again, *pair) for pair in _SECOND_SEED)]
+    for found, one, other in pairs:
+        left, right = (found.arms.get(name, [found.bases["base"]]) for name in (one, other))
+        for metric, scale, places in _GAPS:
             gap = difference(left, right, "heldout_phrasing", metric)
             mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
-            assert f"| {mean} ({low} to {high}) |" in text
+            assert f"| {mean} ({low} to {high}) |" in text, (one, other, metric)
     sixteen = [row[3].text for row in tables[0].rows]
     assert len(sixteen) == 1 + len(results.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
 
