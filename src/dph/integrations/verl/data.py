@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tyro
 
-from dph.build import load_plugin, make_task, make_verifiers, select
+from dph.build import load_plugin, load_problems, make_verifiers, select
 from dph.config import TrainConfig, from_dict, read_toml
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
@@ -68,7 +68,7 @@ def check_tokenizer(path: str) -> None:
 def convert(config: TrainConfig, out: Path) -> None:
     """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes."""
     check_tokenizer(config.model.path)
-    problems = select(make_task(config.task), config.task.split, config.task.limit, shuffle=config.task.shuffle)
+    task, problems = load_problems(config.task)
     chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
         train = usable_problems(verifiers, chosen)
@@ -77,7 +77,7 @@ def convert(config: TrainConfig, out: Path) -> None:
             f"there are {len(train)} prompts to train on, fewer than a step takes (rollout.prompts "
             f"{config.rollout.prompts}); lower it"
         )
-    held_out = select(make_task(config.task), config.monitor.split, config.monitor.limit, shuffle=config.task.shuffle)
+    held_out = select(task, config.monitor.split, config.monitor.limit, shuffle=config.task.shuffle)
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "train.parquet", train, config.task.name, config.task.split)
     write_rows(out / "val.parquet", held_out, config.task.name, config.monitor.split)
