@@ -83,6 +83,7 @@ def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, capsys, name):
             "invalid choice 'some' for argument '--prompt-set'. Expected one of ('all', 'explore')",
         ),
         (["--stepps", "3"], "Unrecognized options: --stepps, 3; perhaps you meant --steps"),
+        (["--task.shuffel"], "Unrecognized options: --task.shuffel; perhaps you meant --task.shuffle;"),
         (["--loss.aggregation", "mean"], "invalid choice 'mean' for argument '--loss.aggregation'"),
     ],
 )

@@ -36,6 +36,6 @@ def _sentence(box: str) -> str:
     if "╭" not in box:  # without UTF-8 the title stands above a line of its own
         del paragraphs[0]
     problem, more = [*paragraphs, "", ""][:2]
-    similar = re.findall(r"^[│ ] {5}(--\S+)", more, re.MULTILINE) if "Perhaps you meant" in more else []
+    similar = re.findall(r"^[│ ] {5}(--[^\s,]+)", more, re.MULTILINE) if "Perhaps you meant" in more else []
     hint = f"; perhaps you meant {' or '.join(dict.fromkeys(similar))}" if similar else ""
     return " ".join(problem.replace("│", " ").split()).rstrip(".") + hint
