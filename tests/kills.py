@@ -28,19 +28,40 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-@contextmanager
-def killing(after: float, most: int = 1_000_000, name: str = "SIGKILL") -> Iterator[list[int]]:
-    """Kill every child that has used `after` seconds of processor time, `most` of them; yields the killed ones so far.
+def open_databases(pid: int) -> int:
+    """How many SQLite files a process has open; 0 if it has ended."""
+    files: set[str] = set()
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed since
+                files.add(os.readlink(descriptor))
+    return sum(file.endswith(".sqlite") for file in files)
 
-    A worker needs less than 0.1 s until it is ready, and its work counts from there.
+
+@contextmanager
+def killing(
+    after: float = 0.0, databases: int = 0, most: int = 1_000_000, name: str = "SIGKILL"
+) -> Iterator[list[int]]:
+    """Kill every child that has opened so many databases and has since used `after` seconds of processor time, `most`
+    of them; yields the killed ones so far.
+
+    Without `databases` it is killed at once. How fast a worker starts and queries on this machine plays no part.
     """
     killed: list[int] = []
+    begun: dict[int, float] = {}  # processor seconds of those that have opened their databases
     done = threading.Event()
+
+    def due(pid: int) -> bool:
+        if pid not in begun:
+            if open_databases(pid) < databases:
+                return False
+            begun[pid] = processor_seconds(pid)
+        return processor_seconds(pid) - begun[pid] >= after
 
     def watch() -> None:
         while not done.wait(0.002):
             for pid in children():
-                if len(killed) < most and pid not in killed and processor_seconds(pid) >= after:
+                if len(killed) < most and pid not in killed and due(pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, getattr(signal, name))
                         killed.append(pid)

@@ -431,8 +431,8 @@ SLOW = (
 
 
 def slow_suite(root: Path, count: int = 4) -> tuple[list[object], list[bool]]:
-    """Questions of which each takes some hundredths of a second on each of eight databases: the words of the command
-    and the expected verdicts."""
+    """Questions on eight databases: the words of the command and the expected verdicts. A query takes some hundredths
+    of a second on each, long enough to be killed in the midst of it."""
     for number in range(8):
         make_db(root / f"made/{number}/clubs.sqlite", number)
         (root / "suite/clubs").mkdir(parents=True, exist_ok=True)
@@ -449,7 +449,7 @@ def slow_suite(root: Path, count: int = 4) -> tuple[list[object], list[bool]]:
 def test_workers_that_are_killed_all_the_time_cost_no_row(spider: Path, tmp_path: Path, capsys):
     """None lives long enough for all databases of one prediction."""
     words, expected = slow_suite(tmp_path)
-    with killing(after=0.2) as killed:
+    with killing(databases=4) as killed:
         verify(*words)
     assert [row["correct"] for row in verdicts(tmp_path / "out")] == expected
     found = scores(tmp_path / "out")
@@ -466,7 +466,7 @@ def test_workers_that_never_get_ready_end_the_command(spider: Path, tmp_path: Pa
         lines(tmp_path / "math500/test.jsonl", [{"problem": "?", "answer": r"\frac{x}{2}", "level": 1}])
         words = ["--task", "math500", "--data", tmp_path, "--subset", "--out", tmp_path / "out"]
         words += ["--predictions", lines(tmp_path / "bare.txt", ["0.5x"])]
-    with killing(after=0.0):
+    with killing():
         said = failed(capsys, *words)
     assert "something ended it 20 times before it was ready" in said and "--resume" in said
     verify(*words, "--resume")
@@ -480,7 +480,7 @@ def test_a_query_whose_workers_are_always_lost_ends_the_command(spider: Path, tm
     gold = lines(tmp_path / "gold.sql", [f"{slow if part == 'gold' else fast}\tclubs", f"{fast}\tclubs"])
     path = lines(tmp_path / "p.sql", [slow if part == "prediction" else fast, fast])
     words = ["--gold", gold, "--databases", spider / "database", "--predictions", path, "--timeout", 60]
-    with killing(after=0.15):
+    with killing(databases=1, after=0.05):
         said = failed(capsys, *words)
     assert "something ended" in said and "use fewer --workers" in said
     assert ("problem gold/00000 could not be judged" in said) == (part == "prediction")

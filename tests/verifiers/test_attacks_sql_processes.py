@@ -73,7 +73,7 @@ def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Pat
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGBUS"])
 def test_a_query_that_crashes_two_workers_is_an_error(db: Path, name: str):
-    with SqlVerifier(timeout=60, cache_size=0) as slow, killing(after=0.2, name=name) as killed:
+    with SqlVerifier(timeout=60, cache_size=0) as slow, killing(databases=1, after=0.05, name=name) as killed:
         verdicts = slow.verify([(problem(db), f"```sql {sql} ```") for sql in ("SELECT 1", FOREVER, "SELECT 1 AS a")])
     assert [v.outcome for v in verdicts] == [Outcome.CORRECT, Outcome.ERROR, Outcome.CORRECT]
     assert "crashed twice" in verdicts[1].detail and len(killed) == 2
@@ -81,7 +81,7 @@ def test_a_query_that_crashes_two_workers_is_an_error(db: Path, name: str):
 
 def test_workers_that_are_killed_from_outside_are_an_infrastructure_error(db: Path):
     """Never a wrong answer."""
-    with SqlVerifier(timeout=60, cache_size=0) as verifier, killing(after=0.15) as killed:
+    with SqlVerifier(timeout=60, cache_size=0) as verifier, killing(databases=1, after=0.05) as killed:
         assert outcomes(verifier, db, FOREVER, "SELECT 1") == [Outcome.INFRA_ERROR, Outcome.CORRECT]
     assert 2 <= len(killed) <= 20
 

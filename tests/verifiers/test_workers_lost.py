@@ -105,7 +105,7 @@ def slow_query() -> str:
 
 def test_a_gold_answer_whose_workers_are_lost_is_not_called_broken(db: Path):
     gold = slow_query()
-    with SqlVerifier(timeout=60, gold_timeout=60) as verifier, killing(after=0.4, most=3) as killed:
+    with SqlVerifier(timeout=60, gold_timeout=60) as verifier, killing(databases=1, after=0.3, most=3) as killed:
         assert verifier.check([problem(db, gold)]) == {}
     assert len(killed) == 3
 
@@ -118,7 +118,7 @@ def test_a_gold_answer_whose_workers_are_always_lost_ends_the_check(db: Path):
     said = r"1 of 1 requests got no answer: something ended .* use fewer --workers"
     with (
         SqlVerifier(timeout=60, gold_timeout=60) as verifier,
-        killing(after=0.15),
+        killing(databases=1, after=0.05),
         pytest.raises(UserError, match=said),
     ):
         verifier.check([problem(db, endless())])
@@ -188,7 +188,7 @@ def with_plans(folder: Path, db: Path) -> None:
 @pytest.mark.parametrize("judge", [with_sql, with_math, with_function, with_function_check, with_plans])
 def test_workers_that_never_get_ready_are_one_sentence(tmp_path: Path, db: Path, judge: Callable[[Path, Path], None]):
     with (
-        killing(after=0.0) as killed,
+        killing() as killed,
         pytest.raises(UserError, match="something ended it 20 times before it was ready"),
     ):
         judge(tmp_path, db)
