@@ -23,7 +23,7 @@ from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import Results, difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.strata import kinds_table, strata_table
-from dph.reproduce.tables import accuracy_table, comparison_table, sampling_table
+from dph.reproduce.tables import accuracy_table, comparison_table, diversity_table, sampling_table
 from report_support import interval, small_grid, write_eval
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -175,10 +175,11 @@ def test_runs_of_other_settings_leave_no_counts(
     assert not (tmp_path / "report" / "counts").exists()
 
 
-def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None) -> Results:
-    """The results of a grid from its published counts; arms: their seeds, else seed 1 of every arm with counts."""
-    grid, folder = read_grid(name), PUBLISHED / "data" / name
-    counted = {arm: (1,) for arm in grid.arms if (folder / f"{arm}.parquet").is_file()}
+def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None, data: str = "", seed: int = 1) -> Results:
+    """The results of a grid from its published counts, in the folder `data` if that has another name; arms: their
+    seeds, else `seed` of every arm with counts."""
+    grid, folder = read_grid(name), PUBLISHED / "data" / (data or name)
+    counted = {arm: (seed,) for arm in grid.arms if (folder / f"{arm}.parquet").is_file()}
     choice = Choice(grid, counted if arms is None else arms)
     return read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
 
@@ -212,6 +213,57 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
     for table in (accuracy_table(results, base, ""), comparison_table(results, base)):
         cells = with_intervals(table, lambda title: title.rpartition(": ")[2] in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def test_the_published_tables_of_the_second_base_model_are_those_of_the_published_counts() -> None:
+    results = published("llm_embedded", data="llm_embedded-second-base", seed=2)
+    base = results.choice.grid.bases["base"]
+    page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    text = page.partition("### A second base model and seed")[2].partition("\n## ")[0]
+    domains = ("in-domain", "cross-domain", "out-of-domain")
+    shown = {f"{domain}: {metric}" for domain in domains[:2] for metric in ("greedy", "mean@n", "pass@8", "pass@32")}
+    shown |= {"mean@n", "styles in 32 samples", "styles among correct"}
+    tables = [accuracy_table(results, base, "", (8, 32)), diversity_table(results, base), kinds_table(results, base)]
+    for table in tables + [sampling_table(results, base, domain) for domain in domains]:
+        assert table is not None
+        rows = [row for row in table.rows if "(again)" not in row[0].text]
+        cells = with_intervals(replace(table, rows=rows), lambda title: title in shown)
+        assert cells and [cell for cell in cells if cell not in text] == []
+    pairs = [("grpo", "base"), ("dph_js", "base"), *((name, "grpo") for name in results.arms if name != "grpo")]
+    pairs += [(name, "exp_only") for name in results.arms if name.startswith("dph") and "exp_only" in results.arms]
+    percent, count = (100, 1), (1, 2)
+    columns = [("test", name, percent) for name in ("greedy", "mean", "pass@32")] + [("test", "styles_correct", count)]
+    columns += [("cross", "mean", percent), ("cross", "pass@32", percent)]
+    for one, other in pairs:
+        left, right = (results.arms.get(name, [results.bases["base"]]) for name in (one, other))
+        cells = []
+        for split, metric, (scale, places) in columns:
+            gap = difference(left, right, split, metric)
+            mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
+            cells.append(f"{mean} ({low} to {high})")
+        assert f"| {' | '.join(cells)} |" in text, (one, other)
+
+
+def test_the_two_runs_of_the_language_model_in_the_readme_are_those_of_the_published_counts() -> None:
+    text = (PUBLISHED.parents[1] / "README.md").read_text(encoding="utf-8")
+    runs = (published("llm_embedded"), published("llm_embedded", data="llm_embedded-second-base", seed=2))
+    for name in ("base", "grpo", "dph_js"):
+        cells = []
+        for metric, scale, places in (
+            ("greedy", 100, 1),
+            ("mean", 100, 1),
+            ("pass@32", 100, 1),
+            ("styles_correct", 1, 2),
+        ):
+            values = (mean_value(run.arms.get(name, [run.bases["base"]]), "test", metric).mean for run in runs)
+            cells.append(" / ".join(f"{scale * value:.{places}f}" for value in values))
+        assert f"| {' | '.join(cells)} |" in text, name
+    for run in runs:
+        table = kinds_table(run, run.choice.grid.bases["base"])
+        assert table is not None
+        [row] = (row for row in table.rows if row[0].text.startswith("DPH-JS"))
+        entry = dict(zip(table.columns, row, strict=True))["in-domain: pass@32"]
+        assert f"{entry.text} ({entry.interval})" in text
 
 
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
