@@ -45,7 +45,7 @@ def killing(
     """Kill every child that has opened so many databases and has since used `after` seconds of processor time, `most`
     of them; yields the killed ones so far.
 
-    Without `databases` it is killed at once. How fast a worker starts and queries on this machine plays no part.
+    Without both it is killed at once. How fast a worker starts and queries on this machine plays no part.
     """
     killed: list[int] = []
     begun: dict[int, float] = {}  # processor seconds of those that have opened their databases

@@ -4,7 +4,7 @@ import math
 import re
 import shutil
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from dph.config import ReproduceConfig
 from dph.errors import UserError
 from dph.process.jobs import Job
+from dph.report.data import EvalRun
 from dph.report.table import Table, to_markdown
 from dph.reproduce.counts import read_counts
 from dph.reproduce.grid import read_grid
@@ -204,6 +205,24 @@ def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[st
     ]
 
 
+def runs_of(results: Results, name: str) -> Sequence[EvalRun]:
+    """The evaluations of an arm, or of the base model by the name "base"."""
+    return results.arms.get(name, [results.bases["base"]])
+
+
+def printed_as(metric: str) -> tuple[int, int]:
+    """The factor and the decimals with which pages print a metric: styles as counts, everything else in percent."""
+    return (1, 2) if metric.startswith("styles") else (100, 1)
+
+
+def printed_difference(results: Results, one: str, other: str, split: str, metric: str) -> str:
+    """Mean and interval of a paired difference, as pages print them."""
+    gap = difference(runs_of(results, one), runs_of(results, other), split, metric)
+    scale, places = printed_as(metric)
+    mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
+    return f"{mean} ({low} to {high})"
+
+
 def test_the_published_tables_of_the_language_model_are_those_of_the_published_counts() -> None:
     results = published("llm_embedded")
     assert len(results.arms) >= 4
@@ -229,18 +248,12 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
         rows = [row for row in table.rows if "(again)" not in row[0].text]
         cells = with_intervals(replace(table, rows=rows), lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
-    pairs = [("grpo", "base"), ("dph_js", "base"), *((name, "grpo") for name in results.arms if name != "grpo")]
-    pairs += [(name, "exp_only") for name in results.arms if name.startswith("dph") and "exp_only" in results.arms]
-    percent, count = (100, 1), (1, 2)
-    columns = [("test", name, percent) for name in ("greedy", "mean", "pass@32")] + [("test", "styles_correct", count)]
-    columns += [("cross", "mean", percent), ("cross", "pass@32", percent)]
+    pairs = [("grpo", "base"), ("dph_js", "base"), ("dph_js", "exp_only")]
+    pairs += [(name, "grpo") for name in results.arms if name != "grpo"]
+    columns = [("test", metric) for metric in ("greedy", "mean", "pass@32", "styles_correct")]
+    columns += [("cross", "mean"), ("cross", "pass@32")]
     for one, other in pairs:
-        left, right = (results.arms.get(name, [results.bases["base"]]) for name in (one, other))
-        cells = []
-        for split, metric, (scale, places) in columns:
-            gap = difference(left, right, split, metric)
-            mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
-            cells.append(f"{mean} ({low} to {high})")
+        cells = [printed_difference(results, one, other, *column) for column in columns]
         assert f"| {' | '.join(cells)} |" in text, (one, other)
 
 
@@ -249,13 +262,9 @@ def test_the_two_runs_of_the_language_model_in_the_readme_are_those_of_the_publi
     runs = (published("llm_embedded"), published("llm_embedded", data="llm_embedded-second-base", seed=2))
     for name in ("base", "grpo", "grpo_wise", "dph_js"):
         cells = []
-        for metric, scale, places in (
-            ("greedy", 100, 1),
-            ("mean", 100, 1),
-            ("pass@32", 100, 1),
-            ("styles_correct", 1, 2),
-        ):
-            values = (mean_value(run.arms.get(name, [run.bases["base"]]), "test", metric).mean for run in runs)
+        for metric in ("greedy", "mean", "pass@32", "styles_correct"):
+            scale, places = printed_as(metric)
+            values = (mean_value(runs_of(run, name), "test", metric).mean for run in runs)
             cells.append(" / ".join(f"{scale * value:.{places}f}" for value in values))
         assert f"| {' | '.join(cells)} |" in text, name
     for run in runs:
@@ -286,14 +295,10 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
     pairs += [(results, "grpo", "base"), (results, "dph_js", "base"), (results, "dph_js", "exp_only")]
     pairs += [(results, "dph_f", "exp_only")]
     pairs += [(again, "grpo", "base"), (again, "dph_js", "base"), (again, "dph_js", "grpo")]
-    percent, count = (100, 1), (1, 2)
-    metrics = {"greedy": percent, "mean": percent, "pass@16": percent, "styles": count, "styles_correct": count}
     for found, one, other in pairs:
-        left, right = (found.arms.get(name, [found.bases["base"]]) for name in (one, other))
-        for metric, (scale, places) in metrics.items():
-            gap = difference(left, right, "heldout_phrasing", metric)
-            mean, low, high = (f"{scale * value:+.{places}f}" for value in (gap.mean, gap.low, gap.high))
-            assert f"| {mean} ({low} to {high}) |" in text, (one, other, metric)
+        for metric in ("greedy", "mean", "pass@16", "styles", "styles_correct"):
+            cell = printed_difference(found, one, other, "heldout_phrasing", metric)
+            assert f"| {cell} |" in text, (one, other, metric)
     sixteen = [row[3].text for row in tables[0].rows]
     assert len(sixteen) == 1 + len(results.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
 
