@@ -248,7 +248,8 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
         rows = [row for row in table.rows if "(again)" not in row[0].text]
         cells = with_intervals(replace(table, rows=rows), lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
-    pairs = [("grpo", "base"), ("dph_js", "base"), ("dph_js", "exp_only")]
+    pairs = [(name, "base") for name in ("grpo", "dph_js", "dph_js_wise")]
+    pairs += [("dph_f", "exp_only"), ("dph_js", "exp_only"), ("dph_js_wise", "grpo_wise")]
     pairs += [(name, "grpo") for name in results.arms if name != "grpo"]
     columns = [("test", metric) for metric in ("greedy", "mean", "pass@32", "styles_correct")]
     columns += [("cross", "mean"), ("cross", "pass@32")]
@@ -270,7 +271,7 @@ def test_the_two_runs_of_the_language_model_in_the_readme_are_those_of_the_publi
     for run in runs:
         table = kinds_table(run, run.choice.grid.bases["base"])
         assert table is not None
-        [row] = (row for row in table.rows if row[0].text.startswith("DPH-JS"))
+        [row] = (row for row in table.rows if row[0].text.startswith("DPH-JS ("))
         entry = dict(zip(table.columns, row, strict=True))["in-domain: pass@32"]
         assert f"{entry.text} ({entry.interval})" in text
 
