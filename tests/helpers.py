@@ -90,6 +90,23 @@ def tiny_policy(seed: int = 0) -> Policy:
     return policy
 
 
+def policy_with_outliers() -> Policy:
+    """As `tiny_policy`, with two large terms in every logit that cancel, except for their rounding: pretrained models
+    have such outliers, and their error in bf16 is a tenth of the logits or more."""
+    policy = tiny_policy()
+    model = policy.model.model
+    writers = [part.weight for layer in model.layers for part in (layer.self_attn.o_proj, layer.mlp.down_proj)]
+    with torch.no_grad():
+        for weight in writers:
+            weight[1] = 3 * weight[0]
+        model.embed_tokens.weight[:, 1] = 3 * model.embed_tokens.weight[:, 0]
+        model.norm.weight[:2] = 1.0
+        policy.model.lm_head.weight = torch.nn.Parameter(policy.model.lm_head.weight.clone())
+        policy.model.lm_head.weight[:, 0] += 300.0
+        policy.model.lm_head.weight[:, 1] -= 100.0
+    return policy
+
+
 def randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
     """Normal weights of a standard deviation that makes the logits of a tiny model differ by a few nats."""
     generator = torch.Generator().manual_seed(seed)

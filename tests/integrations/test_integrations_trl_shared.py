@@ -537,7 +537,8 @@ def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkey
     assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
 
 
-def test_bf16_does_not_hide_a_small_error(tmp_path, caplog, monkeypatch):
+@pytest.mark.parametrize("mixed", [True, False], ids=["autocast", "weights"])
+def test_bf16_does_not_hide_a_small_error(mixed, tmp_path, caplog, monkeypatch):
     """Rounding to bf16 is larger than this error, so the layers are tried in fp32."""
     right = prefix.shared_prefix_attention
 
@@ -545,7 +546,8 @@ def test_bf16_does_not_hide_a_small_error(tmp_path, caplog, monkeypatch):
         return right(layer, query, key, value * 1.02, *args, **more)
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, prefix.NAME, wrong)
-    made = trainer(Shared, settings(tmp_path, bf16=True), tiny_policy().model)
+    model = tiny_policy().model if mixed else tiny_policy().model.to(torch.bfloat16)
+    made = trainer(Shared, settings(tmp_path, bf16=mixed), model)
     assert errors(made) == [0, 0, 0, 0]
     assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
 

@@ -15,7 +15,7 @@ from dph.models.traits import rotary_limits
 from dph.sampling.hf import HFSampler
 from dph.training.rows import Row, collate
 from dph.types import SamplingParams
-from helpers import gradient, random_rows, tiny_policy
+from helpers import gradient, policy_with_outliers, random_rows, tiny_policy
 
 EXACT = 1e-5
 """Nats in fp32."""
@@ -123,6 +123,15 @@ def test_a_model_is_tried_beyond_the_chunk_in_which_it_computes_a_sequence(setti
         _ = Policy(model, policy.tokenizer).traits
     setattr(model.config, setting, 1024)  # too long to try
     _ = Policy(model, policy.tokenizer).traits
+
+
+def test_a_model_with_a_large_error_in_bf16_is_tried_in_fp32():
+    policy = policy_with_outliers()
+    for kept in (torch.float32, torch.bfloat16):
+        policy.model.to(kept)
+        tried = Policy(policy.model, policy.tokenizer, precision="bf16")
+        assert tried.traits.head is not None and tried.sharing.failure is None
+        assert {parameter.dtype for parameter in policy.model.parameters()} == {kept}
 
 
 def test_such_a_model_is_refused_when_it_is_loaded(tmp_path):

@@ -25,7 +25,7 @@ from dph.sampling.static_decode import StaticDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
-from helpers import TEXTS, TINY, random_rows, randomise, shrinking, tiny_policy
+from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
 
 PROMPTS = [[4], [5, 6, 7], [8, 9, 10, 11, 4, 5], [12, 13], [7, 7, 7, 7], [14]]
 KEYS = [derive_key(0, "test", i) for i in range(len(PROMPTS))]
@@ -265,17 +265,7 @@ def test_sampling_in_bf16_is_close_to_training():
 @pytest.mark.parametrize("start", [SharedDecoder, PlainDecoder])
 def test_a_model_with_a_large_error_in_bf16_is_decoded_as_in_fp32(start):
     """Real models have outliers, whose error in bf16 is larger than any constant tolerance."""
-    policy = tiny_policy()
-    model = policy.model.model
-    writers = [part.weight for layer in model.layers for part in (layer.self_attn.o_proj, layer.mlp.down_proj)]
-    with torch.no_grad():  # two large terms of every logit cancel, except for their rounding
-        for weight in writers:
-            weight[1] = 3 * weight[0]
-        model.embed_tokens.weight[:, 1] = 3 * model.embed_tokens.weight[:, 0]
-        model.norm.weight[:2] = 1.0
-        policy.model.lm_head.weight = torch.nn.Parameter(policy.model.lm_head.weight.clone())
-        policy.model.lm_head.weight[:, 0] += 300.0
-        policy.model.lm_head.weight[:, 1] -= 100.0
+    policy = policy_with_outliers()
     policy.precision = "bf16"
     ids = torch.tensor([[3, 4, 5, 6, 7, 4, 3]])
     with torch.no_grad():

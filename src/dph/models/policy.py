@@ -135,9 +135,12 @@ class Policy:
 
     @cached_property
     def traits(self) -> Traits:
-        """How the model computes its logits. Raises UserError if it cannot be a policy; see `examine_model`."""
-        with self.evaluating(), self.autocast():
-            found = examine_model(self.model, self._causal_lm(), self.precision)
+        """How the model computes its logits. Raises UserError if it cannot be a policy; see `examine_model`.
+
+        The trial is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
+        """
+        with self.evaluating(), self.in_precision("fp32"):
+            found = examine_model(self.model, self._causal_lm())
         if found.head is None:
             say("this model transforms the outputs of its output embedding, so all logits are in memory at once")
         return found
@@ -212,14 +215,13 @@ class Policy:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whether, and for which rows, the model can share prefixes; a trial in the precision of its weights tells.
+        """Whether, and for which rows, the model can share prefixes; a trial in fp32 tells.
 
         It is about the model, so a GPU uses the reference for attention, whose kernels have a trial of their own.
         """
-        config, dtype = self.model.config.get_text_config(), next(self.model.parameters()).dtype
         attention = nullcontext() if self.device.type == "cpu" else using("gather")
-        with self.evaluating(), attention, torch.autocast(self.device.type, enabled=False):
-            return examine(self._response_outputs, config, dtype)
+        with self.evaluating(), attention, self.in_precision("fp32"), torch.autocast(self.device.type, enabled=False):
+            return examine(self._response_outputs, self.model.config.get_text_config(), torch.float32)
 
     def shares(self, rows: Sequence[Tokens]) -> bool:
         """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once."""

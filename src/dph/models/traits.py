@@ -8,8 +8,8 @@ from torch import Tensor
 
 from dph.errors import UserError, is_out_of_memory
 
-_TOLERANCE = {"fp32": 1e-4, "bf16": 0.1}
-"""Largest difference of logits, relative to the largest, that is taken for rounding, which is 1e-5 or less in fp32."""
+_TOLERANCE = 1e-4
+"""Largest difference of logits in fp32, relative to the largest, that is taken for rounding, which is 1e-5 or less."""
 _HEAD_TOLERANCE = 1e-5
 """The same for two ways to compute the same numbers with the same operations."""
 _CHUNK, _LARGEST_CHUNK = 8, 512
@@ -31,14 +31,14 @@ class Traits:
     """Longest row, in tokens, for which the rotary embedding does not depend on the row's length in another way."""
 
 
-def agree(found: Tensor, expected: Tensor, precision: str) -> bool:
-    """Whether logits are equal up to rounding in a precision, "fp32" or "bf16"."""
-    return bool((found - expected).abs().max() <= _TOLERANCE[precision] * (1 + expected.abs().max()))
+def agree(found: Tensor, expected: Tensor) -> bool:
+    """Whether logits are equal up to rounding in fp32."""
+    return bool((found - expected).abs().max() <= _TOLERANCE * (1 + expected.abs().max()))
 
 
 @torch.no_grad()
-def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
-    """Run a model on a few tokens.
+def examine_model(model: Any, causal_lm: Any) -> Traits:
+    """Run a model, which must compute in fp32, on a few tokens.
 
     A policy needs a causal model: the logits after a token may depend on that token and on earlier ones only, neither
     on later tokens nor on the other rows of a batch. Log-probabilities that the sampler computes token by token are
@@ -47,7 +47,6 @@ def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
     Args:
         model: a causal language model in evaluation mode, possibly with adapters.
         causal_lm: the same model as transformers' class, with the adapters in its layers.
-        precision: of the computation, "fp32" or "bf16".
     Raises:
         UserError: the model is not causal, cannot run on token ids alone, or changes its weights when it runs.
     """
@@ -70,7 +69,7 @@ def examine_model(model: Any, causal_lm: Any, precision: str) -> Traits:
         raise UserError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
     if not torch.equal(_sums(model), before):
         raise UserError("the model cannot be used, because its weights change whenever it runs")
-    if expected.isfinite().all() and not agree(together[:, :kept], expected, precision):
+    if expected.isfinite().all() and not agree(together[:, :kept], expected):
         raise UserError(
             "the model cannot be used, because it is not causal: its prediction of a token changes with later tokens "
             "or with the other rows of a batch; choose another model or version of transformers, or set is_decoder in "

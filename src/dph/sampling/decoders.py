@@ -62,7 +62,7 @@ def why_not(start: Start, policy: Policy, *, ragged: bool) -> str:
     try:
         with policy.in_precision("fp32"):
             for logits, rows in _trial(start, policy, ragged):
-                if not agree(logits, _plain_logits(policy, rows), "fp32"):
+                if not agree(logits, _plain_logits(policy, rows)):
                     return "its logits differ from those of its plain forward pass"
         if policy.precision == "fp32" or _error(start, policy, ragged) <= _LARGEST_ERROR:
             return ""

@@ -178,15 +178,15 @@ class SharedPrefixMixin(_Trainer):
         if any(hasattr(part, "_checkpoint_wrapped_module") for part in plain.modules()):
             return Sharing("layers in torch's checkpoint wrapper are recomputed without the packed layout", 0, 0)
         mixed = self.accelerator.mixed_precision != "no"
-        if mixed and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
-            # The layers by themselves, without autocast, whose rounding would hide a small error
+        dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
+        if dtype.itemsize == 2 and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            # The layers by themselves, in fp32: rounding to 16 bits would hide a small error
             try:
                 found = Policy(plain, self._tokenizer).sharing
             except UserError as error:
                 found = Sharing(str(error), 0, 0)
             if found.failure is not None:
                 return found
-        dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
         return examine(lambda rows, shared: self._try_rows(model, rows, shared), plain.config.get_text_config(), dtype)
 
     def _try_rows(self, model: Any, rows: Sequence[Tokens], shared: bool) -> Tensor:
