@@ -98,7 +98,7 @@ def test_any_other_question_is_answered_without_a_verdict(trained, capsys):
 
 
 def test_lines_of_standard_input_are_questions(trained, capsys, monkeypatch):
-    lines = "train/1\n\neasy 3 4\n" + "easy 1 " * 40 + "\n/new\neasy 5 6\n/quit\nhard 0\n"
+    lines = "train/1\n\neasy 3 4\n" + "easy 1 " * 40 + "\n/new\n/exit\neasy 5 6\n/quit\nhard 0\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     main(["chat", str(trained), "--temperature", "0"])
     out, err = capsys.readouterr()
@@ -107,6 +107,7 @@ def test_lines_of_standard_input_are_questions(trained, capsys, monkeypatch):
         *("yes", "yes", ""),
     ]
     assert "answers to problems of toy are judged: ask one by its id (train/0, train/1, train/2 …)" in err
+    assert "/exit is no command and was not asked: /new begins anew, /quit ends" in err
     assert "no problem has a prompt of at most" in err  # the long question; the next one is answered
 
 

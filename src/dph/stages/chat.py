@@ -48,6 +48,9 @@ def chat(config: ChatConfig) -> None:
             if line == NEW:
                 talk.forget()
                 continue
+            if line.startswith("/") and line[1:].isalpha():
+                say(f"{line} is no command and was not asked: {NEW} begins anew, {QUIT} ends")
+                continue
             try:
                 _print(talk.answers(line))
             except UserError as error:  # this question cannot be asked; the next may
