@@ -28,6 +28,9 @@ from dph.reproduce.tables import accuracy_table, comparison_table, diversity_tab
 from report_support import interval, small_grid, write_eval
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
+SECOND_BASE = "llm_embedded-second-base"
+AGAIN = ("grpo", "grpo_wise", "dph_js", "dph_js_wise")
+"""Arms of the second base model with two training seeds."""
 
 
 @pytest.fixture
@@ -205,6 +208,14 @@ def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[st
     ]
 
 
+def only(table: Table | None, titles: str) -> Table:
+    """The first column of a table and those whose titles begin so."""
+    assert table is not None
+    kept = [place for place, title in enumerate(table.columns) if not place or title.startswith(titles)]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return replace(table, columns=[table.columns[place] for place in kept], rows=rows)
+
+
 def runs_of(results: Results, name: str) -> Sequence[EvalRun]:
     """The evaluations of an arm, or of the base model by the name "base"."""
     return results.arms.get(name, [results.bases["base"]])
@@ -235,39 +246,58 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
 
 
 def test_the_published_tables_of_the_second_base_model_are_those_of_the_published_counts() -> None:
-    results = published("llm_embedded", data="llm_embedded-second-base", seed=2)
+    results = published("llm_embedded", data=SECOND_BASE, seed=2)
     base = results.choice.grid.bases["base"]
     page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
-    text = page.partition("### A second base model and seed")[2].partition("\n## ")[0]
+    text = page.partition("### A second base model\n")[2].partition("\n## ")[0]
     domains = ("in-domain", "cross-domain", "out-of-domain")
     shown = {f"{domain}: {metric}" for domain in domains[:2] for metric in ("greedy", "mean@n", "pass@8", "pass@32")}
     shown |= {"mean@n", "styles in 32 samples", "styles among correct"}
-    tables = [accuracy_table(results, base, "", (8, 32)), diversity_table(results, base), kinds_table(results, base)]
-    for table in tables + [sampling_table(results, base, domain) for domain in domains]:
+    third, both = (published("llm_embedded", dict.fromkeys(AGAIN, seeds), SECOND_BASE) for seeds in ((3,), (2, 3)))
+    tables = [kinds_table(found, base) for found in (results, third, both)]
+    tables += [sampling_table(results, base, domain) for domain in domains]
+    tables += [sampling_table(third, base, domain) for domain in domains[:2]]
+    tables += [accuracy_table(results, base, "", (8, 32)), diversity_table(results, base)]
+    tables.append(only(accuracy_table(third, base, "", (8, 32)), "in-domain"))
+    tables.append(only(diversity_table(third, base), "styles among correct"))
+    for table in tables:
         assert table is not None
         rows = [row for row in table.rows if "(again)" not in row[0].text]
         cells = with_intervals(replace(table, rows=rows), lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
-    pairs = [(name, "base") for name in ("grpo", "dph_js", "dph_js_wise")]
+    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise")]
     pairs += [("dph_f", "exp_only"), ("dph_js", "exp_only"), ("dph_js_wise", "grpo_wise")]
     pairs += [(name, "grpo") for name in results.arms if name != "grpo"]
+    compared = [(results, *pair) for pair in pairs] + [(third, name, "base") for name in AGAIN if name != "grpo_wise"]
+    compared += [(third, name, "grpo") for name in AGAIN[1:]] + [(third, "dph_js_wise", "grpo_wise")]
     columns = [("test", metric) for metric in ("greedy", "mean", "pass@32", "styles_correct")]
     columns += [("cross", "mean"), ("cross", "pass@32")]
-    for one, other in pairs:
-        cells = [printed_difference(results, one, other, *column) for column in columns]
+    for found, one, other in compared:
+        cells = [printed_difference(found, one, other, *column) for column in columns]
         assert f"| {' | '.join(cells)} |" in text, (one, other)
 
 
-def test_the_two_runs_of_the_language_model_in_the_readme_are_those_of_the_published_counts() -> None:
+def table_row(runs: Sequence[Results | None], name: str) -> str:
+    """The cells of an arm's row with a value for each run, a dash for a run without the arm."""
+    cells = []
+    for metric in ("greedy", "mean", "pass@32", "styles_correct"):
+        scale, places = printed_as(metric)
+        means = [run and mean_value(runs_of(run, name), "test", metric).mean for run in runs]
+        cells.append(" / ".join("–" if mean is None else f"{scale * mean:.{places}f}" for mean in means))
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_runs_of_the_language_model_in_the_readme_are_those_of_the_published_counts() -> None:
     text = " ".join((PUBLISHED.parents[1] / "README.md").read_text(encoding="utf-8").split())  # lines are wrapped
-    runs = (published("llm_embedded"), published("llm_embedded", data="llm_embedded-second-base", seed=2))
-    for name in ("base", "grpo", "grpo_wise", "dph_js"):
-        cells = []
-        for metric in ("greedy", "mean", "pass@32", "styles_correct"):
-            scale, places = printed_as(metric)
-            values = (mean_value(runs_of(run, name), "test", metric).mean for run in runs)
-            cells.append(" / ".join(f"{scale * value:.{places}f}" for value in values))
-        assert f"| {' | '.join(cells)} |" in text, name
+    runs = [published("llm_embedded"), published("llm_embedded", data=SECOND_BASE, seed=2)]
+    runs.append(published("llm_embedded", dict.fromkeys(AGAIN, (3,)), SECOND_BASE))
+    names = ("grpo", "grpo_wise", "dapo", "dapo_wise", "dph_js", "dph_js_wise")
+    for name in names:
+        assert table_row([run if name in run.arms else None for run in runs], name) in text, name
+    assert table_row(runs[:2], "base") in text
+    advice = (PUBLISHED / "which-method.md").read_text(encoding="utf-8")
+    for name in names:
+        assert table_row([run for run in runs[1:] if name in run.arms], name) in advice, name
     for run in runs:
         table = kinds_table(run, run.choice.grid.bases["base"])
         assert table is not None
