@@ -26,7 +26,7 @@ from dph.models.logprobs import token_logprobs
 from dph.models.memory import fitting_tokens, kept_per_token
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.process.memory import FreedMemory, resident
+from dph.process.memory import FreedMemory, keep_few_kernels, resident
 from dph.stages.sft import _step
 from dph.training.optim import Optimizer
 
@@ -110,6 +110,7 @@ def compare_logits(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    keep_few_kernels()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--model", help="as --model.path")

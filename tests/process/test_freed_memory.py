@@ -1,9 +1,11 @@
-"""Freed memory goes back to the system."""
+"""Freed memory goes back to the system, and little is kept for later."""
 
+import os
 import sys
 
 import pytest
 
+from dph.cli.main import main
 from dph.process import memory
 
 
@@ -41,3 +43,16 @@ def test_little_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3 * memory._STEPS_BETWEEN):
         freed.after_step()
     assert looked == [], "the memory of the process is read only where there is something to return"
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "16"), ("300", "300")])
+def test_commands_keep_few_kernels_unless_the_environment_says_how_many(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, before or "")
+    if before is None:
+        monkeypatch.delenv(name)
+    with pytest.raises(SystemExit):
+        main(["no-such-command"])
+    assert os.environ[name] == after

@@ -17,6 +17,7 @@ from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
+from dph.process.memory import keep_few_kernels
 from dph.process.orphans import LAUNCHED, PARENT, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
@@ -203,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(dph.__version__)
         return
     show_messages()
+    keep_few_kernels()
     parent = os.environ.pop(PARENT, "")
     if parent or LAUNCHED in os.environ:
         when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))

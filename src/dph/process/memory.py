@@ -41,6 +41,16 @@ def resident(name: str = "VmRSS") -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
+def keep_few_kernels() -> None:
+    """Let oneDNN keep its last 16 kernels instead of 1024, unless the environment names another number. Call it before
+    anything is computed.
+
+    oneDNN makes a kernel for each new shape of a matrix product, in bf16 on a CPU. Micro-batches of packed rows have
+    other shapes each time, so that most of these kernels are used in a single micro-batch and take half a GiB.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+
+
 class FreedMemory:
     """Returns freed memory to the system from time to time, where the C library is glibc.
 
