@@ -16,7 +16,6 @@ transformers each engine is.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -92,7 +91,6 @@ def ours(folder: str, responses: int, response: int, precision: str) -> tuple[Sa
 
 def by_vllm(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
     """vLLM's offline engine."""
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "4")  # GiB; without it vLLM takes most of a machine's memory
     from vllm import LLM, SamplingParams
 
     dtype = "float32" if precision == "fp32" else "bfloat16"

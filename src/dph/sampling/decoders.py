@@ -73,21 +73,27 @@ def why_not(start: Start, policy: Policy, *, ragged: bool) -> str:
 
 def _trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[Tensor, list[list[int]]]]:
     """Decode a few tokens; yield the logits and the rows that they continue, at each step."""
-    config, device = policy.model.config.get_text_config(), policy.device
+    config = policy.model.config.get_text_config()
     vocabulary, padding = config.vocab_size, getattr(config, "pad_token_id", None)
     steps = [_TOKENS[0] if padding is None else (*_TOKENS[0][:-1], padding), *_TOKENS[1:]]
+    steps = [[token % vocabulary for token in tokens] for tokens in steps]
     for prompts in _PROMPTS[ragged]:
         rows = [[token % vocabulary for token in prompt] for prompt in prompts]
         decoder = start(policy, rows, 2)
         rows = [row for row in rows for _ in range(2)]
-        for number, tokens in enumerate([(), *steps]):
-            if tokens:
-                decoder.step(torch.tensor(tokens, device=device) % vocabulary)
-                rows = [[*row, token % vocabulary] for row, token in zip(rows, tokens, strict=True)]
+        yield decoder.logits, rows
+        for number, tokens in enumerate(steps):
+            rows = _appended(decoder, rows, tokens)
             yield decoder.logits, rows
-            if number == 1:
-                decoder.select(torch.tensor(_KEPT, device=device))
+            if number == 0:
+                decoder.select(torch.tensor(_KEPT, device=policy.device))
                 rows = [rows[row] for row in _KEPT]
+
+
+def _appended(decoder: Decoder, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
+    """The rows with a token more each, which the decoder has decoded."""
+    decoder.step(torch.tensor(tokens, device=decoder.logits.device))
+    return [[*row, token] for row, token in zip(rows, tokens, strict=True)]
 
 
 def _error(start: Start, policy: Policy, ragged: bool) -> float:
@@ -113,10 +119,8 @@ def _random_trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[
         decoder = start(policy, rows, _RESPONSES)
         rows = [row for row in rows for _ in range(_RESPONSES)]
         for _ in _TOKENS:
-            tokens = torch.randint(vocabulary, (len(rows),), generator=generator)
-            decoder.step(tokens.to(policy.device))
-            rows = [[*row, token] for row, token in zip(rows, tokens.tolist(), strict=True)]
-            yield decoder.logits.clone(), rows
+            rows = _appended(decoder, rows, torch.randint(vocabulary, (len(rows),), generator=generator).tolist())
+            yield decoder.logits.clone(), rows  # a decoder may write the next step's into the same place
 
 
 def _plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
