@@ -68,6 +68,17 @@ def test_an_arm_without_a_label_has_its_presets() -> None:
     assert [arm.label for arm in grid.arms.values()] == ["RKL", "mine"]
 
 
+def test_an_interpolated_arm_takes_what_its_training_is_made_of() -> None:
+    trained = {"preset": "dph_js", "tier": "core", "train": {"dynamic_sampling": {"enabled": True}}}
+    halfway = {"label": "halfway", "tier": "wide", "training": "dynamic", "share": 0.5}
+    grid = small_grid(arms={"dynamic": trained, "halfway": halfway}, sweeps={})
+    one, other = grid.arms["dynamic"], grid.arms["halfway"]
+    assert (other.trained, other.preset, other.settings, other.share) == ("dynamic", "dph_js", one.settings, 0.5)
+    assert (other.label, other.tier) == ("halfway", "wide")
+    with pytest.raises(UserError, match="'halfway' has the training of 'dynamic', which is no arm of it"):
+        small_grid(arms={"halfway": halfway}, sweeps={})
+
+
 def test_unequal_budgets_are_refused_unless_meant() -> None:
     arms = {
         "grpo": {"label": "GRPO", "preset": "grpo", "tier": "core"},

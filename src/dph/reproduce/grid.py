@@ -43,7 +43,8 @@ class Arm:
     share: float = 1.0
     """Share of the trained weights in the model that is evaluated; the rest are the base model's (WiSE-FT)."""
     training: str = ""
-    """The name of its training; arms that differ in `evaluate` and `share` only have the same."""
+    """The name of its training; arms that differ in `evaluate` and `share` only have the same. In a file it is the name
+    of an arm, whose preset, base model, store and settings it takes."""
 
     @property
     def trained(self) -> str:
@@ -157,7 +158,8 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     }
     stores = {key: Store(key, value["base"], value.get("presample", {})) for key, value in tree["stores"].items()}
     arms: dict[str, Arm] = {}
-    for key, value in tree["arms"].items():
+    for key, given in tree["arms"].items():
+        value = _with_training(name, key, given, tree["arms"])
         arms[key] = Arm(
             key,
             value.get("label") or preset_label(value["preset"]),
@@ -211,6 +213,16 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
     )
     _check(grid)
     return grid
+
+
+def _with_training(grid: str, name: str, arm: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree of an arm, with that of the arm whose training it names beneath."""
+    if "training" not in arm:
+        return dict(arm)
+    if arm["training"] not in arms:
+        raise UserError(f"the grid {grid!r}: {name!r} has the training of {arm['training']!r}, which is no arm of it")
+    trained = arms[arm["training"]]
+    return joined({key: trained[key] for key in ("preset", "base", "store", "train") if key in trained}, arm)
 
 
 def train_settings(world: Sequence[str], arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
