@@ -309,8 +309,8 @@ def test_the_runs_of_the_language_model_in_the_readme_are_those_of_the_published
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_short")
     base = results.choice.grid.bases["base"]
-    page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
-    text = page.partition("## On real Spider questions")[2].partition("\n## ")[0]
+    page = (PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8")
+    text = page.partition("## A short run\n")[2].partition("\n## ")[0]
     tables = (
         accuracy_table(results, base, "", (8, 16)),
         sampling_table(results, base, "in-domain"),
