@@ -339,6 +339,8 @@ def test_problems_are_classed_by_how_often_the_base_model_solves_them(finished: 
     # GRPO: 32, 0, 0, 0 and 32, 16, 0, 0; DPH-JS: 32, 16, 8, 0 and 32, 16, 0, 0, of which 8/32 in one of four unsolved.
     assert found["GRPO (2)"] == ["0.0", "25.0", "100.0"]
     assert found["DPH-JS (2)"] == [f"{100 / 16:.1f}", "50.0", "100.0"]
+    other = strata_table(results, base, "out-of-domain", smallest=1)  # the fixture has the same counts there
+    assert other is not None and other.rows == table.rows and other.title.endswith(", out-of-domain")
 
 
 def test_differences_over_the_kinds_of_problems(finished: tuple[Choice, RunPaths]) -> None:
@@ -348,7 +350,7 @@ def test_differences_over_the_kinds_of_problems(finished: tuple[Choice, RunPaths
     assert kinds_table(results, base, against="dapo", fewest=2) is None  # which was not run
     table = kinds_table(results, base, fewest=2)
     assert table is not None and [row[0].text for row in table.rows] == ["DPH-JS (2)"]
-    assert "in-domain: 2 kinds, cross-domain: 2 kinds" in table.note and "Differences to GRPO" in table.title
+    assert "in-domain: 2 kinds, cross-domain: 2 kinds, out-of-domain: 2 kinds" in table.note and "Differences to GRPO" in table.title
     entry = table.rows[0][table.columns.index("in-domain: mean@n")]
     # Means over seeds: 1, 1/2, 1/8, 0 and 1, 1/4, 0, 0. The problems are joins and lists in turn: gaps of 1/16 and 1/8,
     # mean 3/32, standard error 1/32; Student's t with one degree of freedom is 12.706.

@@ -14,7 +14,7 @@ from dph.reproduce.grid import Arm, Base
 from dph.reproduce.plan import Choice, RunPaths
 from dph.runs.directory import read_metrics
 
-IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
+DOMAINS = IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"
 """The paper's BIRD, Spider and math test sets; a grid names the splits of its world that stand for them."""
 
 Counts = Mapping[str, Mapping[int, EvalRun]]

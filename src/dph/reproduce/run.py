@@ -15,7 +15,7 @@ from dph.reproduce.counts import read_counts, warn_of_other_bases, write_counts
 from dph.reproduce.figures import figures
 from dph.reproduce.grid import Grid, read_grid
 from dph.reproduce.plan import Choice, RunPaths, plan, write_settings
-from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, Counts, Results, read_results
+from dph.reproduce.results import DOMAINS, Counts, Results, read_results
 from dph.reproduce.start import start_bases, with_known_starts
 from dph.reproduce.strata import kinds_table, strata_table
 from dph.reproduce.tables import (
@@ -144,8 +144,10 @@ def tables(results: Results) -> list[Table]:
     if bases and bases[0].name in results.bases:
         found.append(comparison_table(results, bases[0]))
         found.append(forgetting_table(results, bases[0]))
-        found += [sampling_table(results, bases[0], domain) for domain in (IN_DOMAIN, CROSS_DOMAIN)]
+        found += [sampling_table(results, bases[0], domain) for domain in DOMAINS]
         found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]
-        found += [kinds_table(results, bases[0]), strata_table(results, bases[0]), variants_table(results, bases[0])]
+        found.append(kinds_table(results, bases[0]))
+        found += [strata_table(results, bases[0], domain) for domain in DOMAINS]
+        found.append(variants_table(results, bases[0]))
     found += [cost_table(results), settings_table(results.choice)]
     return [table for table in found if table is not None]

@@ -10,20 +10,20 @@ from dph.report.data import EvalRun, Value, aligned_rows
 from dph.report.table import Cell, Table, cell, signed_cell
 from dph.reproduce.grid import Base
 from dph.reproduce.plan import AGAIN
-from dph.reproduce.results import CROSS_DOMAIN, IN_DOMAIN, INTERVALS, Results, mean_of, values
+from dph.reproduce.results import DOMAINS, IN_DOMAIN, INTERVALS, Results, mean_of, values
 
 EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
 """Upper ends of the classes of problems: shares of the base model's samples that are correct."""
 
 
-def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | None:
-    """mean@n and pass@8 in-domain for each class of difficulty, with the noise floor; None without the split, or where
-    every class is too small.
+def strata_table(results: Results, base: Base, domain: str = IN_DOMAIN, *, smallest: int = 10) -> Table | None:
+    """mean@n and pass@8 in a domain for each class of difficulty, with the noise floor; None where the domain was not
+    evaluated, or where every class is too small.
 
     The classes come from the base model's first evaluation, so its second one regresses to the mean; a method that
     changed nothing would look like the second. Classes of fewer than `smallest` problems are left out.
     """
-    split = results.split(IN_DOMAIN)
+    split = results.split(domain)
     if not split:
         return None
     run = results.bases[base.name]
@@ -54,7 +54,7 @@ def strata_table(results: Results, base: Base, smallest: int = 10) -> Table | No
         f"same model regress to the mean. Classes of fewer than {smallest} problems are left out. Numbers of seeds in "
         f"brackets; {INTERVALS}."
     )
-    return Table("By difficulty for the base model, in-domain", ["", *columns], rows, note)
+    return Table(f"By difficulty for the base model, {domain}", ["", *columns], rows, note)
 
 
 def kinds_table(results: Results, base: Base, against: str = "grpo", fewest: int = 4) -> Table | None:
@@ -65,7 +65,7 @@ def kinds_table(results: Results, base: Base, against: str = "grpo", fewest: int
     other kinds of questions; this one is Student's over the kinds, each with its mean over seeds and problems.
     """
     known = results.of_base(base.name)
-    domains = [(domain, results.split(domain)) for domain in (IN_DOMAIN, CROSS_DOMAIN) if results.split(domain)]
+    domains = [(domain, results.split(domain)) for domain in DOMAINS if results.split(domain)]
     if against not in known or not domains:
         return None
     sizes = {domain: len(set(_kinds(known[against], split))) for domain, split in domains}
