@@ -350,7 +350,8 @@ def test_differences_over_the_kinds_of_problems(finished: tuple[Choice, RunPaths
     assert kinds_table(results, base, against="dapo", fewest=2) is None  # which was not run
     table = kinds_table(results, base, fewest=2)
     assert table is not None and [row[0].text for row in table.rows] == ["DPH-JS (2)"]
-    assert "in-domain: 2 kinds, cross-domain: 2 kinds, out-of-domain: 2 kinds" in table.note and "Differences to GRPO" in table.title
+    assert "in-domain: 2 kinds, cross-domain: 2 kinds, out-of-domain: 2 kinds" in table.note
+    assert "Differences to GRPO" in table.title
     entry = table.rows[0][table.columns.index("in-domain: mean@n")]
     # Means over seeds: 1, 1/2, 1/8, 0 and 1, 1/4, 0, 0. The problems are joins and lists in turn: gaps of 1/16 and 1/8,
     # mean 3/32, standard error 1/32; Student's t with one degree of freedom is 12.706.
