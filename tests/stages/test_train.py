@@ -720,6 +720,8 @@ def test_a_supervised_run_that_is_extended_is_one_long_run(tmp_path):
     from dph.stages.sft import sft
 
     whole = sft(supervised(tmp_path, out=str(tmp_path / "whole"), steps=7))
+    peaks = [lap["peak_memory_gib"] for lap in read_metrics(whole, "timings.jsonl")]
+    assert len(peaks) == 7 and peaks == sorted(peaks) and 0 < peaks[-1] < 64
     sft(supervised(tmp_path, out=str(tmp_path / "parts"), steps=3))
     parts = sft(supervised(tmp_path, out=str(tmp_path / "parts"), steps=7), resume=True)
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()

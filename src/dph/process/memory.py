@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -39,6 +40,20 @@ def resident(name: str = "VmRSS") -> int:
     """Memory of this process in bytes, where the system is Linux: VmRSS is the current value, VmHWM the peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def peak_memory() -> dict[str, float]:
+    """Peak memory of this process so far, in GiB: of the GPU if one is in use, else resident."""
+    import torch  # here, since the command line imports this module and must start fast
+
+    if torch.cuda.is_initialized():
+        return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
+    try:
+        import resource
+    except ImportError:  # Windows
+        return {}
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 30)}
 
 
 def keep_few_kernels() -> None:

@@ -21,7 +21,7 @@ from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
@@ -83,7 +83,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped)
             if world.leads:
                 metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
-                run.log(state.step, metrics, {"seconds": time.perf_counter() - started})
+                run.log(state.step, metrics, {"seconds": time.perf_counter() - started} | peak_memory())
             stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
             if stop or state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 world.together(save)

@@ -13,7 +13,7 @@ from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.store import RehearsalSet
@@ -29,7 +29,7 @@ from dph.training.checkpoints import TrainState
 from dph.training.explore import Drawn, Explorer, visits_of
 from dph.training.guards import check_databases, check_judging, check_updates, step_verdicts
 from dph.training.mixing import mix, recomputes_old
-from dph.training.monitor import Best, Clock, Measured, Monitor, count_rollouts, deciding, peak_memory
+from dph.training.monitor import Best, Clock, Measured, Monitor, count_rollouts, deciding
 from dph.training.optim import Optimizer
 from dph.training.rows import Row
 from dph.training.shaping import Shaping

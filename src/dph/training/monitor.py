@@ -2,13 +2,10 @@
 
 import json
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import torch
 
 from dph.build import select
 from dph.config import MonitorConfig
@@ -98,18 +95,6 @@ class Clock:
     def rate(self, name: str, count: float) -> None:
         """Record `count` units per second, over the seconds of all laps so far."""
         self.laps[name] = count / max(1e-9, sum(self.laps.values()))
-
-
-def peak_memory() -> dict[str, float]:
-    """Peak memory of this process so far, in GiB: of the GPU if one is in use, else resident."""
-    if torch.cuda.is_initialized():
-        return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
-    try:
-        import resource
-    except ImportError:  # Windows
-        return {}
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 30)}
 
 
 @dataclass(slots=True)
