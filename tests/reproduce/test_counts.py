@@ -334,6 +334,29 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
     assert len(sixteen) == 1 + len(results.arms) and [cell for cell in sixteen if f"| {cell} |" not in text] == []
 
 
+def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_published_counts() -> None:
+    results = published("llm_medium")
+    base = results.choice.grid.bases["base"]
+    page = (PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8")
+    text = page.partition("## A medium run\n")[2].partition("\n## ")[0]
+    domains = ("in-domain", "cross-domain")
+    shown = {f"{domain}: {metric}" for domain in domains for metric in ("greedy", "pass@8", "pass@32")}
+    shown |= {"mean@n", "styles in 32 samples", "styles among correct"}
+    tables = [accuracy_table(results, base, "", (8, 32)), diversity_table(results, base)]
+    tables += [sampling_table(results, base, domain) for domain in domains]
+    tables += [strata_table(results, base, domain) for domain in domains]
+    for table in tables:
+        assert table is not None
+        rows = [row for row in table.rows if "styles" not in table.title.lower() or "(again)" not in row[0].text]
+        cells = with_intervals(replace(table, rows=rows), lambda title: title in shown or title.startswith("pass@8, "))
+        assert cells and [cell for cell in cells if cell not in text] == []
+    pairs = [(name, "base") for name in results.arms] + [(name, "grpo") for name in results.arms if name != "grpo"]
+    columns = [(s, m) for s in ("heldout_phrasing", "dev") for m in ("greedy", "mean", "pass@32", "styles_correct")]
+    for one, other in pairs:
+        cells = [printed_difference(results, one, other, *column) for column in columns]
+        assert f"| {' | '.join(cells)} |" in text, (one, other)
+
+
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
     """Computed here a second time from the counts, with Student's t of a table."""
     folder = PUBLISHED / "data" / "llm_embedded"
