@@ -77,6 +77,9 @@ def test_an_interpolated_arm_takes_what_its_training_is_made_of() -> None:
     assert (other.label, other.tier) == ("halfway", "wide")
     with pytest.raises(UserError, match="'halfway' has the training of 'dynamic', which is no arm of it"):
         small_grid(arms={"halfway": halfway}, sweeps={})
+    again = {"label": "a quarter", "tier": "wide", "training": "halfway", "share": 0.25}
+    with pytest.raises(UserError, match="'again' has the training of 'halfway', which is no arm of it with a preset"):
+        small_grid(arms={"dynamic": trained, "halfway": halfway, "again": again}, sweeps={})
 
 
 def test_unequal_budgets_are_refused_unless_meant() -> None:

@@ -219,9 +219,11 @@ def _with_training(grid: str, name: str, arm: Mapping[str, Any], arms: Mapping[s
     """The tree of an arm, with that of the arm whose training it names beneath."""
     if "training" not in arm:
         return dict(arm)
-    if arm["training"] not in arms:
-        raise UserError(f"the grid {grid!r}: {name!r} has the training of {arm['training']!r}, which is no arm of it")
-    trained = arms[arm["training"]]
+    trained = arms.get(arm["training"], {})
+    if "preset" not in trained:
+        raise UserError(
+            f"the grid {grid!r}: {name!r} has the training of {arm['training']!r}, which is no arm of it with a preset"
+        )
     return joined({key: trained[key] for key in ("preset", "base", "store", "train") if key in trained}, arm)
 
 
