@@ -75,10 +75,10 @@ def test_an_interpolated_arm_takes_what_its_training_is_made_of() -> None:
     one, other = grid.arms["dynamic"], grid.arms["halfway"]
     assert (other.trained, other.preset, other.settings, other.share) == ("dynamic", "dph_js", one.settings, 0.5)
     assert (other.label, other.tier) == ("halfway", "wide")
-    with pytest.raises(UserError, match="'halfway' has the training of 'dynamic', which is no arm of it"):
+    with pytest.raises(UserError, match="'halfway' names neither a preset nor the training of an arm that has one"):
         small_grid(arms={"halfway": halfway}, sweeps={})
     again = {"label": "a quarter", "tier": "wide", "training": "halfway", "share": 0.25}
-    with pytest.raises(UserError, match="'again' has the training of 'halfway', which is no arm of it with a preset"):
+    with pytest.raises(UserError, match="'again' names neither a preset nor the training"):
         small_grid(arms={"dynamic": trained, "halfway": halfway, "again": again}, sweeps={})
 
 

@@ -43,8 +43,8 @@ class Arm:
     share: float = 1.0
     """Share of the trained weights in the model that is evaluated; the rest are the base model's (WiSE-FT)."""
     training: str = ""
-    """The name of its training; arms that differ in `evaluate` and `share` only have the same. In a file it is the name
-    of an arm, whose preset, base model, store and settings it takes."""
+    """The name of its training; arms that differ in `evaluate` and `share` only have the same. If it is the
+    name of an arm, a file need not repeat that arm's preset, base model, store and settings."""
 
     @property
     def trained(self) -> str:
@@ -216,15 +216,13 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
 
 
 def _with_training(grid: str, name: str, arm: Mapping[str, Any], arms: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree of an arm, with that of the arm whose training it names beneath."""
-    if "training" not in arm:
-        return dict(arm)
-    trained = arms.get(arm["training"], {})
-    if "preset" not in trained:
-        raise UserError(
-            f"the grid {grid!r}: {name!r} has the training of {arm['training']!r}, which is no arm of it with a preset"
-        )
-    return joined({key: trained[key] for key in ("preset", "base", "store", "train") if key in trained}, arm)
+    """The tree of an arm, with that of the arm whose training it names beneath. A training that is no arm is allowed
+    where the arm says by itself what it is made of."""
+    trained = arms.get(arm.get("training", ""), {})
+    value = joined({key: trained[key] for key in ("preset", "base", "store", "train") if key in trained}, arm)
+    if "preset" not in value:
+        raise UserError(f"the grid {grid!r}: {name!r} names neither a preset nor the training of an arm that has one")
+    return value
 
 
 def train_settings(world: Sequence[str], arm: Arm, shared: Mapping[str, Any]) -> dict[str, Any]:
