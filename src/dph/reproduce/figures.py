@@ -13,11 +13,10 @@ from dph.report.figures import training_series
 from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy
 from dph.reproduce.grid import Base, Sweep
 from dph.reproduce.results import (
-    CROSS_DOMAIN,
     DIFFERENCES,
+    DOMAINS,
     IN_DOMAIN,
     INTERVALS,
-    OUT_OF_DOMAIN,
     Results,
     difference,
     mean_value,
@@ -74,7 +73,7 @@ def _k(results: Results, base: Base) -> int:
 
 def gap_figure(results: Results, base: Base) -> Figure:
     """Difference to the base model in greedy and pass@k on each domain, with intervals."""
-    domains = {domain: results.split(domain) for domain in (IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN)}
+    domains = {domain: results.split(domain) for domain in DOMAINS}
     domains = {domain: split for domain, split in domains.items() if split}
     metrics = ["greedy", f"pass@{_k(results, base)}"]
     labels = _labels(results, base)

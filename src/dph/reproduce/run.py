@@ -62,8 +62,8 @@ def reproduce(config: ReproduceConfig) -> Path:
     wanted = choice.without(counts)
     write_settings(wanted, paths)
     jobs = plan(wanted, paths, config.jobs)
-    runs = {(grid.arms[name].trained, seed) for name, seeds in wanted.arms.items() for seed in seeds}
-    say(f"{len(wanted.arms)} methods, {len(runs)} training runs, {len(jobs)} jobs in all")
+    trainings = sum(job.arguments[0] == "train" for job in jobs)
+    say(f"{len(wanted.arms)} methods, {trainings} training runs, {len(jobs)} jobs in all")
     failures = run_jobs(jobs, paths.root / "logs", config.jobs, f"reproduce {config.scale}", keep_going=True)
     page = write_results(choice, paths, counts)
     say(f"{time.monotonic() - started:.0f} s; open {page}")
