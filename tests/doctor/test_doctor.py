@@ -98,7 +98,9 @@ def test_on_this_machine(tmp_path, capsys):
     found = json.loads(out)["findings"]
     assert status == 0, err
     assert not (tmp_path / "runs").exists()
-    assert {f["name"] for f in found if f["status"] == "ok"} >= {"torch", "SQL verifier", "training", "cache"}
+    assert {f["name"] for f in found if f["status"] == "ok"} >= {"torch", "SQL verifier", "training"}
+    cache = next(f for f in found if f["name"] == "cache")
+    assert cache["status"] in ("ok", "note"), cache  # how much of the disk is free is not ours: little of it is a note
 
 
 # Installation -------------------------------------------------------------------------------------------------------
