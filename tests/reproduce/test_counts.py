@@ -357,6 +357,7 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
         cells = with_intervals(table, lambda title: title in shown or title.startswith("pass@8, "))
         assert cells and [cell for cell in cells if cell not in text] == []
     pairs = [(name, "base") for name in results.arms] + [(name, "grpo") for name in results.arms if name != "grpo"]
+    pairs += [("dph_js", "exp_only"), ("dph_f", "exp_only"), ("dph_js_wise", "grpo_wise")]
     columns = [(s, m) for s in ("heldout_phrasing", "dev") for m in ("greedy", "mean", "pass@32", "styles_correct")]
     for one, other in pairs:
         assert difference_row(results, one, other, columns) in text, (one, other)
