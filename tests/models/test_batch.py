@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.models.batch import microbatches
+from dph.models.batch import microbatches, padded_length
 from dph.models.packing import packed_tokens
 from dph.objective import LossCounts
 from dph.training.rows import Row, collate
@@ -27,10 +27,24 @@ def test_microbatches_partition_the_rows_within_the_budget(lengths, budget):
     parts = microbatches(rows, budget)
     assert sorted(id(r) for part in parts for r in part) == sorted(map(id, rows))
     for part in parts:
-        assert len(part) == 1 or len(part) * max(r.length for r in part) <= budget
+        assert len(part) == 1 or collate(part).input_ids.numel() <= budget
     # no two neighbours could have been merged: the longer part has no room for the next row
     for part, following in itertools.pairwise(parts):
-        assert (len(part) + 1) * part[0].length > budget and part[-1].length >= following[0].length
+        longer = collate([*part, following[0]]).input_ids
+        assert longer.numel() > budget and part[-1].length >= following[0].length
+
+
+@given(st.integers(1, 1 << 20))
+def test_padding_takes_few_lengths(longest):
+    length = padded_length(longest)
+    assert longest <= length <= max(longest, longest * 1.125)
+    assert padded_length(length) == length
+    assert padded_length(longest, context=longest) == longest and padded_length(longest, context=length) == length
+
+
+def test_between_two_powers_of_two_there_are_eight_lengths():
+    assert [padded_length(longest) for longest in (1, 7, 15, 16, 17, 33, 127, 129)] == [1, 7, 15, 16, 18, 36, 128, 144]
+    assert sorted({padded_length(longest) for longest in range(257, 513)}) == list(range(288, 513, 32))
 
 
 def test_collate_by_hand():
@@ -54,6 +68,12 @@ def test_collate_by_hand():
     assert torch.equal(batch.ref_logprobs, torch.tensor([[0, 0, 0], [-0.5, 0, 0], [0, 0, 0], [0, 0, 0]]))
     assert batch.advantages.tolist() == [1.5, 0, 0, 0] and batch.is_rehearsal.tolist() == [False, True, False, False]
     assert collate(rows[:1]).ref_logprobs is None
+
+
+def test_padding_ends_where_the_context_ends():
+    rows = [row(60, 37), row(3, 4)]
+    assert collate(rows).input_ids.shape == (2, 104) and collate(rows, context=100).input_ids.shape == (2, 100)
+    assert collate(rows, context=50).input_ids.shape == (2, 97)  # the model's check reports rows that are too long
 
 
 def test_a_packed_batch_differs_only_in_the_model_inputs():

@@ -8,14 +8,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from architectures import ARCHITECTURES, architecture
+from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
-from dph.models.batch import microbatches
+from dph.models.batch import microbatches, padded_length
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
-from dph.training.rows import collate
+from dph.training.rows import Row, batches, collate
 from dph.types import Message
 from helpers import (
     TEXTS,
@@ -85,6 +85,19 @@ def test_padding_order_and_microbatches_change_nothing():
             for index, values in zip(chosen, found, strict=True):
                 assert difference(torch.tensor(values), torch.tensor(alone[index])) <= EXACT
     assert len(microbatches(rows, 40)) >= 4
+
+
+def test_padding_stays_within_a_context_that_is_no_round_number():
+    policy = any_policy("gpt2", n_positions=100)  # has an embedding for each of 100 positions
+    rows = [Row([1] * 60, [5, 6, 7] * 12 + [8], [-1.0] * 37), Row([2, 3], [4, 5], [-1.0] * 2)]
+    assert max(row.length for row in rows) == 97 and padded_length(97) == 104
+    found = policy.response_logprobs(rows, 1.0, 1000)
+    [(_, batch)] = batches(policy, rows, 1000)
+    trained, _ = policy.logprobs(batch)
+    for index, row in enumerate(rows):
+        expected, _ = plain_logprobs(policy, row)
+        for values in (torch.tensor(found[index]), trained[index, : len(row.response_ids)]):
+            assert difference(values, expected) <= EXACT
 
 
 def test_a_row_without_a_response_has_no_logprobs():

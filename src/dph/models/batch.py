@@ -49,6 +49,22 @@ class Inputs:
     """bool [B, T]: True where a response has a token."""
 
 
+def padded_length(longest: int, context: int | None = None) -> int:
+    """Length to which rows are padded: a multiple of a sixteenth of the next power of two, at most `context`.
+
+    So there are eight lengths between two powers of two, and padding adds 4 % on average, 12.5 % at most. If every
+    micro-batch had a length of its own, none of its tensors would fit where one of the last micro-batch was freed, and
+    gaps would pile up in memory.
+
+    Args:
+        longest: tokens of the longest row.
+        context: the model's context length; no limit if None.
+    """
+    step = max(1, (1 << longest.bit_length()) // 16)
+    length = -(-longest // step) * step
+    return length if context is None else max(longest, min(length, context))
+
+
 def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) -> list[list[R]]:
     """Cut rows into micro-batches of at most `token_budget` input tokens each, padding included.
 
@@ -60,7 +76,7 @@ def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) 
         return _packed_microbatches(rows, token_budget)
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
-        if batches and (len(batches[-1]) + 1) * batches[-1][0].length <= token_budget:
+        if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
             batches[-1].append(row)
         else:
             batches.append([row])
@@ -107,8 +123,8 @@ def padded(values: Sequence[Sequence[float]], width: int, dtype: torch.dtype) ->
     return out
 
 
-def _padded_inputs(rows: Sequence[Tokens], present: Tensor) -> dict[str, Any]:
-    width = max(row.length for row in rows)
+def _padded_inputs(rows: Sequence[Tokens], present: Tensor, context: int | None) -> dict[str, Any]:
+    width = padded_length(max(row.length for row in rows), context)
     index, steps = present.nonzero(as_tuple=True)
     prompt_lengths = torch.tensor([len(row.prompt_ids) for row in rows])
     return {
@@ -125,10 +141,16 @@ def _packed_inputs(rows: Sequence[Tokens]) -> dict[str, Any]:
     return {item.name: getattr(packed, item.name) for item in fields(Packed)}
 
 
-def collate_tokens(rows: Sequence[Tokens], device: torch.device | str = "cpu", *, shared: bool = False) -> Inputs:
+def collate_tokens(
+    rows: Sequence[Tokens],
+    device: torch.device | str = "cpu",
+    *,
+    shared: bool = False,
+    context: int | None = None,
+) -> Inputs:
     """Build the model inputs for rows: padded or, with `shared`, packed so that common prefixes are stored once.
 
-    Raises ValueError if there are no rows.
+    Rows are padded to `padded_length`; `context` is the model's context length. Raises ValueError if there are no rows.
     """
     if not rows:
         raise ValueError("cannot collate an empty batch")
@@ -136,7 +158,7 @@ def collate_tokens(rows: Sequence[Tokens], device: torch.device | str = "cpu", *
     response_lengths = torch.tensor([len(row.response_ids) for row in rows])
     present = torch.arange(steps)[None] < response_lengths[:, None]
     inputs = Inputs(
-        **(_packed_inputs(rows) if shared else _padded_inputs(rows, present)),
+        **(_packed_inputs(rows) if shared else _padded_inputs(rows, present, context)),
         response_ids=padded([row.response_ids for row in rows], steps, torch.long),
         present=present,
     )

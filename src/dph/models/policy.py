@@ -198,7 +198,7 @@ class Policy:
         index = {id(row): position for position, row in enumerate(rows)}
         parts, shared = self.cut(rows, token_budget)
         for part in parts:
-            logprobs, _ = self.logprobs(collate_tokens(part, self.device, shared=shared), temperature)
+            logprobs, _ = self.logprobs(self._collate(part, shared), temperature)
             for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
                 results[index[id(row)]] = values[: len(row.response_ids)]
         return [results[position] for position in range(len(rows))]
@@ -275,15 +275,18 @@ class Policy:
         found: dict[int, Tensor] = {}
         with self.autocast(), self.evaluating():
             for part in microbatches(asked, token_budget):
-                predicted = self._predict(collate_tokens(part, self.device))
+                predicted = self._predict(self._collate(part, shared=False))
                 logits = predicted if self.traits.head is None else self.traits.head(predicted)
                 found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
         return torch.stack([found[id(row)] for row in asked])
 
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """As `_predict`, for each response token of the rows, packed or padded."""
-        batch = collate_tokens(rows, self.device, shared=shared)
+        batch = self._collate(rows, shared)
         return self._predict(batch)[batch.states]
+
+    def _collate(self, rows: Sequence[Tokens], shared: bool) -> Inputs:
+        return collate_tokens(rows, self.device, shared=shared, context=self.context_length)
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""

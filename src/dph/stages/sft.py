@@ -142,8 +142,9 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
 def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     rows = []
     for prompt, response in texts:
-        response_ids = policy.encode_response(response)
-        rows.append(Tokens(policy.encode_prompt(prompt), response_ids))
+        # arrays take a ninth of the memory of lists, which matters with many demonstrations
+        ids = (array("i", part) for part in (policy.encode_prompt(prompt), policy.encode_response(response)))
+        rows.append(Tokens(*ids))
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
@@ -176,7 +177,7 @@ def _step(
     total = 0.0
     own = [rows[i] for i in world.share(len(rows))]
     for part in microbatches(own, token_budget):
-        batch = collate_tokens(part, policy.device)
+        batch = collate_tokens(part, policy.device, context=policy.context_length)
         logprobs, _ = policy.logprobs(batch)
         loss = -logprobs.sum() / tokens
         loss.backward()

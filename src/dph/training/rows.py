@@ -56,12 +56,14 @@ class Batch(Inputs):
     """bool [B, T]: tokens that the policy loss treats differently, where it selects any."""
 
 
-def collate(rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False) -> Batch:
+def collate(
+    rows: Sequence[Row], device: torch.device | str = "cpu", *, shared: bool = False, context: int | None = None
+) -> Batch:
     """Rows as tensors: padded or, with `shared`, packed so that common beginnings are stored once.
 
-    Raises ValueError for no rows.
+    Padding is that of `collate_tokens`; `context` is the model's context length. Raises ValueError for no rows.
     """
-    inputs = collate_tokens(rows, shared=shared)
+    inputs = collate_tokens(rows, shared=shared, context=context)
     steps = inputs.present.shape[1]
     has_ref = any(row.ref_logprobs is not None for row in rows)
     has_sampled = any(row.sampled_logprobs is not None for row in rows)
@@ -97,7 +99,7 @@ def batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[
     """Rows in micro-batches of at most `token_budget` tokens, each with its tensors on the policy's device."""
     parts, shared = policy.cut(rows, token_budget)
     for part in parts:
-        yield part, collate(part, policy.device, shared=shared)
+        yield part, collate(part, policy.device, shared=shared, context=policy.context_length)
 
 
 def rehearsal_row(stored: Rehearsal) -> Row:
