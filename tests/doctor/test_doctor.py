@@ -93,14 +93,14 @@ def test_a_check_that_fails_does_not_hide_the_others(checks, monkeypatch, capsys
 
 
 @pytest.mark.slow
-def test_on_this_machine(tmp_path, capsys):
+def test_on_this_machine(tmp_path, capsys, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 40))  # a full disk is not our fault
     status, out, err = run(capsys, "--json", "--device", "cpu", "--out", str(tmp_path / "runs"))
     found = json.loads(out)["findings"]
     assert status == 0, err
     assert not (tmp_path / "runs").exists()
-    assert {f["name"] for f in found if f["status"] == "ok"} >= {"torch", "SQL verifier", "training"}
-    cache = next(f for f in found if f["name"] == "cache")
-    assert cache["status"] in ("ok", "note"), cache  # how much of the disk is free is not ours: little of it is a note
+    assert {f["name"] for f in found if f["status"] == "ok"} >= {"torch", "SQL verifier", "training", "cache"}
 
 
 # Installation -------------------------------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ def test_what_a_token_keeps_is_what_a_large_microbatch_keeps(name: str) -> None:
     assert kept_per_token(policy) * 1500 == pytest.approx(found, rel=0.25)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_the_trials_stay_within_a_context_that_is_no_round_number(name: str) -> None:
+    assert kept_per_token(random_policy(name, max_position_embeddings=100)) > 0
+
+
 def test_a_microbatch_fits_into_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = random_policy("llama", max_position_embeddings=512)
     each, trained = kept_per_token(policy), sum(p.numel() for _, p in policy.trainable())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dph.models.batch import Tokens, collate_tokens
+from dph.models.batch import Tokens
 from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _kept(policy: "Policy", tokens: int) -> int:
         return found  # with its history, a tensor that an operation returned would keep itself alive
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        policy.logprobs(collate_tokens([row], policy.device))
+        policy.logprobs(policy.collate([row]))
     return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in weights)
 
 

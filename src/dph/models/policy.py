@@ -183,6 +183,10 @@ class Policy:
             self._check_budget(rows, parts, token_budget)
         return parts, shared
 
+    def collate(self, rows: Sequence[Tokens], *, shared: bool = False) -> Inputs:
+        """The model inputs for rows, padded or packed (see `collate_tokens`), on the model's device."""
+        return collate_tokens(rows, self.device, shared=shared, context=self.context_length)
+
     @torch.no_grad()
     def response_logprobs(self, rows: Sequence[Tokens], temperature: float, token_budget: int) -> list[list[float]]:
         """Log-probability of every response token of every row, from the forward pass that training uses.
@@ -198,7 +202,7 @@ class Policy:
         index = {id(row): position for position, row in enumerate(rows)}
         parts, shared = self.cut(rows, token_budget)
         for part in parts:
-            logprobs, _ = self.logprobs(self._collate(part, shared), temperature)
+            logprobs, _ = self.logprobs(self.collate(part, shared=shared), temperature)
             for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
                 results[index[id(row)]] = values[: len(row.response_ids)]
         return [results[position] for position in range(len(rows))]
@@ -275,18 +279,15 @@ class Policy:
         found: dict[int, Tensor] = {}
         with self.autocast(), self.evaluating():
             for part in microbatches(asked, token_budget):
-                predicted = self._predict(self._collate(part, shared=False))
+                predicted = self._predict(self.collate(part))
                 logits = predicted if self.traits.head is None else self.traits.head(predicted)
                 found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
         return torch.stack([found[id(row)] for row in asked])
 
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """As `_predict`, for each response token of the rows, packed or padded."""
-        batch = self._collate(rows, shared)
+        batch = self.collate(rows, shared=shared)
         return self._predict(batch)[batch.states]
-
-    def _collate(self, rows: Sequence[Tokens], shared: bool) -> Inputs:
-        return collate_tokens(rows, self.device, shared=shared, context=self.context_length)
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""

@@ -14,7 +14,7 @@ import torch
 from dph.build import make_task
 from dph.config import SftConfig
 from dph.errors import Interrupted, UserError
-from dph.models.batch import Tokens, collate_tokens, microbatches
+from dph.models.batch import Tokens, microbatches
 from dph.models.card import write_card
 from dph.models.loading import choose_device, weight_type
 from dph.models.policy import Policy
@@ -177,7 +177,7 @@ def _step(
     total = 0.0
     own = [rows[i] for i in world.share(len(rows))]
     for part in microbatches(own, token_budget):
-        batch = collate_tokens(part, policy.device, context=policy.context_length)
+        batch = policy.collate(part)
         logprobs, _ = policy.logprobs(batch)
         loss = -logprobs.sum() / tokens
         loss.backward()
