@@ -23,7 +23,7 @@ from dph.config import ModelConfig, OptimConfig
 from dph.models.batch import Tokens
 from dph.models.linear_logprobs import linear_logprobs
 from dph.models.logprobs import token_logprobs
-from dph.models.memory import fitting_tokens, kept_per_token
+from dph.models.memory import fitting_tokens, host_bytes, kept_per_token
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.memory import FreedMemory, keep_few_kernels, resident
@@ -49,15 +49,16 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
     torch.set_num_threads(1)
     policy = Policy.load(ModelConfig(path=args.model, precision=args.precision))
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-6), args.steps)
-    facts = {"weights": sum(p.numel() * 4 for p in policy.model.parameters()), "loaded": resident()}
+    facts = {"weights": host_bytes(policy), "loaded": resident()}
     size = tokens or fitting_tokens(policy)
     print(json.dumps({**facts, "tokens": size, "each": kept_per_token(policy)}), flush=True)
-    draw, world, freed = random.Random(0), World.join(), FreedMemory()
+    draw, world = random.Random(0), World.join()
+    freed = None if args.keep_freed else FreedMemory(host_bytes(policy))
     for _ in range(args.steps):
         rows = rows_of(draw, args.rows, policy.model.config.get_text_config().vocab_size)
         start, begun = time.perf_counter(), time.process_time()
         _step(policy, optimizer, rows, size, world)
-        if not args.keep_freed:
+        if freed:
             freed.after_step()
         times = {"wall": time.perf_counter() - start, "cpu": time.process_time() - begun}
         memory = {"resident": resident(), "peak": resident("VmHWM")}

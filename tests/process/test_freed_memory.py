@@ -1,12 +1,15 @@
 """Freed memory goes back to the system, and little is kept for later."""
 
 import os
+import subprocess
 import sys
 
 import pytest
 
 from dph.cli.main import main
 from dph.process import memory
+
+_PLAIN = {name: value for name, value in os.environ.items() if name not in ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
@@ -33,6 +36,40 @@ def test_freed_memory_between_blocks_in_use_is_returned_when_a_process_has_grown
     freed.after_step()
     assert memory.resident() < grown - 300_000_000
     assert len(hole) == 4000 and all(block[0] == block[-1] == ord("1") for block in kept)
+
+
+_GAPS = """
+from dph.process import memory
+
+freed = memory.FreedMemory({weights})
+block = bytearray(b"1") * (1 << 23)
+del block  # from here on glibc would take smaller blocks from its heap
+pairs = [(bytearray(b"1") * (1 << 21), bytearray(b"1") * 100_000) for _ in range(100)]
+before = memory.resident()
+kept = [small for _, small in pairs]
+del pairs
+print(before - memory.resident())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
+@pytest.mark.parametrize(
+    ("weights", "environment", "returned"),
+    [
+        (memory._LARGE_MODEL, {}, True),
+        (memory._LARGE_MODEL - 1, {}, False),
+        (memory._LARGE_MODEL, {"MALLOC_MMAP_THRESHOLD_": "33554432"}, False),
+        (memory._LARGE_MODEL, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432"}, False),
+    ],
+)
+def test_large_blocks_are_returned_at_once_with_a_large_model_unless_the_environment_sets_a_size(
+    weights: int, environment: dict[str, str], returned: bool
+) -> None:
+    if not hasattr(memory.ctypes.CDLL(None), "mallopt"):
+        pytest.skip("this C library has no such setting")
+    script = [sys.executable, "-c", _GAPS.format(weights=weights)]
+    ran = subprocess.run(script, capture_output=True, text=True, check=True, env={**_PLAIN, **environment})
+    assert (int(ran.stdout) > 150 << 20) is returned
 
 
 def test_little_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

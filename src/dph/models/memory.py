@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dph.models.batch import Tokens
+from dph.models.batch import Tokens, padded_length
 from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
@@ -34,16 +34,22 @@ def fitting_tokens(policy: "Policy") -> int:
     return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
 
 
+def host_bytes(policy: "Policy") -> int:
+    """Bytes of the weights in the memory of this process; 0 if they are on a GPU."""
+    return sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.device.type == "cpu")
+
+
 def kept_per_token(policy: "Policy") -> int:
     """Bytes that the backward pass keeps for each input token, beside what it keeps for any number of tokens.
 
     Measured by two forward passes over a few tokens. A model that recomputes its layers keeps their inputs, which are
     counted at four bytes a number.
     """
-    config = policy.model.config.get_text_config()
+    config, context = policy.model.config.get_text_config(), policy.context_length
     inputs = 4 * config.hidden_size * config.num_hidden_layers
-    fewer, more = (_kept(policy, min(count, policy.context_length)) for count in _PROBED)
-    return max(inputs, (more - fewer) // (_PROBED[1] - _PROBED[0]))
+    few, many = _PROBED if _PROBED[1] <= context else (max(1, context // 4), context)
+    few, many = padded_length(few, context), padded_length(many, context)
+    return max(inputs, (_kept(policy, many) - _kept(policy, few)) // max(1, many - few))
 
 
 def _kept(policy: "Policy", tokens: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
+from dph.models.memory import host_bytes
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -97,7 +98,7 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, freed = f"training {config.method}", FreedMemory()
+        label, freed = f"training {config.method}", FreedMemory(host_bytes(self.policy))
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()

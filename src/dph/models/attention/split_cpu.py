@@ -6,7 +6,8 @@ Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ
     λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
 
 The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
-returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed.
+returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed. In bf16, where torch's
+kernel is slow, `blocks_cpu` computes the gradients.
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dph.models.attention import blocks_cpu
 from dph.models.attention.sequences import put, take, take_zeroed
 from dph.models.packing import PrefixLayout
 
@@ -91,6 +93,8 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
         inputs: gradient of the outputs, queries, keys, values, and outputs and λ over all keys that the queries see.
     """
     grad, q, k, v, out, lse = inputs
+    if blocks_cpu.usable(q):
+        return blocks_cpu.backward(grad, q, k, v, out, lse, causal, scale)
     by_heads = _by_heads(q, k, v)
     joint = [_like_output(x, q, by_heads[0]) for x in (grad, out, lse)]
     found = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)

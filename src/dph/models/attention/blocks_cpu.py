@@ -1,0 +1,106 @@
+"""The backward pass of attention on a CPU in bf16, by matrix products over blocks of scores that stay in the cache.
+
+torch's kernel does the same work in fp32, or in small products of 16 bits: at the lengths of responses it reaches a tenth
+of the processor's rate. With probabilities P = exp(s − λ), scores s = scale·q·kᵀ, and gradient g of the outputs o,
+
+    ∂v = Pᵀ·g,   ∂s = P ∘ (g·vᵀ − δ),   δ = Σ g·o,   ∂q = scale·∂s·k,   ∂k = scale·∂sᵀ·q.
+
+Both differences are taken within the matrix products, whose sums are in fp32: queries get −λ, and gradients −δ, as three
+more columns (the three terms of 16 bits whose sum is the number), keys and values three ones. Rounded to 16 bits is then
+the difference, not a score. What rounding takes from s − λ a second product gives back.
+"""
+
+import torch
+from torch import Tensor
+
+_BLOCK = 1 << 19
+"""Scores in a block, for each thread: four tensors of them take 4 MiB."""
+_FEWEST_QUERIES = 64
+_TERMS = 3
+"""Numbers of 16 bits whose sum has the 24 bits of fp32."""
+
+
+def usable(q: Tensor) -> bool:
+    """Whether this processor multiplies matrices of the type of `q` by oneDNN, and the type is bf16."""
+    return q.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys and values.
+
+    Args:
+        grad, q, out: gradient of the outputs, queries, outputs, [B, L, H, D].
+        k, v: [B, S, G, D], H a multiple of G.
+        lse: log Σ exp s over all keys that a query sees, of which k may be a part, [B, L, H] in fp32.
+        causal: query i sees keys 0 … i only; L = S.
+        scale: multiplies the products of queries and keys.
+    """
+    batch, length, heads, width = q.shape
+    keys, shared = k.shape[1:3]
+    ratio, number = heads // shared, batch * shared
+    delta = torch.linalg.vecdot(grad.float(), out.float())
+    queries, grads = _with_terms(q, -lse / scale, shared), _with_terms(grad, -delta, shared)
+    keyed, valued = _with_ones(k), _with_ones(v)
+    found_q = q.new_empty(number, ratio, length, width)
+    found_k, found_v = (torch.zeros(number, keys, width, dtype=torch.float32) for _ in range(2))
+    at_once, span = _block(number, ratio, length, keys)
+    for first in range(0, number, at_once):
+        some = slice(first, first + at_once)
+        for start in range(0, length, span):
+            own = slice(start, min(start + span, length))
+            seen = slice(own.stop if causal else keys)
+            block_q, block_g = (x[some, :, own].flatten(1, 2) for x in (queries, grads))
+            block_k, block_v = keyed[some, seen], valued[some, seen]
+            p = _probabilities(block_q, block_k, scale)
+            if causal:
+                p.unflatten(1, (ratio, -1)).tril_(start)
+            slope = torch.bmm(block_g, block_v.mT).mul_(p)
+            found_v[some, seen] += torch.bmm(p.mT, block_g[..., :width])
+            found_k[some, seen] += torch.bmm(slope.mT, block_q[..., :width])
+            found_q[some, :, own] = torch.bmm(slope, block_k[..., :width]).unflatten(1, (ratio, -1))
+    by_rows = found_q.mul_(scale).unflatten(0, (batch, shared)).permute(0, 3, 1, 2, 4).flatten(2, 3)
+    return by_rows, _keys_back(found_k.mul_(scale), k), _keys_back(found_v, v)
+
+
+def _block(number: int, ratio: int, length: int, keys: int) -> tuple[int, int]:
+    """Key heads and queries of a block."""
+    scores = _BLOCK * torch.get_num_threads()
+    at_once = max(1, min(number, scores // (ratio * length * keys)))
+    span = max(_FEWEST_QUERIES, min(length, scores // (at_once * ratio * keys)))
+    return at_once, span
+
+
+def _probabilities(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """exp(scale·q·kᵀ), where the product includes −λ/scale."""
+    rounded = torch.baddbmm(q.new_empty(()), q, k.mT, beta=0, alpha=scale)
+    rest = torch.baddbmm(rounded, q, k.mT, beta=-1, alpha=scale)
+    p = rounded.exp_()
+    return p.addcmul_(p, rest)  # e^(x + y) ≈ e^x·(1 + y) for a small y
+
+
+def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
+    """[B, L, H, D] and numbers [B, L, H] as [B·G, H/G, L, D + 3]; the last three columns add up to the numbers."""
+    batch, length, heads, width = x.shape
+    found = x.new_empty(batch, shared, heads // shared, length, width + _TERMS)
+    by_rows = found.permute(0, 3, 1, 2, 4)
+    by_rows[..., :width] = x.unflatten(2, (shared, -1))
+    rest = number.unflatten(2, (shared, -1))
+    for term in range(width, width + _TERMS):
+        by_rows[..., term] = rest
+        rest = rest - by_rows[..., term].float()
+    return found.flatten(0, 1)
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    """[B, S, G, D] as [B·G, S, D + 3] with ones in the last three columns."""
+    batch, keys, shared, width = x.shape
+    found = x.new_ones(batch, shared, keys, width + _TERMS)
+    found[..., :width] = x.transpose(1, 2)
+    return found.flatten(0, 1)
+
+
+def _keys_back(found: Tensor, like: Tensor) -> Tensor:
+    """[B·G, S, D] as [B, S, G, D]."""
+    return found.unflatten(0, (like.shape[0], like.shape[2])).transpose(1, 2).to(like.dtype)
