@@ -17,6 +17,7 @@ from dph.errors import UserError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.identity import merged_state, tokenizer_hash, weight_hash
+from dph.models.lean import make_lean
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.modes import evaluating, recomputing
@@ -73,6 +74,8 @@ class Policy:
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
         _ = policy.traits  # refuses a model that cannot be a policy
+        if policy.precision == "bf16" and policy.device.type == "cpu":
+            make_lean(model)
         return policy
 
     # Text ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,154 @@
+"""Layers that keep fewer numbers for the backward pass, for training in bf16 on a CPU.
+
+Under autocast a root-mean-square norm of fp32 numbers keeps two copies of its input, and its output is cast and kept once
+for each linear layer that reads it; a gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
+its input and returns its output in bf16, as the linear layers read it, and a gated layer keeps the two tensors that it
+multiplies. The results of the forward pass are the same numbers, bit for bit. In the backward pass a norm's slopes are
+computed in fp32, and those of the layers that read it are added in bf16.
+"""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_TRIAL_TOKENS = 5
+
+
+def make_lean(model: nn.Module) -> None:
+    """Replace the forward pass of norms and gated layers where that changes no result of the model.
+
+    It changes the model on a CPU under autocast and with gradients only. A layer is recognised by its parts, and by a
+    trial that compares results; then one compares those of the whole model, whose other parts may read a norm's output.
+    """
+    changed = [*_changed(model, _is_norm, _norm), *_changed(model, _is_gated, _gated)]
+    if changed and not _same_outputs(model, changed):
+        for part in changed:
+            del part.forward
+
+
+def _changed(model: nn.Module, fits: Callable[[nn.Module], bool], forward: Callable[..., Tensor]) -> list[Any]:
+    """Give the parts that fit another forward pass, where a trial with the first of their class succeeds."""
+    changed: list[Any] = []
+    alike: dict[type, bool] = {}
+    for part in model.modules():
+        if "forward" in vars(part) or not fits(part):
+            continue
+        part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
+        kind = type(part)
+        if kind not in alike:
+            alike[kind] = _same_output(part)
+        if alike[kind]:
+            changed.append(part)
+        else:
+            del part.forward
+    return changed
+
+
+def _active(x: Tensor) -> bool:
+    return x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()
+
+
+# Norms ---------------------------------------------------------------------------------------------------------------
+
+
+def _is_norm(part: nn.Module) -> bool:
+    weight = getattr(part, "weight", None)
+    named = {name for name, _ in part.named_parameters()} == {"weight"} and not list(part.children())
+    return named and weight is not None and weight.ndim == 1 and isinstance(getattr(part, "variance_epsilon", None), float)
+
+
+def _norm(part: Any, hidden_states: Tensor) -> Tensor:
+    wide = hidden_states.dtype == part.weight.dtype == torch.float32
+    if not (wide and _active(hidden_states) and torch.get_autocast_dtype("cpu") == torch.bfloat16):
+        return type(part).forward(part, hidden_states)
+    return _Norm.apply(hidden_states, part.weight, part.variance_epsilon)
+
+
+class _Norm(torch.autograd.Function):
+    """w·x/√(mean x² + ε) of fp32 rows, in bf16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+        ctx.save_for_backward(x, weight, inverse)
+        return (x * inverse).mul_(weight).to(torch.bfloat16)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight, inverse = ctx.saved_tensors
+        normed, slope = x * inverse, grad.float()
+        found = None
+        if ctx.needs_input_grad[1]:
+            found = (slope * normed).flatten(0, -2).sum(0)
+        slope = slope.mul_(weight)  # of the normed rows
+        along = (slope * normed).mean(-1, keepdim=True)
+        return slope.sub_(normed.mul_(along)).mul_(inverse), found, None
+
+
+# Gated feed-forward layers -------------------------------------------------------------------------------------------
+
+_PARTS = ("gate_proj", "up_proj", "down_proj", "act_fn")
+
+
+def _is_gated(part: nn.Module) -> bool:
+    return all(isinstance(getattr(part, name, None), nn.Module) for name in _PARTS)
+
+
+def _gated(part: Any, x: Tensor) -> Tensor:
+    if not _active(x):
+        return type(part).forward(part, x)
+    x = x.to(torch.get_autocast_dtype("cpu"))
+    return part.down_proj(_Gated.apply(part.gate_proj(x), part.up_proj(x)))
+
+
+class _Gated(torch.autograd.Function):
+    """silu(gate)·up, computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return nn.functional.silu(gate).mul_(up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        gate, up = ctx.saved_tensors
+        return torch.ops.aten.silu_backward(grad * up, gate), grad * nn.functional.silu(gate)
+
+
+# Trials --------------------------------------------------------------------------------------------------------------
+
+
+def _same_output(part: Any) -> bool:
+    """Whether a part computes what its class does, as linear layers under autocast read it."""
+    width = part.weight.shape[0] if _is_norm(part) else getattr(part.gate_proj, "in_features", 0)
+    x = torch.randn(_TRIAL_TOKENS, width, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            found, expected = part(x), type(part).forward(part, x)
+        return torch.equal(found.to(torch.bfloat16), expected.to(torch.bfloat16))
+    except (RuntimeError, TypeError, AttributeError):  # a part that takes other inputs
+        return False
+
+
+def _same_outputs(model: nn.Module, changed: list[Any]) -> bool:
+    ids = torch.arange(3, 3 + _TRIAL_TOKENS)[None] % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    changes = [part.forward for part in changed]
+
+    def outputs() -> Tensor:
+        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(input_ids=ids, use_cache=False).logits.detach().to(torch.bfloat16)
+
+    found = outputs()
+    try:
+        for part in changed:
+            del part.forward
+        return torch.equal(found, outputs())
+    finally:
+        for part, change in zip(changed, changes, strict=True):
+            part.forward = change

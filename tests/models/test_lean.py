@@ -1,0 +1,187 @@
+"""Layers that keep fewer numbers: the same results, gradients as exact, less memory."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from helpers import random_policy, random_rows
+from torch import nn
+
+from dph.models import lean
+from dph.models.lean import make_lean
+from dph.models.policy import Policy
+
+BF16 = 2**-8
+"""Relative distance of neighbouring bf16 numbers."""
+
+
+def policy_of(name: str = "llama", **changes: object) -> Policy:
+    policy = random_policy(name, hidden_size=64, **changes)
+    policy.precision = "bf16"
+    return policy
+
+
+def changed(model: nn.Module) -> list[str]:
+    return [type(part).__name__ for part in model.modules() if "forward" in vars(part)]
+
+
+def run(policy: Policy) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
+    """Log-probabilities, gradients of a weighted sum of them, and the bytes kept for the backward pass."""
+    policy.model.zero_grad()
+    rows = random_rows(policy, 6)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
+        return found
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        logprobs, _ = policy.logprobs(policy.collate(rows))
+    slopes = torch.linspace(-1, 1, logprobs.numel()).reshape(logprobs.shape)
+    (logprobs * slopes).sum().backward()
+    gradients = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
+    size = sum(t.untyped_storage().nbytes() for address, t in kept.items() if address not in weights)
+    return logprobs.detach(), gradients, size
+
+
+def error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
+    """Distance of all gradients, relative to the size of the exact ones."""
+    distance = sum(float((found[name] - value).double().pow(2).sum()) for name, value in exact.items())
+    return (distance / sum(float(value.double().pow(2).sum()) for value in exact.values())) ** 0.5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "mistral"])
+def test_a_model_has_the_same_logprobs_and_gradients_as_exact_with_less_memory(name: str) -> None:
+    policy = policy_of(name)
+    before, usual, more = run(policy)
+    with policy.in_precision("fp32"):
+        _, exact, _ = run(policy)
+    make_lean(policy.model)
+    after, found, less = run(policy)
+    assert len(changed(policy.model)) == 7 + (4 if name == "qwen3" else 0), "two norms and a gated layer in each of two"
+    assert torch.equal(before, after)
+    assert found.keys() == exact.keys()
+    assert 0 < error(found, exact) < 1.2 * error(usual, exact)
+    assert less < 0.85 * more
+
+
+def test_other_computations_are_those_of_the_model() -> None:
+    policy = policy_of()
+    ids = torch.tensor([[3, 4, 5, 6]])
+
+    def results() -> list[torch.Tensor]:
+        found = [policy.model(input_ids=ids).logits]  # fp32, with gradients
+        with torch.no_grad(), policy.autocast():
+            found.append(policy.model(input_ids=ids).logits)
+        with torch.autocast("cpu", dtype=torch.float16):
+            found.append(policy.model(input_ids=ids).logits)
+        return found
+
+    before = results()
+    make_lean(policy.model)
+    for value, expected in zip(results(), before, strict=True):
+        assert value.dtype == expected.dtype and torch.equal(value, expected)
+
+
+def test_a_norm_has_the_gradients_of_its_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, slope = (torch.randn(shape, generator=generator) for shape in ((2, 5, 16), (16,), (2, 5, 16)))
+    slope = slope.bfloat16()
+
+    def gradients(dtype: torch.dtype, function: Any) -> tuple[torch.Tensor, ...]:
+        given = [value.to(dtype).requires_grad_() for value in (x, weight)]
+        out = function(*given)
+        return torch.autograd.grad(out, given, slope.to(out.dtype))
+
+    def formula(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
+
+    exact = gradients(torch.float64, formula)
+    found = gradients(torch.float32, lambda x, weight: lean._Norm.apply(x, weight, 1e-3))
+    for value, expected in zip(found, exact, strict=True):
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_gated_layer_has_the_gradients_of_autograd_bit_for_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(7, 24, generator=generator).bfloat16().requires_grad_() for _ in range(2)]
+    slope = torch.randn(7, 24, generator=generator).bfloat16()
+    expected = nn.functional.silu(given[0]) * given[1]
+    found = lean._Gated.apply(*given)
+    assert torch.equal(found, expected)
+    pairs = zip(torch.autograd.grad(found, given, slope), torch.autograd.grad(expected, given, slope), strict=True)
+    assert all(torch.equal(value, other) for value, other in pairs)
+
+
+def test_frozen_norms_get_no_gradient() -> None:
+    policy = policy_of()
+    make_lean(policy.model)
+    for name, parameter in policy.model.named_parameters():
+        parameter.requires_grad_("norm" not in name)
+    _, gradients, _ = run(policy)
+    assert gradients and not any("norm" in name for name in gradients)
+
+
+class Reads(nn.Module):
+    """Reads a norm's output in fp32."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 3 * x.float()
+
+
+def test_a_model_that_reads_a_norm_in_fp32_is_left_as_it_is() -> None:
+    policy = policy_of()
+    policy.model.lm_head = Reads()
+    make_lean(policy.model)
+    assert changed(policy.model) == []
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt2"])
+def test_layers_of_another_kind_are_left_as_they_are(name: str) -> None:
+    policy = policy_of(name)
+    make_lean(policy.model)
+    assert changed(policy.model) == []
+
+
+class Shifted(nn.Module):
+    """Has the parts of a norm, and another formula."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(64)), 1e-6
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (1 + self.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+
+def test_a_norm_with_another_formula_is_left_as_it_is() -> None:
+    policy = policy_of()
+    policy.model.model.norm = Shifted()
+    make_lean(policy.model)
+    assert len(changed(policy.model)) == 6 and "forward" not in vars(policy.model.model.norm)
+
+
+def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
+    policy = policy_of()
+    make_lean(policy.model)
+    other = copy.deepcopy(policy)
+    with torch.no_grad():
+        for parameter in other.model.parameters():
+            parameter.mul_(1.5)
+    plain = policy_of()
+    plain.model.load_state_dict(other.model.state_dict())
+    assert torch.equal(run(other)[0], run(plain)[0])
+    assert not torch.equal(run(other)[0], run(policy)[0])
+
+
+def test_layers_that_recompute_their_activations_have_the_same_gradients() -> None:
+    policy = policy_of()
+    make_lean(policy.model)
+    _, expected, _ = run(policy)
+    enable = getattr(policy.model, "activation_checkpointing_enable", None)
+    (enable or policy.model.gradient_checkpointing_enable)()
+    _, found, _ = run(policy)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
