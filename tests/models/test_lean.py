@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import random_policy, random_rows
 from torch import nn
 
 from dph.models import lean
 from dph.models.lean import make_lean
 from dph.models.policy import Policy
+from helpers import random_policy, random_rows
 
 BF16 = 2**-8
 """Relative distance of neighbouring bf16 numbers."""

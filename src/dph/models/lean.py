@@ -1,10 +1,10 @@
 """Layers that keep fewer numbers for the backward pass, for training in bf16 on a CPU.
 
-Under autocast a root-mean-square norm of fp32 numbers keeps two copies of its input, and its output is cast and kept once
-for each linear layer that reads it; a gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
-its input and returns its output in bf16, as the linear layers read it, and a gated layer keeps the two tensors that it
-multiplies. The results of the forward pass are the same numbers, bit for bit. In the backward pass a norm's slopes are
-computed in fp32, and those of the layers that read it are added in bf16.
+Under autocast, a root-mean-square norm of fp32 numbers keeps its input and the normed input, and each linear layer that
+reads its output keeps a cast of it. A gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
+its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies.
+The forward pass gives the same numbers, bit for bit. In the backward pass, the gradients of the linear layers that read
+a norm are added in bf16; the norm's own gradient is computed in fp32.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,9 @@ def _active(x: Tensor) -> bool:
 def _is_norm(part: nn.Module) -> bool:
     weight = getattr(part, "weight", None)
     named = {name for name, _ in part.named_parameters()} == {"weight"} and not list(part.children())
-    return named and weight is not None and weight.ndim == 1 and isinstance(getattr(part, "variance_epsilon", None), float)
+    return (
+        named and weight is not None and weight.ndim == 1 and isinstance(getattr(part, "variance_epsilon", None), float)
+    )
 
 
 def _norm(part: Any, hidden_states: Tensor) -> Tensor:

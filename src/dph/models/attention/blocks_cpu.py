@@ -1,13 +1,13 @@
 """The backward pass of attention on a CPU in bf16, by matrix products over blocks of scores that stay in the cache.
 
-torch's kernel does the same work in fp32, or in small products of 16 bits: at the lengths of responses it reaches a tenth
-of the processor's rate. With probabilities P = exp(s − λ), scores s = scale·q·kᵀ, and gradient g of the outputs o,
+torch's kernel does the same work in fp32, or in small products of 16 bits: at the lengths of responses it reaches a
+tenth of the processor's rate. With scores s = scale·q·kᵀ, probabilities P = exp(s − λ) and gradient g of the outputs o,
 
     ∂v = Pᵀ·g,   ∂s = P ∘ (g·vᵀ − δ),   δ = Σ g·o,   ∂q = scale·∂s·k,   ∂k = scale·∂sᵀ·q.
 
-Both differences are taken within the matrix products, whose sums are in fp32: queries get −λ, and gradients −δ, as three
-more columns (the three terms of 16 bits whose sum is the number), keys and values three ones. Rounded to 16 bits is then
-the difference, not a score. What rounding takes from s − λ a second product gives back.
+Both differences are taken within the matrix products, whose sums are in fp32: queries get −λ, and gradients −δ, as
+three more columns (the three terms of 16 bits whose sum is the number), keys and values three ones. So the difference
+is rounded to 16 bits, not the score. A second product gives what this rounding took from s − λ.
 """
 
 import torch

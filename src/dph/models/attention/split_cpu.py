@@ -6,8 +6,8 @@ Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ
     λ = log(exp λ₁ + exp λ₂),   o = exp(λ₁ − λ)·o₁ + exp(λ₂ − λ)·o₂.
 
 The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
-returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed. In bf16, where torch's
-kernel is slow, `blocks_cpu` computes the gradients.
+returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed. In bf16, where
+torch's kernel is slow, `blocks_cpu` computes the gradients.
 """
 
 from typing import Any

@@ -1,0 +1,93 @@
+"""Gradients of attention by matrix products in blocks: those of the definition, as exact as torch's kernel."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from dph.models.attention import blocks_cpu, split_cpu
+
+SHAPES = {
+    "one sequence": (1, 37, 37, 6, 2, 16),
+    "responses": (5, 21, 21, 6, 6, 16),
+    "shared key heads": (3, 33, 33, 8, 2, 12),
+    "a stem": (1, 40, 90, 6, 2, 16),
+    "one query": (1, 1, 50, 6, 3, 16),
+}
+"""B, L, S, H, G and D; the queries of the last two see every key."""
+
+
+def inputs(shape: tuple[int, ...], sharp: float) -> list[Tensor]:
+    """Gradient of the outputs, queries, keys and values, in bf16; `sharp` queries look at few keys."""
+    batch, length, keys, heads, shared, width = shape
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(length, heads), (length, heads), (keys, shared), (keys, shared)]
+    found = [torch.randn(batch, count, number, width, generator=generator) for count, number in shapes]
+    found[1] *= sharp
+    return [x.bfloat16() for x in found]
+
+
+def by_definition(given: list[Tensor], causal: bool, scale: float, elsewhere: float) -> list[Tensor]:
+    """Outputs, λ and gradients in fp64.
+
+    elsewhere: weight of keys that are not among these and have values of 0, where these have a weight of 1 together.
+    """
+    grad, q, k, v = (x.double() for x in given)
+    for x in (q, k, v):
+        x.requires_grad_()
+    ratio = q.shape[2] // k.shape[2]
+    keys, values = (x.repeat_interleave(ratio, dim=2).transpose(1, 2) for x in (k, v))
+    scores = scale * q.transpose(1, 2) @ keys.mT
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    inside = scores.logsumexp(-1)
+    lse = torch.logaddexp(inside, inside.detach() + torch.tensor(elsewhere).log()) if elsewhere else inside
+    out = ((scores - lse[..., None]).exp() @ values).transpose(1, 2)
+    return [out.detach(), lse.detach().transpose(1, 2), *torch.autograd.grad(out, (q, k, v), grad)]
+
+
+def error(found: Tensor, exact: Tensor) -> float:
+    return float((found.double() - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("block", [1 << 19, 700])
+@pytest.mark.parametrize("sharp", [1.0, 6.0])
+@pytest.mark.parametrize("name", SHAPES)
+def test_gradients_are_those_of_the_definition(
+    name: str, sharp: float, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks_cpu, "_BLOCK", block)
+    monkeypatch.setattr(blocks_cpu, "_FEWEST_QUERIES", 4)
+    shape = SHAPES[name]
+    causal, scale = shape[1] == shape[2], 0.3
+    given = inputs(shape, sharp)
+    grad, q, k, v = given
+    out, lse, *exact = by_definition(given, causal, scale, 0.0)
+    saved = grad, q, k, v, out.bfloat16(), lse.float()
+    found = blocks_cpu.backward(*saved, causal, scale)
+    monkeypatch.setattr(blocks_cpu, "usable", lambda _: False)
+    usual = split_cpu._attend_backward(saved, causal, scale)
+    for value, other, truth in zip(found, usual, exact, strict=True):
+        assert value.shape == truth.shape and value.dtype == torch.bfloat16
+        assert error(value, truth) < 1.6 * error(other, truth) + 0.001 < 0.02
+
+
+def test_keys_elsewhere_take_their_share() -> None:
+    given = inputs(SHAPES["a stem"], 1.0)
+    grad, q, k, v = given
+    out, lse, *exact = by_definition(given, False, 0.3, 3.0)
+    found = blocks_cpu.backward(grad, q, k, v, out.bfloat16(), lse.float(), False, 0.3)
+    for value, truth in zip(found, exact, strict=True):
+        assert error(value, truth) < 0.01
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="no matrix products in bf16 here")
+def test_it_is_used_for_bf16_only() -> None:
+    assert blocks_cpu.usable(torch.zeros(1, dtype=torch.bfloat16))
+    assert not any(blocks_cpu.usable(torch.zeros(1, dtype=dtype)) for dtype in (torch.float32, torch.float16))
+
+
+def test_a_block_holds_whole_heads_or_some_queries_of_one() -> None:
+    scores = blocks_cpu._BLOCK * torch.get_num_threads()
+    assert blocks_cpu._block(12, 3, 100, 100) == (min(12, scores // 30000), 100)
+    at_once, span = blocks_cpu._block(12, 3, 5000, 5000)
+    assert at_once == 1 and span == max(blocks_cpu._FEWEST_QUERIES, scores // 15000) < 5000
