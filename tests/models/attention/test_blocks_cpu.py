@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 
 from dph.models.attention import blocks_cpu, split_cpu
+from dph.models.batch import Tokens
+from helpers import random_policy
 
 SHAPES = {
     "one sequence": (1, 37, 37, 6, 2, 16),
@@ -91,3 +93,21 @@ def test_a_block_holds_whole_heads_or_some_queries_of_one() -> None:
     assert blocks_cpu._block(12, 3, 100, 100) == (min(12, scores // 30000), 100)
     at_once, span = blocks_cpu._block(12, 3, 5000, 5000)
     assert at_once == 1 and span == max(blocks_cpu._FEWEST_QUERIES, scores // 15000) < 5000
+
+
+def test_the_gradient_of_a_model_is_as_exact_as_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = random_policy("llama", hidden_size=64, head_dim=16)
+    prompts = [list(range(2, 17)), list(range(4, 12))]
+    rows = [Tokens(prompt, [3 + (place * step) % 14 for step in range(9)]) for prompt in prompts for place in (1, 3, 5)]
+
+    def gradient(precision: str, blocks: bool) -> Tensor:
+        monkeypatch.setattr(blocks_cpu, "usable", lambda q: blocks and q.dtype == torch.bfloat16)
+        policy.model.zero_grad()
+        with policy.in_precision(precision):
+            logprobs, _ = policy.logprobs(policy.collate(rows, shared=True))
+            (logprobs * torch.linspace(-1, 1, logprobs.numel()).reshape(logprobs.shape)).sum().backward()
+        return torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None]).clone()
+
+    exact, usual, found = gradient("fp32", False), gradient("bf16", False), gradient("bf16", True)
+    assert 0 < error(found, exact.double()) < 1.1 * error(usual, exact.double())
+    assert not torch.equal(found, usual)
