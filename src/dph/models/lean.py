@@ -56,11 +56,9 @@ def _active(x: Tensor) -> bool:
 
 
 def _is_norm(part: nn.Module) -> bool:
-    weight = getattr(part, "weight", None)
-    named = {name for name, _ in part.named_parameters()} == {"weight"} and not list(part.children())
-    return (
-        named and weight is not None and weight.ndim == 1 and isinstance(getattr(part, "variance_epsilon", None), float)
-    )
+    parameters = dict(part.named_parameters())
+    epsilon = getattr(part, "variance_epsilon", None)
+    return list(parameters) == ["weight"] and parameters["weight"].ndim == 1 and isinstance(epsilon, float)
 
 
 def _norm(part: Any, hidden_states: Tensor) -> Tensor:

@@ -82,10 +82,22 @@ def test_keys_elsewhere_take_their_share() -> None:
         assert error(value, truth) < 0.01
 
 
-@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="no matrix products in bf16 here")
-def test_it_is_used_for_bf16_only() -> None:
-    assert blocks_cpu.usable(torch.zeros(1, dtype=torch.bfloat16))
+def test_it_is_used_for_bf16_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not blocks_cpu.usable(torch.zeros(1, dtype=torch.bfloat16)):
+        pytest.skip("this processor has no matrix products in bf16")
     assert not any(blocks_cpu.usable(torch.zeros(1, dtype=dtype)) for dtype in (torch.float32, torch.float16))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert not blocks_cpu.usable(torch.zeros(1, dtype=torch.bfloat16))
+
+
+def test_scores_of_later_keys_may_be_as_large_as_they_like() -> None:
+    grad, q, k, v = inputs(SHAPES["responses"], 1.0)
+    k[:, -1] = 200 * q[:, 0]  # the last key, which the first query must not see: exp of its score is infinite
+    out, lse, *exact = by_definition([grad, q, k, v], True, 1.0, 0.0)
+    for value, truth in zip(
+        blocks_cpu.backward(grad, q, k, v, out.bfloat16(), lse.float(), True, 1.0), exact, strict=True
+    ):
+        assert error(value, truth) < 0.02
 
 
 def test_a_block_holds_whole_heads_or_some_queries_of_one() -> None:

@@ -21,8 +21,13 @@ _TERMS = 3
 
 
 def usable(q: Tensor) -> bool:
-    """Whether this processor multiplies matrices of the type of `q` by oneDNN, and the type is bf16."""
-    return q.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    """Whether `q` is in bf16 and oneDNN multiplies matrices of this type on this processor."""
+    # the operation exists only where torch is built with oneDNN
+    return (
+        q.dtype == torch.bfloat16
+        and torch.backends.mkldnn.is_available()
+        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
 
 
 def backward(
