@@ -275,7 +275,7 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
         cells = with_intervals(table, lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
     dynamic = ("dph_js_dynamic", "dph_js_dynamic_wise")
-    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", *dynamic)]
+    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", "rkl", *dynamic)]
     pairs += [("dph_f", "exp_only"), ("dph_js", "exp_only"), ("dph_js_wise", "grpo_wise")]
     pairs += [(dynamic[0], "dph_js"), (dynamic[0], "dapo"), (dynamic[1], "dapo_wise")]
     pairs += [(name, "grpo") for name in results.arms if name != "grpo"]
