@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
-from dph.config import ModelConfig
+from dph.config import ModelConfig, TunedModelConfig
 from dph.models.attention import blocks_cpu, split_cpu
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -39,15 +38,6 @@ CASES = [
 """Sequences, queries and keys; where queries and keys differ in number, each query sees every key."""
 
 
-def kernel(saved: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, ...]:
-    """Gradients by torch's kernel."""
-    usable, blocks_cpu.usable = blocks_cpu.usable, lambda _: False
-    try:
-        return split_cpu._attend_backward(saved, causal, scale)
-    finally:
-        blocks_cpu.usable = usable
-
-
 def milliseconds(action: Callable[[], object]) -> float:
     begun = time.process_time()
     action()
@@ -56,10 +46,8 @@ def milliseconds(action: Callable[[], object]) -> float:
 
 def measure_model(path: str, rounds: int) -> None:
     """Passes of a whole model, in turns; prints seconds, and ratios within a round."""
-    lean = Policy.load(ModelConfig(path=path, precision="bf16"))
+    lean = Policy.load(TunedModelConfig(path=path, precision="bf16"))
     plain = Policy.load(ModelConfig(path=path, precision="bf16"))
-    for part in plain.model.modules():
-        vars(part).pop("forward", None)
     draw = random.Random(0)
 
     def ids(count: int) -> list[int]:
@@ -110,15 +98,19 @@ def main() -> None:
         grad, q, k, v = (x.bfloat16() for x in exact)
         saved = grad, q, k, v, *split_cpu._attend(q, k, v, causal, scale)
         wide = q.double(), k.double(), v.double()
-        truth = kernel((grad.double(), *wide, *split_cpu._attend(*wide, causal, scale)), causal, scale)
+        truth = split_cpu._kernel_backward(
+            (grad.double(), *wide, *split_cpu._attend(*wide, causal, scale)), causal, scale
+        )
         ours = blocks_cpu.backward(*saved, causal, scale)
         errors = [
             [float((x.double() - y).norm()) for x, y in zip(found, truth, strict=True)]
-            for found in (ours, kernel(saved, causal, scale))
+            for found in (ours, split_cpu._kernel_backward(saved, causal, scale))
         ]
         times: tuple[list[float], list[float]] = [], []
         for _ in range(args.rounds):
-            times[0].append(milliseconds(lambda saved=saved, causal=causal: kernel(saved, causal, scale)))
+            times[0].append(
+                milliseconds(lambda saved=saved, causal=causal: split_cpu._kernel_backward(saved, causal, scale))
+            )
             times[1].append(milliseconds(lambda saved=saved, causal=causal: blocks_cpu.backward(*saved, causal, scale)))
         usual, fast = (statistics.median(values) for values in times)
         ratio = statistics.median(a / b for a, b in zip(*times, strict=True))

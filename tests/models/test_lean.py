@@ -1,19 +1,19 @@
 """Layers that keep fewer numbers: the same results, gradients as exact, less memory."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from dph.config import ModelConfig, TunedModelConfig
 from dph.models import lean
 from dph.models.lean import make_lean
+from dph.models.memory import kept_bytes
 from dph.models.policy import Policy
 from helpers import random_policy, random_rows
-
-BF16 = 2**-8
-"""Relative distance of neighbouring bf16 numbers."""
 
 
 def policy_of(name: str = "llama", **changes: object) -> Policy:
@@ -30,20 +30,11 @@ def run(policy: Policy) -> tuple[torch.Tensor, dict[str, torch.Tensor], int]:
     """Log-probabilities, gradients of a weighted sum of them, and the bytes kept for the backward pass."""
     policy.model.zero_grad()
     rows = random_rows(policy, 6)
-    weights = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
-    kept: dict[int, torch.Tensor] = {}
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
-        return found
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        logprobs, _ = policy.logprobs(policy.collate(rows))
+    logprobs, _ = policy.logprobs(policy.collate(rows))
     slopes = torch.linspace(-1, 1, logprobs.numel()).reshape(logprobs.shape)
     (logprobs * slopes).sum().backward()
     gradients = {name: p.grad.clone() for name, p in policy.model.named_parameters() if p.grad is not None}
-    size = sum(t.untyped_storage().nbytes() for address, t in kept.items() if address not in weights)
-    return logprobs.detach(), gradients, size
+    return logprobs.detach(), gradients, kept_bytes(policy, rows)
 
 
 def error(found: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> float:
@@ -175,6 +166,17 @@ def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
     plain.model.load_state_dict(other.model.state_dict())
     assert torch.equal(run(other)[0], run(plain)[0])
     assert not torch.equal(run(other)[0], run(policy)[0])
+
+
+def test_only_a_model_that_is_trained_is_changed(tmp_path: Path) -> None:
+    policy_of().save(tmp_path / "model")
+    path = str(tmp_path / "model")
+    kinds = {
+        kind: Policy.load(kind(path=path, device="cpu", precision="bf16")) for kind in (ModelConfig, TunedModelConfig)
+    }
+    assert changed(kinds[ModelConfig].model) == []
+    assert len(changed(kinds[TunedModelConfig].model)) == 7
+    assert changed(Policy.load(TunedModelConfig(path=path, device="cpu")).model) == [], "in fp32"
 
 
 def test_layers_that_recompute_their_activations_have_the_same_gradients() -> None:

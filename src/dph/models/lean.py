@@ -24,28 +24,25 @@ def make_lean(model: nn.Module) -> None:
     It changes the model on a CPU under autocast and with gradients only. A layer is recognised by its parts, and by a
     trial that compares results; then one compares those of the whole model, whose other parts may read a norm's output.
     """
-    changed = [*_changed(model, _is_norm, _norm), *_changed(model, _is_gated, _gated)]
-    if changed and not _same_outputs(model, changed):
-        for part in changed:
-            del part.forward
-
-
-def _changed(model: nn.Module, fits: Callable[[nn.Module], bool], forward: Callable[..., Tensor]) -> list[Any]:
-    """Give the parts that fit another forward pass, where a trial with the first of their class succeeds."""
-    changed: list[Any] = []
     alike: dict[type, bool] = {}
+    changes: list[tuple[Any, Callable[..., Tensor]]] = []
     for part in model.modules():
-        if "forward" in vars(part) or not fits(part):
+        forward = _norm if _is_norm(part) else _gated if _is_gated(part) else None
+        if forward is None or "forward" in vars(part):
             continue
-        part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
         kind = type(part)
         if kind not in alike:
-            alike[kind] = _same_output(part)
+            alike[kind] = _same_output(part, forward)
         if alike[kind]:
-            changed.append(part)
-        else:
+            changes.append((part, forward))
+    if not changes:
+        return
+    expected = _outputs(model)
+    for part, forward in changes:
+        part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
+    if not torch.equal(_outputs(model), expected):
+        for part, _ in changes:
             del part.forward
-    return changed
 
 
 def _active(x: Tensor) -> bool:
@@ -124,31 +121,20 @@ class _Gated(torch.autograd.Function):
 # Trials --------------------------------------------------------------------------------------------------------------
 
 
-def _same_output(part: Any) -> bool:
-    """Whether a part computes what its class does, as linear layers under autocast read it."""
-    width = part.weight.shape[0] if _is_norm(part) else getattr(part.gate_proj, "in_features", 0)
+def _same_output(part: Any, forward: Callable[..., Tensor]) -> bool:
+    """Whether a part's other forward pass computes what its class does, as linear layers under autocast read it."""
+    width = part.weight.shape[0] if forward is _norm else getattr(part.gate_proj, "in_features", 0)
     x = torch.randn(_TRIAL_TOKENS, width, generator=torch.Generator().manual_seed(0))
     try:
         with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            found, expected = part(x), type(part).forward(part, x)
+            found, expected = forward(part, x), part(x)
         return torch.equal(found.to(torch.bfloat16), expected.to(torch.bfloat16))
     except (RuntimeError, TypeError, AttributeError):  # a part that takes other inputs
         return False
 
 
-def _same_outputs(model: nn.Module, changed: list[Any]) -> bool:
+def _outputs(model: nn.Module) -> Tensor:
+    """The model's logits of a few tokens, in bf16."""
     ids = torch.arange(3, 3 + _TRIAL_TOKENS)[None] % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
-    changes = [part.forward for part in changed]
-
-    def outputs() -> Tensor:
-        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            return model(input_ids=ids, use_cache=False).logits.detach().to(torch.bfloat16)
-
-    found = outputs()
-    try:
-        for part in changed:
-            del part.forward
-        return torch.equal(found, outputs())
-    finally:
-        for part, change in zip(changed, changes, strict=True):
-            part.forward = change
+    with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        return model(input_ids=ids, use_cache=False).logits.detach().to(torch.bfloat16)

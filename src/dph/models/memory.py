@@ -1,5 +1,6 @@
 """How many tokens may pass through a model at once, from what the backward pass keeps for each."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,7 +59,11 @@ def _kept(policy: "Policy", tokens: int) -> int:
     # Logits are kept in chunks of a constant size, unless the model transforms them.
     predicted = 1 if policy.traits.head is not None else tokens - 1
     ids = [(3 + 5 * step) % vocabulary for step in range(tokens)]
-    row = Tokens(ids[: tokens - predicted], ids[tokens - predicted :])
+    return kept_bytes(policy, [Tokens(ids[: tokens - predicted], ids[tokens - predicted :])])
+
+
+def kept_bytes(policy: "Policy", rows: Sequence[Tokens]) -> int:
+    """Bytes that the forward pass over rows keeps for the backward pass, without the weights."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in policy.model.parameters()}
     kept: dict[int, Tensor] = {}  # by address; holding them keeps addresses from being used twice
 
@@ -67,7 +72,7 @@ def _kept(policy: "Policy", tokens: int) -> int:
         return found  # with its history, a tensor that an operation returned would keep itself alive
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        policy.logprobs(policy.collate([row]))
+        policy.logprobs(policy.collate(rows))
     return sum(tensor.untyped_storage().nbytes() for address, tensor in kept.items() if address not in weights)
 
 

@@ -12,7 +12,7 @@ from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig, ReferenceModelConfig
+from dph.config import ModelConfig, ReferenceModelConfig, TunedModelConfig
 from dph.errors import UserError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
@@ -74,7 +74,7 @@ class Policy:
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
         _ = policy.traits  # refuses a model that cannot be a policy
-        if policy.precision == "bf16" and policy.device.type == "cpu":
+        if isinstance(config, TunedModelConfig) and policy.precision == "bf16" and policy.device.type == "cpu":
             make_lean(model)
         return policy
 

@@ -95,6 +95,12 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
     grad, q, k, v, out, lse = inputs
     if blocks_cpu.usable(q):
         return blocks_cpu.backward(grad, q, k, v, out, lse, causal, scale)
+    return _kernel_backward(inputs, causal, scale)
+
+
+def _kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_attend_backward`, by torch's kernel."""
+    grad, q, k, v, out, lse = inputs
     by_heads = _by_heads(q, k, v)
     joint = [_like_output(x, q, by_heads[0]) for x in (grad, out, lse)]
     found = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)
