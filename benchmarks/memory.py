@@ -68,20 +68,18 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
 def logit_bytes(tokens: int, vocabulary: int, hidden: int, at_once: int) -> int:
     """Largest memory of log-probabilities and gradients in fp32, in bytes, by arithmetic.
 
-    All logits: four tensors of their size (logits, divided by the temperature, their log-softmax, probabilities), and
-    gradients of head and input embedding. Chunks: two tensors (logits and their log-softmax), and the head's gradient
-    twice (the sum, and one chunk's part) beside that of the input embedding.
+    All logits: two tensors of their size (logits and their gradient); those of the head and the embedding come later.
+    Chunks: two tensors, and the head's gradient twice (the sum, and one chunk's part) beside that of the embedding.
 
     at_once: tokens in a chunk; 0 for all logits.
     """
-    logits = 2 * at_once if at_once else 4 * tokens
-    return 4 * (logits * vocabulary + (3 if at_once else 2) * vocabulary * hidden)
+    return 4 * vocabulary * (2 * at_once + 3 * hidden if at_once else 2 * tokens)
 
 
 def measure_logits(args: argparse.Namespace, at_once: int) -> None:
     """Compute log-probabilities, entropies and gradients; print memory and time as a line of JSON.
 
-    at_once: tokens in a chunk; 0 computes the logits of all tokens and keeps them, as autograd does.
+    at_once: tokens in a chunk; 0 computes the logits of all tokens and keeps them.
     """
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)

@@ -77,7 +77,10 @@ def rows(size: Size) -> tuple[list[Row], list[Row]]:
 
 def _model(size: Size, shared: bool, where: Where) -> Policy:
     model = shapes.random_model(shapes.settings(size.model), where).eval()
-    return Policy(model, SimpleNamespace(eos_token_id=1), precision=computed_in(where.precision), shared_prefix=shared)
+    tokenizer: Any = SimpleNamespace(eos_token_id=1)
+    policy = Policy(model, tokenizer, precision=computed_in(where.precision), shared_prefix=shared)
+    policy.keep_less()
+    return policy
 
 
 class Update:

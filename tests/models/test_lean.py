@@ -58,6 +58,22 @@ def test_a_model_has_the_same_logprobs_and_gradients_as_exact_with_less_memory(n
     assert less < 0.85 * more
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tied_input_embedding_adds_the_gradient_of_the_tokens_that_were_read(tied: bool) -> None:
+    policy = policy_of(tie_word_embeddings=tied)
+    with policy.in_precision("fp32"):
+        _, exact, _ = run(policy)
+    make_lean(policy.model)
+    assert policy.model.get_input_embeddings().sparse == tied
+    with policy.in_precision("fp32"):
+        _, found, _ = run(policy)
+    assert {value.layout for value in found.values()} == {torch.strided}
+    assert found.keys() == exact.keys() and error(found, exact) < 1e-6
+    twice, _ = policy.logprobs(policy.collate(random_rows(policy, 6)))
+    twice.sum().backward()  # onto a gradient that is there
+    assert all(p.grad is not None and p.grad.layout == torch.strided for p in policy.model.parameters())
+
+
 def test_other_computations_are_those_of_the_model() -> None:
     policy = policy_of()
     ids = torch.tensor([[3, 4, 5, 6]])

@@ -1,11 +1,13 @@
 """Log-probabilities equal transformers' plain forward pass, and a saved model loads unchanged."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from architectures import ARCHITECTURES, any_policy, architecture
@@ -162,6 +164,47 @@ def test_bfloat16_affects_only_autocast():
     assert {p.dtype for p in policy.model.parameters()} == {torch.float32} and rounded.dtype == torch.float32
     # bfloat16 has 8 bits: a relative error of 2^-8 on logits that reach about 10, over 2 layers
     assert 0 < float((rounded - exact).abs().max()) < 0.3
+
+
+class Casts(TorchDispatchMode):
+    """Counts the casts of matrices of a shape to bf16."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.number = shape, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._to_copy.default and args[0].shape == self.shape:
+            self.number += (kwargs or {}).get("dtype") == torch.bfloat16
+        return func(*args, **(kwargs or {}))
+
+
+def test_weights_are_cast_once_for_several_passes_and_gradients_are_the_same():
+    policy = tiny_policy()
+    policy.precision = "bf16"
+    parts = [collate([row]) for row in random_rows(policy, 3)]
+    name, weight = next((n, p) for n, p in policy.trainable() if "gate_proj" in n)
+    layers = sum("gate_proj" in n for n, _ in policy.trainable())
+
+    def passes(context):
+        policy.model.zero_grad()
+        with context, Casts(weight.shape) as casts:
+            for part in parts:
+                policy.logprobs(part)[0].sum().backward()
+            with torch.no_grad():
+                policy.logprobs(parts[0])
+        assert weight.grad is not None
+        return casts.number, {n: p.grad for n, p in policy.trainable()}
+
+    number, expected = passes(nullcontext())
+    fewer, found = passes(policy.casting_once())
+    assert number == 4 * fewer and fewer >= layers, name
+    assert all(torch.equal(found[n], value) for n, value in expected.items())
+    with torch.no_grad():
+        weight.mul_(2.0)
+        outside, _ = policy.logprobs(parts[0])
+        with policy.casting_once():
+            assert torch.equal(policy.logprobs(parts[0])[0], outside)  # no cast outlives its context
 
 
 def test_checkpointing_recomputes_and_changes_nothing(tmp_path):

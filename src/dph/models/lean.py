@@ -5,6 +5,9 @@ reads its output keeps a cast of it. A gated feed-forward layer keeps four tenso
 its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies.
 The forward pass gives the same numbers, bit for bit. In the backward pass, the gradients of the linear layers that read
 a norm are added in bf16; the norm's own gradient is computed in fp32.
+
+An input embedding that is also the output embedding gives its gradient for the tokens that were read only, which is
+added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and added.
 """
 
 from collections.abc import Callable
@@ -24,6 +27,7 @@ def make_lean(model: nn.Module) -> None:
     It changes the model on a CPU under autocast and with gradients only. A layer is recognised by its parts, and by a
     trial that compares results; then one compares those of the whole model, whose other parts may read a norm's output.
     """
+    _sparse_if_tied(model)
     alike: dict[type, bool] = {}
     changes: list[tuple[Any, Callable[..., Tensor]]] = []
     for part in model.modules():
@@ -47,6 +51,13 @@ def make_lean(model: nn.Module) -> None:
 
 def _active(x: Tensor) -> bool:
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()
+
+
+def _sparse_if_tied(model: Any) -> None:
+    """Let the input embedding give a sparse gradient if it is tied, so that the sum with the other one is dense."""
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if type(embedding) is nn.Embedding and type(head) is nn.Linear and head.weight is embedding.weight:
+        embedding.sparse = True
 
 
 # Norms ---------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dph.models.linear_logprobs import linear_logprobs
 from dph.models.logprob_kernels import fused, fused_logprobs
+from dph.models.softmax import Normalized, logit_gradient, logprobs_of
 
 Entropy = Literal["none", "value", "gradient"]
 
@@ -20,37 +21,34 @@ _LOGIT_ELEMENTS_ON_A_GPU = 1 << 27
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """log softmax(logits)[states, targets], and each row's entropy without gradient.
-
-    The backward pass needs only the probabilities: ∂ log p_t/∂ logits = onehot(t) − p.
-    """
+    """Log-probabilities [K], and entropies [U] or None, of logits [U, V]."""
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, states: Tensor, targets: Tensor, entropy: bool
+        ctx: Any, logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
     ) -> tuple[Tensor, Tensor | None]:
-        every = logits.log_softmax(-1)
-        logprobs = every[states, targets]
-        probs = every.exp() if entropy else every.exp_()
-        entropies = torch.linalg.vecdot(probs, every).neg_() if entropy else None
-        ctx.save_for_backward(probs, states, targets)
-        if entropies is not None:
-            ctx.mark_non_differentiable(entropies)
-        return logprobs, entropies
+        known = Normalized.empty(logits, entropy != "none")
+        known.fill(logits, temperature)
+        ctx.save_for_backward(logits, states, targets, known.largest, known.log_sum, known.entropies)
+        ctx.temperature = temperature
+        ctx.set_materialize_grads(False)
+        if known.entropies is not None and entropy == "value":
+            ctx.mark_non_differentiable(known.entropies)
+        return logprobs_of(logits, known, states, targets, temperature), known.entropies
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        probs, states, targets = ctx.saved_tensors
-        total = grad.new_zeros(probs.shape[0]).index_add_(0, states, grad)
-        gradient = probs * total.neg()[:, None]
-        return gradient.index_put_((states, targets), grad, accumulate=True), None, None, None
+    def backward(ctx: Any, grad: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        logits, states, targets, *known = ctx.saved_tensors
+        slopes = known[0].new_zeros(len(states)) if grad is None else grad
+        found = logit_gradient(logits, Normalized(*known), states, targets, ctx.temperature, slopes, grad_entropy)
+        return found, None, None, None, None
 
 
 def token_logprobs(
     logits: Tensor, states: Tensor, targets: Tensor, temperature: float, entropy: Entropy
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities of K tokens, computed in fp32 from the logits of U states.
+    """Log-probabilities of K tokens from the logits of U states, computed in fp32, or fp64 for logits of this type.
 
     Args:
         logits: [U, V], V tokens in the vocabulary.
@@ -62,14 +60,8 @@ def token_logprobs(
     Returns:
         Log-probabilities [K] in nats, and entropies [K] or None.
     """
-    logits = logits.float()
-    if temperature != 1.0:
-        logits = logits / temperature
-    if entropy != "gradient":
-        logprobs, entropies = _TokenLogprobs.apply(logits, states, targets, entropy == "value")
-    else:
-        every = logits.log_softmax(-1)
-        logprobs, entropies = every[states, targets], -(every.exp() * every).sum(-1)
+    with torch.autocast(logits.device.type, enabled=False):
+        logprobs, entropies = _TokenLogprobs.apply(logits, states, targets, temperature, entropy)
     return logprobs, None if entropies is None else entropies[states]
 
 

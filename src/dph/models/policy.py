@@ -74,9 +74,14 @@ class Policy:
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
         _ = policy.traits  # refuses a model that cannot be a policy
-        if isinstance(config, TunedModelConfig) and policy.precision == "bf16" and policy.device.type == "cpu":
-            make_lean(model)
+        if isinstance(config, TunedModelConfig):
+            policy.keep_less()
         return policy
+
+    def keep_less(self) -> None:
+        """Let a policy that will be trained keep fewer numbers for the backward pass, where `dph.models.lean` can."""
+        if self.precision == "bf16" and self.device.type == "cpu":
+            make_lean(self.model)
 
     # Text ------------------------------------------------------------------------------------------------------
 
@@ -174,6 +179,16 @@ class Policy:
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
 
+    @contextmanager
+    def casting_once(self) -> Iterator[None]:
+        """Context in which all passes under autocast use one cast of each weight.
+
+        No weight may change in it. If passes with gradients are made, the first one must be, because the casts keep
+        the history that they were made with.
+        """
+        with self.autocast(), torch.autocast(self.device.type, enabled=False):  # the outer one keeps the casts
+            yield
+
     def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
         """Cut rows into micro-batches of at most `token_budget` tokens.
 
@@ -204,10 +219,11 @@ class Policy:
         results: dict[int, list[float]] = {}
         index = {id(row): position for position, row in enumerate(rows)}
         parts, shared = self.cut(rows, token_budget)
-        for part in parts:
-            logprobs, _ = self.logprobs(self.collate(part, shared=shared), temperature)
-            for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
-                results[index[id(row)]] = values[: len(row.response_ids)]
+        with self.casting_once():
+            for part in parts:
+                logprobs, _ = self.logprobs(self.collate(part, shared=shared), temperature)
+                for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
+                    results[index[id(row)]] = values[: len(row.response_ids)]
         return [results[position] for position in range(len(rows))]
 
     def _check_budget(self, rows: Sequence[Tokens], parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:

@@ -177,12 +177,12 @@ def _step(
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
     own = [rows[i] for i in world.share(len(rows))]
-    for part in microbatches(own, token_budget):
-        batch = policy.collate(part)
-        logprobs, _ = policy.logprobs(batch)
-        loss = -logprobs.sum() / tokens
-        loss.backward()
-        total += float(loss.detach())
+    with policy.casting_once():
+        for part in microbatches(own, token_budget):
+            logprobs, _ = policy.logprobs(policy.collate(part))
+            loss = -logprobs.sum() / tokens
+            loss.backward()
+            total += float(loss.detach())
     world.sum_gradients(optimizer.parameters)
     with torch.no_grad():
         norm = optimizer.step()
