@@ -275,9 +275,10 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
         cells = with_intervals(table, lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
     dynamic = ("dph_js_dynamic", "dph_js_dynamic_wise")
-    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", "rkl", *dynamic)]
+    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", "rkl", "rkl-0.3", *dynamic)]
     pairs += [("dph_f", "exp_only"), ("dph_js", "exp_only"), ("dph_js_wise", "grpo_wise")]
     pairs += [(dynamic[0], "dph_js"), (dynamic[0], "dapo"), (dynamic[1], "dapo_wise")]
+    pairs += [("rkl-0.3", "rkl"), ("rkl-0.3", "dph_js")]
     pairs += [(name, "grpo") for name in results.arms if name != "grpo"]
     compared = [(results, *pair) for pair in pairs] + [(third, name, "base") for name in AGAIN if name != "grpo_wise"]
     compared += [(third, name, "grpo") for name in AGAIN[1:]] + [(third, "dph_js_wise", "grpo_wise")]
