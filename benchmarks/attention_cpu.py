@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 
-from dph.config import ModelConfig, TunedModelConfig
+from dph.config import ModelConfig
 from dph.models.attention import blocks_cpu, split_cpu
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -46,8 +46,8 @@ def milliseconds(action: Callable[[], object]) -> float:
 
 def measure_model(path: str, rounds: int) -> None:
     """Passes of a whole model, in turns; prints seconds, and ratios within a round."""
-    lean = Policy.load(TunedModelConfig(path=path, precision="bf16"))
-    plain = Policy.load(ModelConfig(path=path, precision="bf16"))
+    lean, plain = (Policy.load(ModelConfig(path=path, precision="bf16")) for _ in range(2))
+    lean.keep_less()
     draw = random.Random(0)
 
     def ids(count: int) -> list[int]:

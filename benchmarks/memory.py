@@ -19,7 +19,7 @@ import time
 
 import torch
 
-from dph.config import OptimConfig, TunedModelConfig
+from dph.config import ModelConfig, OptimConfig
 from dph.models.batch import Tokens
 from dph.models.linear_logprobs import linear_logprobs
 from dph.models.logprobs import token_logprobs
@@ -47,7 +47,8 @@ def rows_of(draw: random.Random, count: int, vocabulary: int) -> list[Tokens]:
 def measure(args: argparse.Namespace, tokens: int) -> None:
     """Train for some steps in this process; print a line of JSON for each."""
     torch.set_num_threads(1)
-    policy = Policy.load(TunedModelConfig(path=args.model, precision=args.precision))
+    policy = Policy.load(ModelConfig(path=args.model, precision=args.precision))
+    policy.keep_less()
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-6), args.steps)
     facts = {"weights": host_bytes(policy), "loaded": resident()}
     size = tokens or fitting_tokens(policy)

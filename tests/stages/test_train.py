@@ -797,6 +797,19 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
         _policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_supervised_training_keeps_few_numbers_for_the_backward_pass(tmp_path, monkeypatch, resume):
+    from dph.stages import sft as stage
+
+    config = supervised(tmp_path, out=str(tmp_path / "run"), steps=1)
+    if resume:
+        stage.sft(config)
+    lean = []
+    monkeypatch.setattr(stage.Policy, "keep_less", lambda policy: lean.append(policy))
+    stage.sft(replace(config, steps=2), resume=resume)
+    assert len(lean) == 1
+
+
 def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch):
     from dph.models import memory
     from dph.stages import sft as stage

@@ -12,7 +12,7 @@ from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig, ReferenceModelConfig, TunedModelConfig
+from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
@@ -74,12 +74,10 @@ class Policy:
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
         _ = policy.traits  # refuses a model that cannot be a policy
-        if isinstance(config, TunedModelConfig):
-            policy.keep_less()
         return policy
 
     def keep_less(self) -> None:
-        """Let a policy that will be trained keep fewer numbers for the backward pass, where `dph.models.lean` can."""
+        """Keep fewer numbers for the backward pass, where `dph.models.lean` can; for a policy that will be trained."""
         if self.precision == "bf16" and self.device.type == "cpu":
             make_lean(self.model)
 

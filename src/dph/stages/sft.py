@@ -58,6 +58,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
         return policy, _rows(policy, texts)
 
     policy, rows = world.together(load)
+    policy.keep_less()
     world.decided(lambda: _pin(run, rows, fresh=saved is None))
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()

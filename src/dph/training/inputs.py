@@ -28,8 +28,11 @@ def make_objective(loss: LossConfig, rows: int) -> Objective:
 def load_policy(model: TrainedModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
-        return Policy.load(model, seed)
-    return Policy.load(replace(model, path=str(saved / "model")))
+        policy = Policy.load(model, seed)
+    else:
+        policy = Policy.load(replace(model, path=str(saved / "model")))
+    policy.keep_less()
+    return policy
 
 
 def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> int:

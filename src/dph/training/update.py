@@ -153,26 +153,35 @@ class Updater:
         """
         sums: dict[str, Tensor] = {}
         found: list[Tensor] = []
-        entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
         with self._policy.casting_once():
             for part, learns in zip(split_by_gradient(rows, self._objective), (True, False), strict=True):
                 for _, batch in batches(self._policy, part, self._budget):
-                    with torch.set_grad_enabled(learns):
-                        logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
-                        if on_policy:
-                            batch = replace(batch, old_logprobs=logprobs.detach())
-                        importance, gaps = self._importance(batch)
-                        loss, parts = self._objective(logprobs, batch, counts, entropy, importance)
-                        parts |= gaps
-                    if learns:
-                        loss.backward()
+                    logprobs, parts = self._pass(batch, counts, on_policy, learns)
                     for name, value in parts.items():
                         sums[name] = sums[name] + value if name in sums else value
                     if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
                         counted = (batch.response_mask * batch.is_rehearsal[:, None]).bool()
-                        found.append((logprobs.detach() - batch.ref_logprobs)[counted].cpu())
+                        found.append((logprobs - batch.ref_logprobs)[counted].cpu())
         log_ratios += found
         return sums
+
+    def _pass(
+        self, batch: Batch, counts: LossCounts, on_policy: bool, learns: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's log-probabilities, without gradient, and sums of its metrics.
+
+        learns: its gradient is added to that of the parameters.
+        """
+        entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
+        with torch.set_grad_enabled(learns):
+            logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
+            if on_policy:
+                batch = replace(batch, old_logprobs=logprobs.detach())
+            importance, gaps = self._importance(batch)
+            loss, parts = self._objective(logprobs, batch, counts, entropy, importance)
+        if learns:
+            loss.backward()
+        return logprobs.detach(), parts | gaps
 
     def _importance(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Weights of the tokens where the sampler's probabilities are not the trainer's, and sums for metrics."""
