@@ -41,7 +41,7 @@ def test_freed_memory_between_blocks_in_use_is_returned_when_a_process_has_grown
 _GAPS = """
 from dph.process import memory
 
-freed = memory.FreedMemory({weights})
+freed = memory.FreedMemory({weights}, {activation})
 block = bytearray(b"1") * (1 << 23)
 del block  # from here on glibc would take smaller blocks from its heap
 pairs = [(bytearray(b"1") * (1 << 21), bytearray(b"1") * 100_000) for _ in range(100)]
@@ -54,20 +54,22 @@ print(before - memory.resident())
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
 @pytest.mark.parametrize(
-    ("weights", "environment", "returned"),
+    ("weights", "activation", "environment", "returned"),
     [
-        (memory._LARGE_MODEL, {}, True),
-        (memory._LARGE_MODEL - 1, {}, False),
-        (memory._LARGE_MODEL, {"MALLOC_MMAP_THRESHOLD_": "33554432"}, False),
-        (memory._LARGE_MODEL, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432"}, False),
+        (memory._LARGE_MODEL, 0, {}, True),
+        (memory._LARGE_MODEL, 2 * memory._LARGE_BLOCK, {}, True),
+        (memory._LARGE_MODEL, 2 * memory._LARGE_BLOCK + 1, {}, False),  # the blocks of 2 MiB are such activations
+        (memory._LARGE_MODEL - 1, 0, {}, False),
+        (memory._LARGE_MODEL, 0, {"MALLOC_MMAP_THRESHOLD_": "33554432"}, False),
+        (memory._LARGE_MODEL, 0, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432"}, False),
     ],
 )
 def test_large_blocks_are_returned_at_once_with_a_large_model_unless_the_environment_sets_a_size(
-    weights: int, environment: dict[str, str], returned: bool
+    weights: int, activation: int, environment: dict[str, str], returned: bool
 ) -> None:
     if not hasattr(memory.ctypes.CDLL(None), "mallopt"):
         pytest.skip("this C library has no such setting")
-    script = [sys.executable, "-c", _GAPS.format(weights=weights)]
+    script = [sys.executable, "-c", _GAPS.format(weights=weights, activation=activation)]
     ran = subprocess.run(script, capture_output=True, text=True, check=True, env={**_PLAIN, **environment})
     assert (int(ran.stdout) > 150 << 20) is returned
 

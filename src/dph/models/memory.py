@@ -40,6 +40,17 @@ def host_bytes(policy: "Policy") -> int:
     return sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.device.type == "cpu")
 
 
+def activation_bytes(policy: "Policy", tokens: int) -> int:
+    """Bytes of the largest tensor that each layer makes for a micro-batch: hidden states, or a feed-forward's inside.
+
+    Hidden states are in fp32 unless the weights are not. Logits are larger, and made in chunks.
+    """
+    config = policy.model.config.get_text_config()
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    kept = next(policy.model.parameters()).element_size()
+    return tokens * max(kept * config.hidden_size, (2 if policy.precision == "bf16" else 4) * inner)
+
+
 def kept_per_token(policy: "Policy") -> int:
     """Bytes that the backward pass keeps for each input token, beside what it keeps for any number of tokens.
 

@@ -17,7 +17,7 @@ from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, microbatches
 from dph.models.card import write_card
 from dph.models.loading import choose_device, weight_type
-from dph.models.memory import host_bytes
+from dph.models.memory import activation_bytes, host_bytes
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
@@ -72,7 +72,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 
     check_updates(state, config.optim.max_skipped, config.steps)  # a run that stopped here does not go on
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
-    freed = FreedMemory(host_bytes(policy))
+    freed = FreedMemory(host_bytes(policy), activation_bytes(policy, budget))
     order = EpochOrder(len(rows), config.seed, "sft")
     quiet = not world.leads
     with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
-from dph.models.memory import host_bytes
+from dph.models.memory import activation_bytes, host_bytes
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -98,7 +98,8 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, freed = f"training {config.method}", FreedMemory(host_bytes(self.policy))
+        label, largest = f"training {config.method}", activation_bytes(self.policy, self.updater.budget)
+        freed = FreedMemory(host_bytes(self.policy), largest)
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()

@@ -82,7 +82,7 @@ class Updater:
         """
         self.reduced_budget = reduced_budget
         """Tokens per micro-batch where memory ran out with those of the settings; else 0."""
-        self.reference = Reference(policy, own_reference, temperature, lambda: self._budget)
+        self.reference = Reference(policy, own_reference, temperature, lambda: self.budget)
         self._policy, self._objective, self._optimizer, self._world = policy, objective, optimizer, world
         self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
 
@@ -155,7 +155,7 @@ class Updater:
         found: list[Tensor] = []
         with self._policy.casting_once():
             for part, learns in zip(split_by_gradient(rows, self._objective), (True, False), strict=True):
-                for _, batch in batches(self._policy, part, self._budget):
+                for _, batch in batches(self._policy, part, self.budget):
                     logprobs, parts = self._pass(batch, counts, on_policy, learns)
                     for name, value in parts.items():
                         sums[name] = sums[name] + value if name in sums else value
@@ -194,7 +194,7 @@ class Updater:
         rollouts = [row for row in rows if not row.is_rehearsal]
         if not rollouts:
             return list(rows)
-        values = iter(self._policy.response_logprobs(rollouts, self._temperature, self._budget))
+        values = iter(self._policy.response_logprobs(rollouts, self._temperature, self.budget))
         return [row if row.is_rehearsal else replace(row, old_logprobs=next(values)) for row in rows]
 
     def _with_reference(self, rows: Sequence[Row]) -> list[Row]:
@@ -230,7 +230,8 @@ class Updater:
         return uniforms(torch.tensor([key]), torch.arange(len(row.response_ids))).tolist()
 
     @property
-    def _budget(self) -> int:
+    def budget(self) -> int:
+        """Tokens per micro-batch."""
         return self.reduced_budget or self._token_budget
 
     def _diagnose(self, log_ratios: Sequence[Tensor]) -> dict[str, float]:
