@@ -275,7 +275,9 @@ def test_the_published_tables_of_the_second_base_model_are_those_of_the_publishe
         cells = with_intervals(table, lambda title: title in shown)
         assert cells and [cell for cell in cells if cell not in text] == []
     dynamic = ("dph_js_dynamic", "dph_js_dynamic_wise")
-    pairs = [(name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", "rkl", "rkl-0.3", *dynamic)]
+    pairs = [
+        (name, "base") for name in ("grpo", "dapo", "dapo_wise", "dph_js", "dph_js_wise", "rkl", "rkl-0.3", *dynamic)
+    ]
     pairs += [("dph_f", "exp_only"), ("dph_js", "exp_only"), ("dph_js_wise", "grpo_wise")]
     pairs += [(dynamic[0], "dph_js"), (dynamic[0], "dapo"), (dynamic[1], "dapo_wise")]
     pairs += [("rkl-0.3", "rkl"), ("rkl-0.3", "dph_js")]
@@ -364,6 +366,22 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
     columns = [(s, m) for s in ("heldout_phrasing", "dev") for m in ("greedy", "mean", "pass@32", "styles_correct")]
     for one, other in pairs:
         assert difference_row(results, one, other, columns) in text, (one, other)
+    second = published("llm_medium", {"grpo": (2,), "dph_js": (2,)})
+    for one, other in (("grpo", "base"), ("dph_js", "base"), ("dph_js", "grpo")):
+        assert difference_row(second, one, other, columns) in text, (one, other)
+    shown -= {"styles in 32 samples"}
+    tables = [accuracy_table(second, base, "", (8, 32)), diversity_table(second, base)]
+    tables += [sampling_table(second, base, domain) for domain in domains]
+    for table in map(without_again, tables):
+        cells = with_intervals(table, lambda title: title in shown)
+        assert cells and [cell for cell in cells if cell not in text] == []
+    both = published("llm_medium", {"grpo": (1, 2), "dph_js": (1, 2)})
+    means = [
+        mean_value(runs_of(both, "dph_js"), split, "pass@32").mean
+        - mean_value(runs_of(both, "grpo"), split, "pass@32").mean
+        for split in ("heldout_phrasing", "dev")
+    ]
+    assert f"are {100 * means[0]:+.1f} and {100 * means[1]:+.1f}; an interval" in text
 
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:

@@ -14,8 +14,7 @@ _GROWTH = 1.05
 _WORTH_RETURNING = 1 << 28  # bytes
 _LARGE_MODEL = 1 << 28  # bytes of weights
 _LARGE_BLOCK = 3 << 19  # bytes; at 1/24 of it training takes 70 % more processor time
-_LARGEST_BLOCK = 1 << 25  # bytes; the most that glibc takes for this limit
-_PAGE = 4096  # bytes; an allocation is a little larger than its tensor
+_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes; limits of 6 and 8 MiB took more memory and time
 _M_MMAP_THRESHOLD = -3  # as in glibc's malloc.h
 
 
@@ -78,7 +77,7 @@ class FreedMemory:
     those that stay, so a process would grow for hours although what it uses stays the same. Freed memory is returned
     from time to time. With a large model, blocks of 1.5 MiB or more also get pages of their own from here on, which
     return when the block is freed; with a small one that costs more time than the memory is worth. New pages cost time
-    as well: where micro-batches are so large that most tensors of a layer would get them, the limit is above those.
+    as well: where micro-batches are so large that most tensors of a layer would get them, the limit is 32 MiB.
     """
 
     def __init__(self, weights: int = 0, activation: int = 0) -> None:
@@ -91,8 +90,8 @@ class FreedMemory:
         if weights >= _LARGE_MODEL and not _threshold_is_set():
             mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
             if mallopt is not None:
-                limit = _LARGE_BLOCK if activation <= 2 * _LARGE_BLOCK else activation + _PAGE
-                mallopt(_M_MMAP_THRESHOLD, min(_LARGEST_BLOCK, limit))
+                large = activation > 2 * _LARGE_BLOCK
+                mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK if large else _LARGE_BLOCK)
 
     def after_step(self) -> None:
         """Note the end of a step; returns the freed memory if it is much and the process has grown."""
