@@ -52,19 +52,23 @@ def test_blocks_of_any_size_give_the_plain_values_and_gradients(
     monkeypatch.setattr(softmax, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
     logits, states, targets = given()
     slopes = torch.linspace(-1, 1, len(states), dtype=torch.float64)
-    results = []
-    for way in (plain, token_logprobs):
-        x = logits.clone().requires_grad_()
-        values, entropies = way(x, states, targets, temperature, *([] if way is plain else [entropy]))  # type: ignore[operator]
+
+    def results(x: torch.Tensor, values: torch.Tensor, entropies: torch.Tensor | None) -> list[torch.Tensor]:
         total = (slopes * values).sum()
         if entropy == "gradient":
+            assert entropies is not None
             total = total + (slopes.flip(0) * entropies).sum()
         gradient = torch.autograd.grad(total, x)[0]
-        results.append([values, *([] if entropy == "none" else [entropies]), gradient])
-        assert entropy != "none" or way is plain or entropies is None
-        assert entropy != "value" or way is plain or not entropies.requires_grad
-    for found, expected in zip(*results, strict=True):
-        assert float((found - expected).detach().abs().max()) < 1e-13
+        return [values.detach(), gradient, *([] if entropies is None else [entropies.detach()])]
+
+    x, y = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    values, entropies = token_logprobs(x, states, targets, temperature, entropy)  # type: ignore[arg-type]
+    assert (entropies is None) == (entropy == "none")
+    assert entropies is None or entropies.requires_grad == (entropy == "gradient")
+    expected = results(y, *plain(y, states, targets, temperature))
+    found = results(x, values, entropies)
+    for value, truth in zip(found, expected[: len(found)], strict=True):
+        assert float((value - truth).abs().max()) < 1e-13
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
