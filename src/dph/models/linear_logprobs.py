@@ -79,16 +79,14 @@ class _LinearLogprobs(torch.autograd.Function):
         hidden, weight, bias, states, targets, *numbers = ctx.saved_tensors
         known = Normalized(*numbers)
         wants, wide = ctx.needs_input_grad, known.largest.dtype
-        slopes = hidden.new_zeros(len(states), dtype=wide) if grad is None else grad
         of_hidden = torch.empty_like(hidden) if wants[0] else None
         of_weight = torch.zeros_like(weight, dtype=wide) if wants[1] else None
         of_bias = torch.zeros_like(bias, dtype=wide) if wants[2] else None
         for chunk, inside in chunks(states, len(hidden), ctx.size):
             logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
+            slopes = None if grad is None else grad[inside]
             of_entropy = None if grad_entropy is None else grad_entropy[chunk]
-            change = logit_gradient(
-                logits, known[chunk], local, targets[inside], ctx.temperature, slopes[inside], of_entropy
-            )
+            change = logit_gradient(logits, known[chunk], local, targets[inside], ctx.temperature, slopes, of_entropy)
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
             if of_weight is not None:

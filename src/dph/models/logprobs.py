@@ -40,8 +40,7 @@ class _TokenLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         logits, states, targets, *known = ctx.saved_tensors
-        slopes = known[0].new_zeros(len(states)) if grad is None else grad
-        found = logit_gradient(logits, Normalized(*known), states, targets, ctx.temperature, slopes, grad_entropy)
+        found = logit_gradient(logits, Normalized(*known), states, targets, ctx.temperature, grad, grad_entropy)
         return found, None, None, None, None
 
 

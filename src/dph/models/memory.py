@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dph.models.batch import Tokens, padded_length
-from dph.process.memory import free_memory
+from dph.process.memory import FreedMemory, free_memory
 
 if TYPE_CHECKING:
     from dph.models.policy import Policy
@@ -33,6 +33,11 @@ def fitting_tokens(policy: "Policy") -> int:
     if policy.device.type == "cpu":
         room = min(room, _KEPT_ON_CPU)
     return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
+
+
+def freed_memory(policy: "Policy", tokens: int) -> FreedMemory:
+    """What returns freed memory while a policy is trained with micro-batches of this many tokens."""
+    return FreedMemory(host_bytes(policy), activation_bytes(policy, tokens))
 
 
 def host_bytes(policy: "Policy") -> int:

@@ -71,16 +71,16 @@ def logit_gradient(
     states: Tensor,
     targets: Tensor,
     temperature: float,
-    grad: Tensor,
+    grad: Tensor | None,
     grad_entropy: Tensor | None,
 ) -> Tensor:
-    """The gradient of logits [U, V], in their type, from those of log-probabilities [K] and of entropies [U] or None.
+    """The gradient of logits [U, V], in their type, from those of log-probabilities [K] and of entropies [U].
 
-    Its sums are in fp32 and rounded once.
+    Either may be None. Its sums are in fp32 and rounded once.
     """
     wide = _wide(logits)
     found = torch.empty_like(logits)
-    slopes = grad.to(wide) / temperature
+    slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
     offset = known.largest / temperature + known.log_sum
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):

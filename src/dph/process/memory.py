@@ -14,7 +14,7 @@ _GROWTH = 1.05
 _WORTH_RETURNING = 1 << 28  # bytes
 _LARGE_MODEL = 1 << 28  # bytes of weights
 _LARGE_BLOCK = 3 << 19  # bytes; at 1/24 of it training takes 70 % more processor time
-_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes; limits of 6 and 8 MiB took more memory and time
+_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes; a limit of 6 MiB took more time
 _M_MMAP_THRESHOLD = -3  # as in glibc's malloc.h
 
 

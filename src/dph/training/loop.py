@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
-from dph.models.memory import activation_bytes, host_bytes
+from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory, peak_memory
+from dph.process.memory import peak_memory
 from dph.process.progress import progress, say
 from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.store import RehearsalSet
@@ -98,8 +98,7 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, largest = f"training {config.method}", activation_bytes(self.policy, self.updater.budget)
-        freed = FreedMemory(host_bytes(self.policy), largest)
+        label, freed = f"training {config.method}", freed_memory(self.policy, self.updater.budget)
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
