@@ -33,6 +33,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--wheels", type=Path, help="folder with the wheels that are missing here")
     parser.add_argument("--model", type=Path, help="for part c: a GGUF file, or a folder with its pieces")
     parser.add_argument("--base", type=Path, help="folder with base/ and presample/ of dph demo; default: made here")
+    parser.add_argument("--seconds", type=float, help="at most so many for each part, if that is less than its limit")
+    parser.add_argument("--together", action="store_true", help="run the commands of part a side by side: 8 cores")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, at toy size; its numbers mean nothing")
     parser.add_argument("--list-wheels", action="store_true", help="print the commands that fill a folder of wheels")
@@ -92,7 +94,9 @@ def run_parts(given: argparse.Namespace, work: Path, environment: dict[str, str]
         commands, limit = planned(part, settings)
         if not commands:
             print(f"part {part}: not run, because it needs --model FILE.gguf")
-        ends += run_part(part, commands, limit, out, environment).values()
+        limit = min(limit, given.seconds or limit)
+        together = given.together and part == "a"  # times mean something in the other parts
+        ends += run_part(part, commands, limit, out, environment, together=together).values()
         (out / "table.md").write_text(page(out), encoding="utf-8")
     print("\n" + page(out) + f"\nresults: {out}")
     return 0 if all(end == "ok" for end in ends) else 1

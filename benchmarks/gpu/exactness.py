@@ -150,6 +150,7 @@ def main() -> int:
             if found is None:
                 break
             gc.collect()
+            torch._dynamo.reset()  # compiled kernels of many models are more than it keeps
             Lines(options.lines, **where.facts()).add("exactness", name=name, **found)
             counted += 1
             if not found["ok"]:

@@ -5,8 +5,11 @@ import math
 import os
 import signal
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +27,8 @@ class Command:
     words: tuple[str, ...]
     seconds: float = math.inf
     """Its own limit."""
+    after: str = ""
+    """Name of the command whose files it reads, if any."""
 
 
 def run(words: Sequence[str], seconds: float, log: Path, environment: Mapping[str, str]) -> int | None:
@@ -43,31 +48,63 @@ def run(words: Sequence[str], seconds: float, log: Path, environment: Mapping[st
 
 
 def run_part(
-    part: str, commands: Sequence[Command], limit: float, out: Path, environment: Mapping[str, str]
+    part: str,
+    commands: Sequence[Command],
+    limit: float,
+    out: Path,
+    environment: Mapping[str, str],
+    *,
+    together: bool = False,
 ) -> dict[str, str]:
-    """Run a part's commands one after the other; returns how each ended: "ok", "failed", "stopped" or "not run".
+    """Run a part's commands; returns how each ended: "ok", "failed", "stopped" or "not run".
 
     limit: seconds for all of them. How each ended, and when, becomes a line of `out/<part>.jsonl`; what they print goes
     to `out/<part>.log`.
+    together: run them side by side, except that a command waits for the one that it comes after.
     """
-    started, log, lines = time.monotonic(), out / f"{part}.log", Lines(out / f"{part}.jsonl")
-    ends: dict[str, str] = {}
-    for command in commands:
-        begun = time.monotonic()
-        left = min(command.seconds, limit - (begun - started))
-        if left <= 0:
-            ends[command.name] = "not run"
-        else:
-            print(f"part {part}: {command.name} (at most {left:.0f} s)", flush=True)
-            with log.open("ab") as file:
-                file.write(f"\n== {command.name}\n".encode())
-            status = run(command.words, left, log, environment)
-            ends[command.name] = "stopped" if status is None else "failed" if status else "ok"
-        seconds = round(time.monotonic() - begun, 1)
-        lines.add("command", name=command.name, end=ends[command.name], seconds=seconds)
-        print(f"part {part}: {command.name}: {ends[command.name]} after {seconds} s", flush=True)
-    shorten(log)
+    running = _Part(part, limit, out, environment, [command.name for command in commands])
+    with ThreadPoolExecutor(len(commands) if together and commands else 1) as pool:
+        ends = dict(zip([command.name for command in commands], pool.map(running.run, commands), strict=True))
+    shorten(running.log)
     return ends
+
+
+class _Part:
+    """A part that runs, in one thread or in one for each command."""
+
+    def __init__(
+        self, part: str, limit: float, out: Path, environment: Mapping[str, str], names: Sequence[str]
+    ) -> None:
+        self.log = out / f"{part}.log"
+        self._part, self._environment = part, environment
+        self._end, self._lines, self._lock = time.monotonic() + limit, Lines(out / f"{part}.jsonl"), threading.Lock()
+        self._over = {name: threading.Event() for name in names}
+
+    def run(self, command: Command) -> str:
+        """Run a command when the one before it has ended; returns how it ended."""
+        if command.after:
+            self._over[command.after].wait()
+        begun = time.monotonic()
+        left = min(command.seconds, self._end - begun)
+        if left <= 0:
+            end = "not run"
+        else:
+            print(f"part {self._part}: {command.name} (at most {left:.0f} s)", flush=True)
+            end = self._logged(command, left)
+        seconds = round(time.monotonic() - begun, 1)
+        with self._lock:
+            self._lines.add("command", name=command.name, end=end, seconds=seconds)
+            print(f"part {self._part}: {command.name}: {end} after {seconds} s", flush=True)
+        self._over[command.name].set()
+        return end
+
+    def _logged(self, command: Command, seconds: float) -> str:
+        """Run a command, and add what it printed to the log."""
+        with tempfile.NamedTemporaryFile(suffix=".log") as own:
+            status = run(command.words, seconds, Path(own.name), self._environment)
+            with self._lock, self.log.open("ab") as file:
+                file.write(f"\n== {command.name}\n".encode() + Path(own.name).read_bytes())
+        return "stopped" if status is None else "failed" if status else "ok"
 
 
 def shorten(log: Path, most: int = LOG_BYTES) -> None:

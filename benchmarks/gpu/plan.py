@@ -48,7 +48,7 @@ def part_a(given: Settings) -> list[Command]:
     lines, device = given.lines("a"), ("--device", given.device)
     base = given.base or given.work / "world"
     names = ("--names", "llama", "gemma2") if given.toy else ("--seconds", "170")
-    steps, kills = ("2", "1") if given.toy else ("8", "3")
+    steps, kills = ("2", "1") if given.toy else ("6", "2")
     learned = () if given.toy else ("400",)  # steps after which the base model earns rewards
     plugin = ("--plugin", str(HERE / "deterministic.py"), "--model.device", given.device)
     commands = [
@@ -60,8 +60,9 @@ def part_a(given: Settings) -> list[Command]:
     where = ("--base", str(base), "--steps", steps)
     training = (*device, *where, "--out", str(given.work / "devices"), *lines)
     kill = (*where, "--kills", kills, "--every", "2", "--out", str(given.work / "kill"), *KILL_SIZES, *plugin, *lines)
-    commands.append(Command("devices", (*_module("gpu.devices"), *training), 150))
-    commands.append(Command("kill", (*_script("kill"), *kill), 200))
+    after = "world" if given.base is None else ""
+    commands.append(Command("devices", (*_module("gpu.devices"), *training), 150, after))
+    commands.append(Command("kill", (*_script("kill"), *kill), 200, after))
     return commands
 
 
@@ -76,29 +77,38 @@ def part_b(given: Settings) -> list[Command]:
             Command("scaling", (*_script("scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)),
         ]
     on = ("--device", given.device, "--precision", "bf16")
-    base = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--prompts", "2", "--responses", "8")
-    update = (*base, "--budget", "16384", *lines, "--methods")
-    two, half, few = ("GRPO", "DPH-JS"), ("--models", "0.5B", "--sizes"), ("512+64", "2048+256")
-    step = (*_script("step"), *on, "--prompts", "2", "--responses", "8", "--pairs", "2", "--tokens", "16384", *lines)
-    ours, both = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")
-    scaling = (*_script("scaling"), *on, "--rounds", "2", "--budget", "16384", "--base", "2048+256", *lines)
-    trl = [Command("step 0.5B against TRL", (*step, *both, "0.5B", "--sizes", *few), 100)]
+    many, two = ("--prompts", "8"), ("--prompts", "2")  # the plain path takes long for the long prompts
+    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--budget", "32768", *lines, "--methods")
+    both, half, few, long = ("GRPO", "DPH-JS"), ("--models", "0.5B"), ("512+64", "2048+256"), "8192+512"
+    step = (*_script("step"), *on, "--pairs", "2", "--tokens", "32768", "--responses", "8", *lines)
+    ours, against = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")
+    scaling = (*_script("scaling"), *on, "--rounds", "2", "--budget", "32768", "--base", "2048+256", *lines)
+    trl = [Command("step 0.5B against TRL", (*step, *against, "0.5B", *many, "--sizes", *few), 120)]
     master = ("--precision", "bf16_master")
+    profiled = (*_module("gpu.profile"), *on, "--budget", "32768", "--prompts", "8", *lines)
     return [
-        Command("update 0.5B", (*update, *two, *half, *few, "8192+512"), 90),
-        Command("update 1.5B", (*update, *two, "--models", "1.5B", "--sizes", *few), 75),
-        Command("step 0.5B", (*step, *ours, "0.5B", "--sizes", *few, "8192+512"), 90),
-        Command("step 0.5B without graphs", (*step, *ours, "0.5B", "--sizes", *few, "--no-graphs"), 60),
-        Command("update 1.5B, long", (*update, *two, "--models", "1.5B", "--sizes", "8192+512"), 75),
-        Command("update 1.5B, bf16 weights", (*update, "GRPO", "--models", "1.5B", "--sizes", few[1], *master), 45),
+        Command("update 0.5B", (*update, *both, *half, *many, "--sizes", *few), 75),
+        Command("update 1.5B", (*update, *both, "--models", "1.5B", *many, "--sizes", *few), 90),
+        *(trl if find_spec("trl") and find_spec("datasets") else []),
+        Command("profile", (*profiled, "--models", "0.5B", "1.5B", "--sizes", few[1]), 45),
+        Command("update 0.5B, long", (*update, *both, *half, *two, "--sizes", long), 60),
+        Command("update 1.5B, long", (*update, *both, "--models", "1.5B", *two, "--sizes", long), 75),
+        Command("step 0.5B without graphs", (*step, *ours, "0.5B", *many, "--sizes", *few, "--no-graphs"), 60),
+        Command("step 0.5B, long", (*step, *ours, "0.5B", *two, "--sizes", long), 60),
+        Command(
+            "update 1.5B, bf16 weights", (*update, "GRPO", "--models", "1.5B", *many, "--sizes", few[1], *master), 45
+        ),
         *(
-            Command(f"update 0.5B, {name}", (*update, "GRPO", *half, few[1], *master, "--attention", name), 30)
+            Command(
+                f"update 0.5B, {name}",
+                (*update, "GRPO", *half, *many, "--sizes", few[1], *master, "--attention", name),
+                40,
+            )
             for name in ("varlen", "flex", "gather")
         ),
-        *(trl if find_spec("trl") and find_spec("datasets") else []),
-        Command("methods 0.5B", (*update, "GRPO", "RKL", "DPH-F", "DPH-JS", *half, few[0]), 45),
-        Command("step 1.5B", (*step, *ours, "1.5B", "--sizes", few[1]), 45),
-        Command("scaling", (*scaling, "--models", "0.5B", "--sweeps", "n"), 45),
+        Command("methods 0.5B", (*update, "GRPO", "RKL", "DPH-F", "DPH-JS", *half, *many, "--sizes", few[0]), 60),
+        Command("step 1.5B", (*step, *ours, "1.5B", *many, "--sizes", few[1]), 60),
+        Command("scaling", (*scaling, *half, "--sweeps", "n"), 60),
     ]
 
 

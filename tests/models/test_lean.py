@@ -1,6 +1,7 @@
 """Layers that keep fewer numbers: the same results, gradients as exact, less memory."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,67 @@ def test_layers_that_recompute_their_activations_have_the_same_gradients() -> No
     (enable or policy.model.gradient_checkpointing_enable)()
     _, found, _ = run(policy)
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+# As on a GPU --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Norms by torch's fused operations; a CPU lacks that of the backward pass, which is given by its formula."""
+
+    def backward(grad, x, shape, inverse, weight, wanted):
+        normed, slope = x * inverse, grad * weight
+        of_x = inverse * (slope - normed * (slope * normed).mean(-1, keepdim=True))
+        found = (of_x, (grad * normed).flatten(0, -2).sum(0))
+        return tuple(one if wants else torch.empty(0) for one, wants in zip(found, wanted, strict=True))
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_fused_rms_norm_backward", backward, "CPU")
+    monkeypatch.setattr(lean, "_fuses", lambda device: True)
+    yield
+    library._destroy()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_fused_norms_are_as_exact_as_the_model(name: str, fused: None) -> None:
+    policy = policy_of(name)
+    before, usual, more = run(policy)
+    with policy.in_precision("fp32"):
+        true, exact, _ = run(policy)
+    make_lean(policy.model)
+    after, found, less = run(policy)
+    assert len(changed(policy.model)) == 7 + (4 if name == "qwen3" else 0)
+    assert (after - true).norm() < 1.5 * (before - true).norm()
+    assert 0 < error(found, exact) < 1.2 * error(usual, exact)
+    assert less < 0.85 * more
+
+
+def test_a_fused_norm_that_is_off_is_left_as_it_is(fused: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    aten = torch.ops.aten
+
+    class Scaled:
+        def _fused_rms_norm(self, *given):
+            out, inverse = aten._fused_rms_norm(*given)
+            return 1.02 * out, inverse
+
+        def __getattr__(self, name):
+            return getattr(aten, name)
+
+    monkeypatch.setattr(torch.ops, "aten", Scaled())
+    policy = policy_of()
+    make_lean(policy.model)
+    assert changed(policy.model) == ["LlamaMLP"] * 2
+
+
+def test_a_missing_operation_leaves_norms_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean, "_fuses", lambda device: True)  # without the fixture there is no backward pass
+    policy = policy_of()
+    make_lean(policy.model)
+    assert changed(policy.model) == ["LlamaMLP"] * 2
+
+
+def test_a_changed_model_must_be_about_as_exact_as_its_own_bf16(fused: None) -> None:
+    exact = torch.zeros(4)
+    assert lean._as_good(exact + 0.014, exact + 0.01, exact)
+    assert not lean._as_good(exact + 0.016, exact + 0.01, exact)

@@ -6,6 +6,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,8 @@ _ENGINES = ("peft", "vllm", "trl", "verl")  # extras, listed if they are install
 _MODULES = {"pyyaml": "yaml"}  # packages whose module has a different name
 _MEMORY_NEEDED, _MEMORY_WANTED = 1 * _GIB, 4 * _GIB  # loading torch and transformers takes 0.4 GiB per process
 _DISK_NEEDED, _DISK_WANTED = _GIB // 4, 5 * _GIB
+_SOURCE = Path(__file__).resolve().parents[3]
+"""The repository, if the package runs from there."""
 
 
 def check_installation() -> list[Finding]:
@@ -29,9 +32,13 @@ def check_installation() -> list[Finding]:
     found = [ok("Python", f"{platform.python_version()} at {sys.executable}")]
     try:
         version, requires = metadata.version("dph-rl"), metadata.requires("dph-rl") or []
+        found.append(ok("dph-rl", version))
     except metadata.PackageNotFoundError:
-        return [*found, broken("dph-rl", "is not installed in this environment", "pip install . in the repository")]
-    found.append(ok("dph-rl", version))
+        project = _SOURCE / "pyproject.toml"
+        if not project.is_file():
+            return [*found, broken("dph-rl", "is not installed in this environment", "pip install . in the repository")]
+        requires = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+        found.append(note("dph-rl", f"runs from {_SOURCE}, and is not installed", f"pip install {_SOURCE}"))
     found += [_package(Requirement(text)) for text in requires if "extra ==" not in text]
     engines = [f"{name} {version}" for name in _ENGINES if (version := _version(name))]
     found.append(ok("optional packages", ", ".join(engines) or "none of " + ", ".join(_ENGINES)))

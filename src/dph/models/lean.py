@@ -1,13 +1,16 @@
-"""Layers that keep fewer numbers for the backward pass, for training in bf16 on a CPU.
+"""Layers that keep fewer numbers for the backward pass and take fewer kernels, for training in bf16 under autocast.
 
 Under autocast, a root-mean-square norm of fp32 numbers keeps its input and the normed input, and each linear layer that
 reads its output keeps a cast of it. A gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
 its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies.
-The forward pass gives the same numbers, bit for bit. In the backward pass, the gradients of the linear layers that read
-a norm are added in bf16; the norm's own gradient is computed in fp32.
+In the backward pass, the gradients of the linear layers that read a norm are added in bf16; the norm's own gradient is
+computed in fp32.
 
-An input embedding that is also the output embedding gives its gradient for the tokens that were read only, which is
-added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and added.
+On a CPU the forward pass gives the same numbers, bit for bit. On a GPU a norm is torch's fused kernel, which adds in
+another order; it also serves passes without gradients, so that sampling and training compute alike.
+
+On a CPU, an input embedding that is also the output embedding gives its gradient for the tokens that were read only,
+which is added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and added.
 """
 
 from collections.abc import Callable
@@ -19,15 +22,21 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 _TRIAL_TOKENS = 5
+_UNIT = torch.finfo(torch.bfloat16).eps
+"""On a GPU, the outputs and gradients of a changed layer may differ by this share of their norm."""
+_LARGEST_ERROR = 1.5
+"""On a GPU, the changed model may have this many times the error of the model's own bf16, against fp32."""
 
 
 def make_lean(model: nn.Module) -> None:
     """Replace the forward pass of norms and gated layers where that changes no result of the model.
 
-    It changes the model on a CPU under autocast and with gradients only. A layer is recognised by its parts, and by a
-    trial that compares results; then one compares those of the whole model, whose other parts may read a norm's output.
+    It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, and
+    by a trial that compares results; then one compares those of the whole model, whose other parts may read a norm's
+    output.
     """
-    _sparse_if_tied(model)
+    if _device(model).type == "cpu":
+        _sparse_if_tied(model)
     alike: dict[type, bool] = {}
     changes: list[tuple[Any, Callable[..., Tensor]]] = []
     for part in model.modules():
@@ -41,16 +50,23 @@ def make_lean(model: nn.Module) -> None:
             changes.append((part, forward))
     if not changes:
         return
-    expected = _outputs(model)
+    exact, expected = _outputs(model, autocast=False), _outputs(model)
     for part, forward in changes:
         part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
-    if not torch.equal(_outputs(model), expected):
+    if not _as_good(_outputs(model), expected, exact):
         for part, _ in changes:
             del part.forward
 
 
+def _device(part: nn.Module) -> torch.device:
+    return next(part.parameters()).device
+
+
 def _active(x: Tensor) -> bool:
-    return x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and torch.is_grad_enabled()
+    kind = x.device.type
+    if kind == "cpu":
+        return torch.is_autocast_enabled(kind) and torch.is_grad_enabled()
+    return kind == "cuda" and torch.is_autocast_enabled(kind)
 
 
 def _sparse_if_tied(model: Any) -> None:
@@ -58,6 +74,15 @@ def _sparse_if_tied(model: Any) -> None:
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     if type(embedding) is nn.Embedding and type(head) is nn.Linear and head.weight is embedding.weight:
         embedding.sparse = True
+
+
+def _fuses(device: torch.device) -> bool:
+    """Whether torch's fused kernels compute norms there, which add in another order; a CPU has none."""
+    return device.type == "cuda"
+
+
+def _autocast_type(x: Tensor) -> torch.dtype:
+    return torch.get_autocast_dtype(x.device.type)
 
 
 # Norms ---------------------------------------------------------------------------------------------------------------
@@ -71,7 +96,7 @@ def _is_norm(part: nn.Module) -> bool:
 
 def _norm(part: Any, hidden_states: Tensor) -> Tensor:
     wide = hidden_states.dtype == part.weight.dtype == torch.float32
-    if not (wide and _active(hidden_states) and torch.get_autocast_dtype("cpu") == torch.bfloat16):
+    if not (wide and _active(hidden_states) and _autocast_type(hidden_states) == torch.bfloat16):
         return type(part).forward(part, hidden_states)
     return _Norm.apply(hidden_states, part.weight, part.variance_epsilon)
 
@@ -81,16 +106,23 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+        if _fuses(x.device):
+            out, inverse = torch.ops.aten._fused_rms_norm(x, weight.shape, weight, epsilon)
+        else:
+            inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+            out = (x * inverse).mul_(weight)
         ctx.save_for_backward(x, weight, inverse)
-        return (x * inverse).mul_(weight).to(torch.bfloat16)
+        return out.to(torch.bfloat16)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, inverse = ctx.saved_tensors
-        normed, slope = x * inverse, grad.float()
-        found = None
+        slope = grad.float()
+        if _fuses(x.device):
+            wanted = list(ctx.needs_input_grad[:2])
+            return *torch.ops.aten._fused_rms_norm_backward(slope, x, weight.shape, inverse, weight, wanted), None
+        normed, found = x * inverse, None
         if ctx.needs_input_grad[1]:
             found = (slope * normed).flatten(0, -2).sum(0)
         slope = slope.mul_(weight)  # of the normed rows
@@ -110,7 +142,7 @@ def _is_gated(part: nn.Module) -> bool:
 def _gated(part: Any, x: Tensor) -> Tensor:
     if not _active(x):
         return type(part).forward(part, x)
-    x = x.to(torch.get_autocast_dtype("cpu"))
+    x = x.to(_autocast_type(x))
     return part.down_proj(_Gated.apply(part.gate_proj(x), part.up_proj(x)))
 
 
@@ -135,17 +167,31 @@ class _Gated(torch.autograd.Function):
 def _same_output(part: Any, forward: Callable[..., Tensor]) -> bool:
     """Whether a part's other forward pass computes what its class does, as linear layers under autocast read it."""
     width = part.weight.shape[0] if forward is _norm else getattr(part.gate_proj, "in_features", 0)
-    x = torch.randn(_TRIAL_TOKENS, width, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(_TRIAL_TOKENS, width, generator=torch.Generator().manual_seed(0)).to(_device(part)).requires_grad_()
     try:
-        with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            found, expected = forward(part, x), part(x)
-        return torch.equal(found.to(torch.bfloat16), expected.to(torch.bfloat16))
+        with torch.enable_grad(), torch.autocast(x.device.type, dtype=torch.bfloat16):
+            found, expected = (result.to(torch.bfloat16) for result in (forward(part, x), part(x)))
+        if not _fuses(x.device):
+            return torch.equal(found, expected)
+        slopes = [torch.autograd.grad(result, x, torch.ones_like(result))[0] for result in (found, expected)]
     except (RuntimeError, TypeError, AttributeError):  # a part that takes other inputs
         return False
+    pairs = ((found.detach(), expected.detach()), slopes)  # two fp32 numbers that nearly agree may round to neighbours
+    return all(float((one - other).norm()) <= _UNIT * float(other.norm()) for one, other in pairs)
 
 
-def _outputs(model: nn.Module) -> Tensor:
-    """The model's logits of a few tokens, in bf16."""
-    ids = torch.arange(3, 3 + _TRIAL_TOKENS)[None] % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
-    with torch.enable_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        return model(input_ids=ids, use_cache=False).logits.detach().to(torch.bfloat16)
+def _as_good(found: Tensor, expected: Tensor, exact: Tensor) -> bool:
+    """Whether the changed model's outputs are the model's own or, on a GPU, about as near to those of fp32."""
+    if not _fuses(found.device):
+        return torch.equal(found, expected)
+    error, usual = (float((value.double() - exact.double()).norm()) for value in (found, expected))
+    return error <= _LARGEST_ERROR * usual
+
+
+def _outputs(model: nn.Module, autocast: bool = True) -> Tensor:
+    """The model's logits of a few tokens, in bf16 if under autocast."""
+    device = _device(model)
+    ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    with torch.enable_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
+        logits = model(input_ids=ids, use_cache=False).logits.detach()
+    return logits.to(torch.bfloat16) if autocast else logits

@@ -78,7 +78,7 @@ class Policy:
 
     def keep_less(self) -> None:
         """Keep fewer numbers for the backward pass, where `dph.models.lean` can; for a policy that will be trained."""
-        if self.precision == "bf16" and self.device.type == "cpu":
+        if self.precision == "bf16":
             make_lean(self.model)
 
     # Text ------------------------------------------------------------------------------------------------------
