@@ -119,7 +119,7 @@ def part_c(given: Settings) -> list[Command]:
         return [Command("real", (*_module("gpu.real"), "--toy", "--methods", "grpo", "exp_only", *common))]
     if given.model is None:
         return []
-    model = ("--model", str(given.model), "--seconds", "350")
+    model = ("--model", str(given.model), "--seconds", "350", "--jobs", "3")
     return [Command("real", (*_module("gpu.real"), *model, *common), 420)]
 
 

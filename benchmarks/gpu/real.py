@@ -73,6 +73,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, help="a GGUF file, or a folder with its pieces")
     parser.add_argument("--toy", action="store_true", help="a random model, and the demo's smoke run")
     parser.add_argument("--methods", nargs="+", default=["grpo", "dph_js"])
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--page", type=Path, help="where the report's page goes")
@@ -85,7 +86,7 @@ def main() -> int:
         write_toy(options.model)
     started, out = time.monotonic(), options.out / "demo"
     file = model_file(options.model)
-    words = ["--model", str(file), "--out", str(out), "--methods", *options.methods]
+    words = ["--model", str(file), "--out", str(out), "--jobs", str(options.jobs), "--methods", *options.methods]
     status = demo([*words, "--smoke"] if options.toy else words, options.seconds)
     lines, seconds = Lines(options.lines, model=file.name), round(time.monotonic() - started, 1)
     for method in ("base", *options.methods):

@@ -46,10 +46,13 @@ def test_a_row_by_hand() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 4, 100])
 @pytest.mark.parametrize("entropy", ["none", "value", "gradient"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("on_gpu", [False, True])
 def test_blocks_of_any_size_give_the_plain_values_and_gradients(
-    rows: int, entropy: str, temperature: float, monkeypatch: pytest.MonkeyPatch
+    rows: int, entropy: str, temperature: float, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(softmax, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    if on_gpu:  # the functions that are compiled there
+        monkeypatch.setattr(softmax, "compiled", lambda function, logits: function)
     logits, states, targets = given()
     slopes = torch.linspace(-1, 1, len(states), dtype=torch.float64)
 

@@ -1,8 +1,9 @@
 """Log-probabilities and entropies from logits, and the gradient of the logits, a block of rows at a time.
 
 On a CPU a block stays in the cache, where a tensor of all probabilities would be written to memory and read again by
-each operation. Only the logits, in their own type, and a few numbers a row are kept for the backward pass. With logits
-z, largest m, temperature T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of entropies,
+each operation. On a GPU two compiled kernels read a block once (`dph.models.compiled`). Only the logits, in their own
+type, and a few numbers a row are kept for the backward pass. With logits z, largest m, temperature T, p = softmax(z/T),
+entropy H, and gradients g of log-probabilities and h of entropies,
 
     log p = (z − m)/T − log Σ exp((z − m)/T),
     ∂/∂z (Σ_k g_k log p_{y_k} + h H) = (Σ_k g_k onehot(y_k) − p · (Σ_k g_k + h · (log p + H))) / T.
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from dph.models.compiled import compiled
 
 _ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
@@ -47,6 +50,11 @@ class Normalized:
         wide, size = _wide(logits), _rows_at_once(logits)
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
+            if sums := compiled(_sums, logits):
+                self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
+                if self.entropies is not None:
+                    self.entropies[rows] = entropies
+                continue
             z = logits[rows].to(wide, copy=True)
             self.largest[rows] = top = z.amax(-1)
             z.sub_(top[:, None])
@@ -57,6 +65,21 @@ class Normalized:
             self.log_sum[rows] = logarithm = total.log()
             if self.entropies is not None:
                 self.entropies[rows] = logarithm - weights.mul_(z).sum(-1) / total
+
+
+def _sums(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """As `Normalized.fill`, with entropies, for all rows; to be compiled."""
+    z = logits.to(_wide(logits))
+    top = z.amax(-1)
+    z = (z - top[:, None]) / temperature
+    weights = z.exp()
+    total = weights.sum(-1)
+    return top, total.log(), total.log() - (weights * z).sum(-1) / total
+
+
+def _weighted(logits: Tensor, temperature: float, offset: Tensor, factor: Tensor) -> Tensor:
+    """p · factor for each row, where log p = logits / temperature − offset; to be compiled."""
+    return (logits.to(_wide(logits)) / temperature - offset[:, None]).exp() * factor[:, None]
 
 
 def logprobs_of(logits: Tensor, known: Normalized, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
@@ -83,16 +106,20 @@ def logit_gradient(
     slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
     offset = known.largest / temperature + known.log_sum
+    weighted = compiled(_weighted, logits) if grad_entropy is None or known.entropies is None else None
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
-        change = logits[rows].to(wide, copy=True)  # becomes log p, p, and the gradient
-        if temperature != 1.0:
-            change.div_(temperature)
-        change.sub_(offset[rows, None])
-        factor = totals[rows, None]
-        if grad_entropy is not None and known.entropies is not None:
-            of_entropy = grad_entropy[rows, None] / temperature
-            factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
-        change.exp_().mul_(factor)
+        if weighted:
+            change = weighted(logits[rows], temperature, offset[rows], totals[rows])
+        else:
+            change = logits[rows].to(wide, copy=True)  # becomes log p, p, and the gradient
+            if temperature != 1.0:
+                change.div_(temperature)
+            change.sub_(offset[rows, None])
+            factor = totals[rows, None]
+            if grad_entropy is not None and known.entropies is not None:
+                of_entropy = grad_entropy[rows, None] / temperature
+                factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
+            change.exp_().mul_(factor)
         change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)
         found[rows] = change
     return found

@@ -1,0 +1,59 @@
+"""Compiled functions of logits: used where their trial succeeds, and as exact as uncompiled."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from dph.models import compiled as module
+from dph.models.compiled import compiled
+from dph.models.softmax import _sums, _weighted
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def untried() -> Iterator[None]:
+    module._works.cache_clear()
+    yield
+    module._works.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", [_sums, _weighted])
+def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any]) -> None:
+    assert module._works(function, CPU, torch.bfloat16, 5000)
+    assert module._works(function, CPU, torch.float32, 300)
+
+
+def test_a_compiler_that_fails_or_is_wrong_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no compiler\nfor this card")
+
+    monkeypatch.setattr(module, "_kernel", lambda function: fails)
+    assert not module._works(_sums, CPU, torch.bfloat16, 50)
+    assert "logits are not read by compiled kernels on cpu: no compiler for this card" in capsys.readouterr().err
+    monkeypatch.setattr(module, "_kernel", lambda function: lambda *given: function(*given) * 1.001)
+    assert not module._works(_weighted, CPU, torch.bfloat16, 50)
+    assert "because their results differ" in capsys.readouterr().err
+    monkeypatch.setattr(module, "_kernel", lambda function: function)
+    assert module._works(_weighted, CPU, torch.bfloat16, 51)
+
+
+def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_works", lambda *_: True)
+    monkeypatch.setattr(module, "_kernel", lambda function: function)
+    few, many = (torch.empty(rows, 1 << 20, device="meta") for rows in (1, 32))
+    assert compiled(_sums, torch.empty(2, 3)) is None
+
+    class OnGpu:
+        device, dtype = torch.device("cuda"), torch.bfloat16
+
+        def __init__(self, like: torch.Tensor) -> None:
+            self.shape, self.numel = like.shape, like.numel
+
+    assert compiled(_sums, OnGpu(few)) is None  # type: ignore[arg-type]
+    assert compiled(_sums, OnGpu(many)) is _sums  # type: ignore[arg-type]
