@@ -77,8 +77,9 @@ def part_b(given: Settings) -> list[Command]:
             Command("scaling", (*_script("scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)),
         ]
     on = ("--device", given.device, "--precision", "bf16")
-    many, two = ("--prompts", "8"), ("--prompts", "2")  # the plain path takes long for the long prompts
-    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--budget", "32768", *lines, "--methods")
+    many, two = ("--prompts", "8"), ("--prompts", "2")  # the plain path takes long for long prompts
+    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--budget", "32768", "--responses", "8")
+    update = (*update, *lines, "--methods")
     both, half, few, long = ("GRPO", "DPH-JS"), ("--models", "0.5B"), ("512+64", "2048+256"), "8192+512"
     step = (*_script("step"), *on, "--pairs", "2", "--tokens", "32768", "--responses", "8", *lines)
     ours, against = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")
@@ -90,7 +91,7 @@ def part_b(given: Settings) -> list[Command]:
         Command("update 0.5B", (*update, *both, *half, *many, "--sizes", *few), 75),
         Command("update 1.5B", (*update, *both, "--models", "1.5B", *many, "--sizes", *few), 90),
         *(trl if find_spec("trl") and find_spec("datasets") else []),
-        Command("profile", (*profiled, "--models", "0.5B", "1.5B", "--sizes", few[1]), 45),
+        Command("profile", (*profiled, "--models", "0.5B", "1.5B", "--sizes", few[1]), 60),
         Command("update 0.5B, long", (*update, *both, *half, *two, "--sizes", long), 60),
         Command("update 1.5B, long", (*update, *both, "--models", "1.5B", *two, "--sizes", long), 75),
         Command("step 0.5B without graphs", (*step, *ours, "0.5B", *many, "--sizes", *few, "--no-graphs"), 60),

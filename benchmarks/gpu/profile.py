@@ -19,8 +19,8 @@ from torch.profiler import ProfilerActivity, profile
 from workload import Update
 
 KINDS = {
+    "attention": ("flash", "fmha", "flex", "attention"),  # before matrix products, because their names hold its types
     "matrix products": ("gemm", "cutlass", "nvjet", "cublas", "splitk"),
-    "attention": ("flash", "fmha", "flex", "attention"),
     "softmax and sums": ("reduce", "softmax", "norm", "index", "scatter", "gather"),
     "optimizer": ("adam", "multi_tensor"),
     "copies": ("memcpy", "memset", "copy", "cat"),

@@ -98,6 +98,20 @@ def steps(lines: Sequence[Line]) -> list[str]:
     return table(("engine", "model", "graphs", "tokens", "prompts", *(f"{name} ms" for name in phases), "GB"), rows)
 
 
+def profiles(lines: Sequence[Line]) -> list[str]:
+    """What the time of an update consists of."""
+    kinds = list(lines[0]["kinds"])
+    rows = [
+        (
+            *(line["model"], f"{line['prompt']}+{line['response']}", f"{1000 * line['seconds']:.0f}"),
+            *(f"{1000 * line['busy']:.0f}", line["kernels"]),
+            *(f"{1000 * line['kinds'][name]:.0f}" for name in kinds),
+        )
+        for line in lines
+    ]
+    return table(("model", "tokens", "ms", "ms in kernels", "kernels", *(f"{name}, ms" for name in kinds)), rows)
+
+
 def scaling(lines: Sequence[Line]) -> list[str]:
     """How updates scale."""
     rows = [
@@ -142,6 +156,7 @@ SECTIONS: tuple[tuple[str, tuple[str, ...], Callable[[Sequence[Line]], list[str]
     ("A real model", ("real",), real),
     ("Updates", ("update",), updates),
     ("Steps", ("step",), steps),
+    ("Profiles", ("profile",), profiles),
     ("Scaling", ("scaling",), scaling),
     (
         "Commands",

@@ -128,12 +128,29 @@ def test_every_requirement_is_looked_at_and_extras_are_not_needed():
     assert set(found.values()) == {"ok"} and "pytest" not in found
 
 
-def test_a_package_that_is_not_installed_at_all(monkeypatch):
+@pytest.fixture
+def not_installed(monkeypatch):
+    version = machine.metadata.version
+
     def missing(name):
-        raise machine.metadata.PackageNotFoundError(name)
+        if name == "dph-rl":
+            raise machine.metadata.PackageNotFoundError(name)
+        return version(name)
 
     monkeypatch.setattr(machine.metadata, "version", missing)
+
+
+def test_a_package_that_is_not_installed_at_all(not_installed, monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "_SOURCE", tmp_path)
     assert status_of(machine.check_installation()) == {"Python": "ok", "dph-rl": "broken"}
+
+
+def test_a_package_that_runs_from_its_source(not_installed, monkeypatch, tmp_path):
+    lines = '[project]\ndependencies = ["torch>=2", "not-there>=1"]\n'
+    (tmp_path / "pyproject.toml").write_text(lines)
+    monkeypatch.setattr(machine, "_SOURCE", tmp_path)
+    found = status_of(machine.check_installation())
+    assert found["dph-rl"] == "note" and found["torch"] == "ok" and found["not-there"] == "broken"
 
 
 # Processors ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from gpu import devices, exactness, packages, pieces
+from gpu import devices, exactness, packages, pieces, profile
 from gpu.limits import Command, run_part, shorten
 from gpu.plan import LIMITS, Settings, planned
 from gpu.table import page
@@ -47,6 +47,27 @@ def test_a_part_ends_when_its_own_time_is_over(tmp_path: Path) -> None:
     started = time.monotonic()
     assert run_part("b", commands, 1.0, tmp_path, {}) == {"long": "stopped", "next": "not run"}
     assert time.monotonic() - started < 30
+
+
+def test_commands_side_by_side_wait_for_what_they_read(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    make = "import pathlib, sys, time; time.sleep(0.5); pathlib.Path(sys.argv[1]).touch(); print('made')"
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)"
+    needs = "import pathlib, sys; sys.exit(not pathlib.Path(sys.argv[1]).exists())"
+    commands = [
+        Command("waits", python(wait, str(second)), 30.0),  # would not end if the commands ran one after the other
+        Command("first", python(make, str(first)), 30.0),
+        Command("reads", python(needs, str(first)), 30.0, after="first"),
+        Command("second", python(make, str(second)), 30.0, after="reads"),
+    ]
+    ends = run_part("a", commands, 60.0, tmp_path, {}, together=True)
+    assert ends == dict.fromkeys(["waits", "first", "reads", "second"], "ok")
+    assert (tmp_path / "a.log").read_text().count("made") == 2
+
+
+def test_kernels_are_counted_by_kind() -> None:
+    found = profile.by_kind([("flash_bwd<cutlass::bfloat16_t>", 2.0), ("nvjet_sm90", 3.0), ("nothing known", 1.0)])
+    assert (found["attention"], found["matrix products"], found["other"]) == (2.0, 3.0, 1.0)
 
 
 def test_a_long_log_keeps_its_end(tmp_path: Path) -> None:
@@ -91,10 +112,13 @@ def test_the_table_compares_shared_prompts_with_the_plain_path(tmp_path: Path) -
     common |= {"precision": "bf16", "attention": "by trial"}
     lines.add("update", **common, shared=False, seconds=0.9, mfu=0.3, bytes=3e9)
     lines.add("update", **common, shared=True, seconds=0.2, mfu=0.4, bytes=2e9)
+    kinds = {"attention": 0.07, "other": 0.13}
+    lines.add("profile", model="0.5B", prompt=2048, response=256, seconds=0.25, busy=0.2, kernels=9, kinds=kinds)
     lines.add("command", name="update", end="ok", seconds=3.0)
     text = page(tmp_path)
     # 0.9 s / 0.2 s = 4.5; 5e14 operations a second are 500 TFLOP/s
     assert "| 0.5B | bf16 | by trial | 2048+256 × 8 | GRPO | 900 | 200 | 4.50 | 30% | 40% | 3.0 | 2.0 | 500.0 |" in text
+    assert "| 0.5B | 2048+256 | 250 | 200 | 9 | 70 | 130 |" in text
     assert "card, torch 2" in text and "## Steps" not in text
 
 

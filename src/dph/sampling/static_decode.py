@@ -13,18 +13,22 @@ On a CPU the same step runs without a graph. The first step of each graph runs p
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from dph.errors import one_line
 from dph.models.policy import Policy
+from dph.process.progress import say
 from dph.sampling.decoders import why_not
 from dph.sampling.shared_decode import Layer, SharedDecoder, attending
 
 FIRST_TOKENS = 256
 """Places for generated tokens at first."""
+_LONGEST_REASON = 200  # characters of a library's message that are quoted
 
 
 class _FixedLayer(Layer):
@@ -134,10 +138,16 @@ class StaticDecoder(SharedDecoder):
         try:
             with torch.cuda.graph(graph):
                 self._compute()
-        except RuntimeError:
+        except RuntimeError as error:
             self._records = False
+            _say_unrecorded(one_line(str(error), _LONGEST_REASON))
         else:
             self._graph = graph
+
+
+@cache
+def _say_unrecorded(reason: str) -> None:
+    say(f"sampling starts every kernel by itself, because a step could not be recorded: {reason}")
 
 
 def _weights_to_cast(policy: Policy) -> dict[str, Tensor]:
