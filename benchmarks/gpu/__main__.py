@@ -12,6 +12,7 @@ of two models against the plain path and TRL. (c) A real model, for two methods.
 """
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -33,7 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--wheels", type=Path, help="folder with the wheels that are missing here")
     parser.add_argument("--model", type=Path, help="for part c: a GGUF file, or a folder with its pieces")
     parser.add_argument("--base", type=Path, help="folder with base/ and presample/ of dph demo; default: made here")
-    parser.add_argument("--seconds", type=float, help="at most so many for each part, if that is less than its limit")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="at most so many for each part")
     parser.add_argument("--together", action="store_true", help="run the commands of part a side by side: 8 cores")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, at toy size; its numbers mean nothing")
@@ -87,14 +88,13 @@ def run_parts(given: argparse.Namespace, work: Path, environment: dict[str, str]
         folder.mkdir(parents=True, exist_ok=True)
     device = "cpu" if given.dry_run else given.device
     base, model = (one.resolve() if one else None for one in (given.base, given.model))
-    settings, ends = Settings(out, work, device, given.dry_run, base, model), []
+    settings, ends = Settings(out, work, device, given.dry_run, base, model, given.seconds), []
     for part in given.part:
         for name in (f"{part}.jsonl", f"{part}.log"):
             (out / name).unlink(missing_ok=True)
         commands, limit = planned(part, settings)
         if not commands:
             print(f"part {part}: not run, because it needs --model FILE.gguf")
-        limit = min(limit, given.seconds or limit)
         together = given.together and part == "a"  # times mean something in the other parts
         ends += run_part(part, commands, limit, out, environment, together=together).values()
         (out / "table.md").write_text(page(out), encoding="utf-8")

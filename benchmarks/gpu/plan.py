@@ -1,5 +1,6 @@
 """The parts, each a list of commands with their limits: on a GPU at full size, elsewhere at toy size."""
 
+import math
 import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -13,6 +14,8 @@ LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0}
 """Seconds of each part on a GPU."""
 TOY_LIMIT = 600.0
 """Seconds of a part, and of each of its commands, at toy size, on a machine that may be busy."""
+_TO_END = 70.0
+"""Seconds for part c to save its state and write its report."""
 KILL_SIZES = ("--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48")
 
 
@@ -30,6 +33,12 @@ class Settings:
     """Folder with an existing base/ and presample/ of the embedded world."""
     model: Path | None
     """A GGUF file, or a folder with its pieces."""
+    most: float = math.inf
+    """Seconds that a part may take, if they are fewer than its limit."""
+
+    def limit(self, part: str) -> float:
+        """Seconds for a part."""
+        return min(TOY_LIMIT if self.toy else LIMITS[part], self.most)
 
     def lines(self, part: str) -> tuple[str, str]:
         return ("--lines", str(self.out / f"{part}.jsonl"))
@@ -120,8 +129,9 @@ def part_c(given: Settings) -> list[Command]:
         return [Command("real", (*_module("gpu.real"), "--toy", "--methods", "grpo", "exp_only", *common))]
     if given.model is None:
         return []
-    model = ("--model", str(given.model), "--seconds", "350", "--jobs", "3")
-    return [Command("real", (*_module("gpu.real"), *model, *common), 420)]
+    seconds = max(1.0, given.limit("c") - _TO_END)
+    model = ("--model", str(given.model), "--seconds", f"{seconds:.0f}", "--jobs", "3")
+    return [Command("real", (*_module("gpu.real"), *model, *common))]
 
 
 _PARTS = {"a": part_a, "b": part_b, "c": part_c}
@@ -130,6 +140,7 @@ _PARTS = {"a": part_a, "b": part_b, "c": part_c}
 def planned(part: str, given: Settings) -> tuple[list[Command], float]:
     """The commands of a part, and the seconds for all of them."""
     commands = _PARTS[part](given)
-    if given.toy:
-        return [replace(command, seconds=TOY_LIMIT) for command in commands], TOY_LIMIT
-    return commands, LIMITS[part]
+    limit = given.limit(part)
+    return [
+        replace(command, seconds=limit if given.toy else min(command.seconds, limit)) for command in commands
+    ], limit

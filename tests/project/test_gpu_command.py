@@ -4,6 +4,7 @@ import json
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_all_parts_fit_into_25_minutes_and_each_into_9(tmp_path: Path) -> None:
     assert all(limit <= 9 * 60 for _, limit in found.values())
     assert found["a"][0] and found["b"][0] and not found["c"][0], "part c needs a model"
     assert all(command.seconds <= limit for commands, limit in found.values() for command in commands)
+
+
+def test_a_part_fits_into_less_time(tmp_path: Path) -> None:
+    given = replace(settings(tmp_path), model=tmp_path / "model.gguf", most=100.0)
+    for part in LIMITS:
+        commands, limit = planned(part, given)
+        assert limit == 100.0 and all(command.seconds <= 100.0 for command in commands)
+    (real,) = planned("c", given)[0]
+    assert real.words[real.words.index("--seconds") + 1] == "30", "it saves its state before it is stopped"
 
 
 def test_the_dry_run_has_every_part_and_no_gpu(tmp_path: Path) -> None:
