@@ -126,6 +126,40 @@ def test_a_gated_layer_has_the_gradients_of_autograd_bit_for_bit() -> None:
     assert all(torch.equal(value, other) for value, other in pairs)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit(frozen: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((2, 7, 24), (2, 7, 24), (16, 24))
+    given = [torch.randn(shape, generator=generator).bfloat16().requires_grad_() for shape in shapes]
+    given[2].requires_grad_(not frozen)
+    slope = torch.randn(2, 7, 16, generator=generator).bfloat16()
+    expected = nn.functional.linear(nn.functional.silu(given[0]) * given[1], given[2])
+    found = lean._GatedDown.apply(*given)
+    assert torch.equal(found, expected)
+    wanted = given[: 2 if frozen else 3]
+    pairs = zip(torch.autograd.grad(found, wanted, slope), torch.autograd.grad(expected, wanted, slope), strict=True)
+    assert all(torch.equal(value, other) for value, other in pairs)
+
+
+def test_adapters_of_a_gated_layer_are_used() -> None:
+    policy = policy_of()
+    make_lean(policy.model)
+
+    class Doubled(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    before, layer = run(policy)[0], policy.model.model.layers[0].mlp
+    doubled = Doubled(*layer.down_proj.weight.shape[::-1], bias=False)
+    doubled.weight = layer.down_proj.weight
+    layer.down_proj = doubled
+    plain = policy_of()
+    plain.model.load_state_dict(policy.model.state_dict())
+    plain.model.model.layers[0].mlp.down_proj = doubled
+    after = run(policy)[0]
+    assert torch.equal(after, run(plain)[0]) and not torch.equal(after, before)
+
+
 def test_frozen_norms_get_no_gradient() -> None:
     policy = policy_of()
     make_lean(policy.model)

@@ -92,6 +92,7 @@ def test_bfloat16_is_as_exact_as_all_logits_and_sums_the_heads_gradient_in_fp32(
     assert torch.equal(values[0], usual_values[0]) and found[1].dtype == torch.float32
     for slope, other, truth in zip(found, usual, exact, strict=True):
         assert 0 < float((slope - truth).norm()) <= 1.2 * float((other - truth).norm())
+    assert not torch.equal(found[1], found[1].bfloat16().float()), "nor is it rounded afterwards"
 
 
 @pytest.mark.parametrize("wraps", [False, True])

@@ -2,7 +2,8 @@
 
 Under autocast, a root-mean-square norm of fp32 numbers keeps its input and the normed input, and each linear layer that
 reads its output keeps a cast of it. A gated feed-forward layer keeps four tensors of its inner width. Here a norm keeps
-its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies.
+its input and returns bf16, which is what linear layers read. A gated layer keeps the two tensors that it multiplies,
+and multiplies them again in the backward pass.
 In the backward pass, the gradients of the linear layers that read a norm are added in bf16; the norm's own gradient is
 computed in fp32.
 
@@ -143,7 +144,10 @@ def _gated(part: Any, x: Tensor) -> Tensor:
     if not _active(x):
         return type(part).forward(part, x)
     x = x.to(_autocast_type(x))
-    return part.down_proj(_Gated.apply(part.gate_proj(x), part.up_proj(x)))
+    gate, up, down = part.gate_proj(x), part.up_proj(x), part.down_proj
+    if type(down) is nn.Linear and down.bias is None:  # another kind may have adapters
+        return _GatedDown.apply(gate, up, down.weight.to(x.dtype))
+    return down(_Gated.apply(gate, up))
 
 
 class _Gated(torch.autograd.Function):
@@ -159,6 +163,25 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         gate, up = ctx.saved_tensors
         return torch.ops.aten.silu_backward(grad * up, gate), grad * nn.functional.silu(gate)
+
+
+class _GatedDown(torch.autograd.Function):
+    """(silu(gate)·up) Wᵀ; the product in brackets is computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up, weight)
+        return nn.functional.linear(nn.functional.silu(gate).mul_(up), weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # type: ignore[override]
+        gate, up, weight = ctx.saved_tensors
+        active, of_weight = nn.functional.silu(gate), None
+        if ctx.needs_input_grad[2]:
+            of_weight = grad.flatten(0, -2).T @ (active * up).flatten(0, -2)
+        slope = grad @ weight
+        return torch.ops.aten.silu_backward(slope * up, gate), slope.mul_(active), of_weight
 
 
 # Trials --------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ def linear_logprobs(
 
     Args:
         hidden: [U, H].
-        weight, bias: of the head, [V, H] and [V]. Under autocast both and `hidden` are cast as for any linear layer.
+        weight, bias: of the head, [V, H] and [V]. Under autocast, casts of both and of `hidden` are multiplied, as in
+            any linear layer; the gradients of weight and bias are not rounded to that type.
         states: int64 [K], the state that predicts each token.
         targets: int64 [K], the tokens.
         temperature: divides the logits.
@@ -37,11 +38,10 @@ def linear_logprobs(
         Log-probabilities [K] in nats, and entropies [K] or None.
     """
     device = hidden.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     with torch.autocast(device, enabled=False):
-        logprobs, entropies = _LinearLogprobs.apply(hidden, weight, bias, states, targets, temperature, entropy, size)
+        given = (hidden.to(dtype or hidden.dtype), weight, bias, states, targets)
+        logprobs, entropies = _LinearLogprobs.apply(*given, temperature, entropy, size, dtype)
     return logprobs, None if entropies is None else entropies[states]
 
 
@@ -59,7 +59,10 @@ class _LinearLogprobs(torch.autograd.Function):
         temperature: float,
         entropy: str,
         size: int,
+        dtype: torch.dtype | None,
     ) -> tuple[Tensor, Tensor | None]:
+        ctx.types = [None if x is None else x.dtype for x in (weight, bias)]
+        weight, bias = (x if x is None or dtype is None else x.to(dtype) for x in (weight, bias))
         known = Normalized.empty(hidden, entropy != "none")
         logprobs = known.largest.new_empty(len(states))
         for chunk, inside in chunks(states, len(hidden), size):
@@ -93,5 +96,5 @@ class _LinearLogprobs(torch.autograd.Function):
                 of_weight += change.T @ hidden[chunk]
             if of_bias is not None:
                 of_bias += change.sum(0, dtype=wide)
-        head = (None if x is None else x.to(weight.dtype) for x in (of_weight, of_bias))
-        return of_hidden, *head, None, None, None, None, None
+        head = (None if x is None else x.to(dtype) for x, dtype in zip((of_weight, of_bias), ctx.types, strict=True))
+        return of_hidden, *head, None, None, None, None, None, None

@@ -184,8 +184,18 @@ class Policy:
         No weight may change in it. If passes with gradients are made, the first one must be, because the casts keep
         the history that they were made with.
         """
-        with self.autocast(), torch.autocast(self.device.type, enabled=False):  # the outer one keeps the casts
-            yield
+        with self.autocast():  # keeps the casts until it ends
+            if self.precision == "bf16" and self.device.type == "cpu":
+                self._cast_layers()
+            with torch.autocast(self.device.type, enabled=False):
+                yield
+
+    def _cast_layers(self) -> None:
+        """Let autocast cast the trained weights of linear layers now, instead of among tensors that are freed soon."""
+        head = self.model.get_output_embeddings()
+        for part in self.model.modules():
+            if type(part) is torch.nn.Linear and part is not head and part.weight.requires_grad:
+                torch.nn.functional.linear(part.weight.new_zeros(1, part.in_features), part.weight)
 
     def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
         """Cut rows into micro-batches of at most `token_budget` tokens.

@@ -1,6 +1,7 @@
 """The optimizer, its learning rate as a function of the step count, and its state as plain tensors."""
 
 import math
+import mmap
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class Optimizer:
     def __init__(self, parameters: list[tuple[str, torch.nn.Parameter]], config: OptimConfig, total_steps: int) -> None:
         self._config, self._total = config, total_steps
         self._names = [name for name, _ in parameters]
-        self.parameters = [_master(parameter) for _, parameter in parameters]
+        self.parameters = [_stepped(parameter) for _, parameter in parameters]
         """What is stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
         every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
         self._rounded = {name: (parameter, own) for name, parameter, own in every if own is not parameter}
@@ -64,11 +65,22 @@ class Optimizer:
         if math.isfinite(norm):
             for group in self._adamw.param_groups:
                 group["lr"] = learning_rate(self._config, self.steps_taken, self._total)
+            self._place_moments()
             self._adamw.step()
             self._round()
         self.clear()
         self.steps_taken += 1
         return norm
+
+    def _place_moments(self) -> None:
+        """On a CPU, give moments memory of their own before AdamW makes them, for parameters that have a gradient."""
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter.device.type == "cpu" and parameter not in self._adamw.state:
+                self._adamw.state[parameter] = {
+                    "step": torch.zeros(()),
+                    "exp_avg": _own_pages(parameter.detach()),
+                    "exp_avg_sq": _own_pages(parameter.detach()),
+                }
 
     def clear(self) -> None:
         """Clear the gradients."""
@@ -105,19 +117,39 @@ class Optimizer:
         self._round()
 
 
-def _master(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
-    """The parameter, or an fp32 copy that takes over the gradients of each backward pass as soon as they are there."""
-    if parameter.dtype.itemsize >= 4:
-        return parameter
-    copy = torch.nn.Parameter(parameter.detach().float())
+def _own_pages(like: Tensor) -> Tensor:
+    """Zeros of a tensor's shape and type in pages of their own, for a tensor that stays.
+
+    Allocated like others, among the tensors of a backward pass, it would leave gaps between them when they are freed.
+    """
+    size = like.numel() * like.element_size()
+    if size < mmap.PAGESIZE or not like.is_contiguous():
+        return torch.zeros_like(like)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=like.dtype).view(like.shape)
+
+
+def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    """What is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward pass.
+
+    On a CPU the gradient is kept in memory of its own.
+    """
+    narrow = parameter.dtype.itemsize < 4
+    own = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
+    place = _own_pages(own.detach()) if own.device.type == "cpu" else None
+
+    def settle(source: Tensor) -> None:
+        if source.grad is not place:
+            assert source.grad is not None and place is not None
+            source.grad = place.copy_(source.grad)
 
     def take_over(source: Tensor) -> None:
         assert source.grad is not None
-        if copy.grad is None:
-            copy.grad = source.grad.float()
+        if own.grad is None:
+            own.grad = source.grad.float() if place is None else place.copy_(source.grad)
         else:
-            copy.grad += source.grad
+            own.grad += source.grad
         source.grad = None
 
-    parameter.register_post_accumulate_grad_hook(take_over)
-    return copy
+    if narrow or place is not None:
+        parameter.register_post_accumulate_grad_hook(take_over if narrow else settle)
+    return own
