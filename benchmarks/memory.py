@@ -101,7 +101,7 @@ def compare_logits(args: argparse.Namespace) -> None:
     """Print the table of memory and time, each row measured in a process of its own."""
     print(f"{args.logits} tokens, {args.vocabulary} in the vocabulary, width {args.hidden}; beyond head and states:")
     print("| logits at once | by arithmetic, MiB | measured, MiB | seconds |\n|---|---|---|---|")
-    for at_once in (0, 683, 128):  # 683: the default's 2^25 numbers hold so many of 49,152
+    for at_once in (0, 341, 128):  # 341: the default's 2^24 numbers hold so many of 49,152
         command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(at_once)]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
         arithmetic = logit_bytes(args.logits, args.vocabulary, args.hidden, at_once)

@@ -188,7 +188,7 @@ def test_weights_are_cast_once_for_several_passes_and_gradients_are_the_same():
 
     def passes(context):
         policy.model.zero_grad()
-        with context, Casts(weight.shape) as casts:
+        with Casts(weight.shape) as casts, context:
             for part in parts:
                 policy.logprobs(part)[0].sum().backward()
             with torch.no_grad():

@@ -12,6 +12,9 @@ from torch.nn.functional import linear
 
 from dph.models.softmax import Normalized, chunks, logit_gradient, logprobs_of
 
+_ROWS_ON_CPU = 1 << 13
+"""Rows of the head's gradient that are computed at once on a CPU, which saves memory; a GPU computes all of them."""
+
 
 def linear_logprobs(
     hidden: Tensor,
@@ -85,6 +88,7 @@ class _LinearLogprobs(torch.autograd.Function):
         of_hidden = torch.empty_like(hidden) if wants[0] else None
         of_weight = torch.zeros_like(weight, dtype=wide) if wants[1] else None
         of_bias = torch.zeros_like(bias, dtype=wide) if wants[2] else None
+        at_once = _ROWS_ON_CPU if weight.device.type == "cpu" else len(weight)
         for chunk, inside in chunks(states, len(hidden), ctx.size):
             logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
             slopes = None if grad is None else grad[inside]
@@ -93,7 +97,11 @@ class _LinearLogprobs(torch.autograd.Function):
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
             if of_weight is not None:
-                of_weight += change.T @ hidden[chunk]
+                for start in range(
+                    0, len(of_weight), at_once
+                ):  # the product, of the logits' type, is not summed in place
+                    rows = slice(start, start + at_once)
+                    of_weight[rows] += change[:, rows].T @ hidden[chunk]
             if of_bias is not None:
                 of_bias += change.sum(0, dtype=wide)
         head = (None if x is None else x.to(dtype) for x, dtype in zip((of_weight, of_bias), ctx.types, strict=True))

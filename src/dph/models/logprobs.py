@@ -16,8 +16,10 @@ Entropy = Literal["none", "value", "gradient"]
 
 _LOGIT_ELEMENTS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
+_CHUNK = 1 << 24
+"""Logits of a chunk; its gradient takes as much."""
 _LOGIT_ELEMENTS_ON_A_GPU = 1 << 27
-"""The same on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
+"""Both on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -77,14 +79,15 @@ def chunked_logprobs(
 
     A head that is no plain linear layer, for example one with adapters, is called and recomputed for each chunk.
     """
-    at_once = _LOGIT_ELEMENTS_ON_A_GPU if hidden.device.type == "cuda" else _LOGIT_ELEMENTS_AT_ONCE
-    size = max(1, at_once // vocabulary)
+    on_gpu = hidden.device.type == "cuda"
+    at_once = _LOGIT_ELEMENTS_ON_A_GPU if on_gpu else _LOGIT_ELEMENTS_AT_ONCE
+    size = max(1, (at_once if on_gpu else min(at_once, _CHUNK)) // vocabulary)
     linear: Any = head if type(head) is torch.nn.Linear else None  # a subclass may compute something else
     if linear is not None and entropy == "none" and linear.bias is None:
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
         if fused(hidden.device, dtype):
             return fused_logprobs(hidden.to(dtype), linear.weight.to(dtype), states, targets, temperature), None
-    if hidden.shape[0] <= size:
+    if hidden.shape[0] * vocabulary <= at_once:
         return token_logprobs(head(hidden), states, targets, temperature, entropy)
     if linear is not None:
         return linear_logprobs(hidden, linear.weight, linear.bias, states, targets, temperature, entropy, size)

@@ -14,7 +14,7 @@ _GROWTH = 1.05
 _WORTH_RETURNING = 1 << 28  # bytes
 _LARGE_MODEL = 1 << 28  # bytes of weights
 _LARGE_BLOCK = 3 << 19  # bytes; at 1/24 of it training takes 70 % more processor time
-_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes; a limit of 6 MiB took more time
+_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes
 _M_MMAP_THRESHOLD = -3  # as in glibc's malloc.h
 
 
@@ -77,7 +77,8 @@ class FreedMemory:
     those that stay, so a process would grow for hours although what it uses stays the same. Freed memory is returned
     from time to time. With a large model, blocks of 1.5 MiB or more also get pages of their own from here on, which
     return when the block is freed; with a small one that costs more time than the memory is worth. New pages cost time
-    as well: where micro-batches are so large that most tensors of a layer would get them, the limit is 32 MiB.
+    as well: where micro-batches are so large that most tensors of a layer would get them, the limit is twice the
+    largest of these, or 32 MiB.
     """
 
     def __init__(self, weights: int = 0, activation: int = 0) -> None:
@@ -91,7 +92,7 @@ class FreedMemory:
             mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
             if mallopt is not None:
                 large = activation > 2 * _LARGE_BLOCK
-                mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK if large else _LARGE_BLOCK)
+                mallopt(_M_MMAP_THRESHOLD, min(2 * activation, _LARGEST_BLOCK) if large else _LARGE_BLOCK)
 
     def after_step(self) -> None:
         """Note the end of a step; returns the freed memory if it is much and the process has grown."""
