@@ -21,10 +21,10 @@ def untried() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", [_sums, _weighted])
-def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any]) -> None:
-    assert module._works(function, CPU, torch.bfloat16, 5000)
-    assert module._works(function, CPU, torch.float32, 300)
+@pytest.mark.parametrize(("function", "per_row"), [(_sums, 0), (_weighted, 2)])
+def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any], per_row: int) -> None:
+    assert module._works(function, per_row, CPU, torch.bfloat16, 5000)
+    assert module._works(function, per_row, CPU, torch.float32, 300)
 
 
 def test_a_compiler_that_fails_or_is_wrong_is_not_used(
@@ -34,13 +34,13 @@ def test_a_compiler_that_fails_or_is_wrong_is_not_used(
         raise RuntimeError("no compiler\nfor this card")
 
     monkeypatch.setattr(module, "_kernel", lambda function: fails)
-    assert not module._works(_sums, CPU, torch.bfloat16, 50)
+    assert not module._works(_sums, 0, CPU, torch.bfloat16, 50)
     assert "logits are not read by compiled kernels on cpu: no compiler for this card" in capsys.readouterr().err
     monkeypatch.setattr(module, "_kernel", lambda function: lambda *given: function(*given) * 1.001)
-    assert not module._works(_weighted, CPU, torch.bfloat16, 50)
+    assert not module._works(_weighted, 2, CPU, torch.bfloat16, 50)
     assert "because their results differ" in capsys.readouterr().err
     monkeypatch.setattr(module, "_kernel", lambda function: function)
-    assert module._works(_weighted, CPU, torch.bfloat16, 51)
+    assert module._works(_weighted, 2, CPU, torch.bfloat16, 51)
 
 
 def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -366,8 +366,10 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
     columns = [(s, m) for s in ("heldout_phrasing", "dev") for m in ("greedy", "mean", "pass@32", "styles_correct")]
     for one, other in pairs:
         assert difference_row(results, one, other, columns) in text, (one, other)
-    second = published("llm_medium", {"grpo": (2,), "dph_js": (2,)})
-    for one, other in (("grpo", "base"), ("dph_js", "base"), ("dph_js", "grpo")):
+    repeated = ("grpo", "exp_only", "dph_f", "dph_js")
+    second = published("llm_medium", dict.fromkeys(repeated, (2,)))
+    pairs = [(name, "base") for name in repeated] + [(name, "grpo") for name in repeated[1:]]
+    for one, other in [*pairs, ("dph_f", "exp_only"), ("dph_js", "exp_only")]:
         assert difference_row(second, one, other, columns) in text, (one, other)
     shown -= {"styles in 32 samples"}
     tables = [accuracy_table(second, base, "", (8, 32)), diversity_table(second, base)]

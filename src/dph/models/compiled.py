@@ -17,12 +17,15 @@ _TOLERANCE = 1e-5
 _LONGEST_REASON = 200  # characters of a compiler's message that are quoted
 
 
-def compiled(function: Callable[..., Any], logits: Tensor) -> Callable[..., Any] | None:
-    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its trial fails."""
+def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> Callable[..., Any] | None:
+    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its trial fails.
+
+    function: takes logits, a temperature, and as many tensors [U] as `per_row` says; returns a tensor or several.
+    """
     if logits.device.type != "cuda" or logits.numel() < _LEAST_ELEMENTS:
         return None
-    kernel = _kernel(function)
-    return kernel if _works(function, logits.device, logits.dtype, logits.shape[1]) else None
+    works = _works(function, per_row, logits.device, logits.dtype, logits.shape[1])
+    return _kernel(function) if works else None
 
 
 @cache
@@ -31,12 +34,14 @@ def _kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @cache
-def _works(function: Callable[..., Any], device: torch.device, dtype: torch.dtype, vocabulary: int) -> bool:
+def _works(
+    function: Callable[..., Any], per_row: int, device: torch.device, dtype: torch.dtype, vocabulary: int
+) -> bool:
     """Whether the compiled function gives what the function gives. The first call tries it; a failure is said once."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(64, vocabulary, generator=generator).to(device, dtype)
     with torch.inference_mode(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        more = [torch.full((len(logits),), 5.0, device=device) for _ in range(_arguments(function) - 2)]
+        more = [torch.full((len(logits),), 5.0, device=device) for _ in range(per_row)]
         try:
             found, expected = (one(logits, 0.7, *more) for one in (_kernel(function), function))
         except Exception as error:  # compilers raise anything
@@ -47,10 +52,6 @@ def _works(function: Callable[..., Any], device: torch.device, dtype: torch.dtyp
         return True
     say(f"logits are not read by compiled kernels on {device}, because their results differ")
     return False
-
-
-def _arguments(function: Any) -> int:
-    return function.__code__.co_argcount
 
 
 def _tensors(result: Any) -> tuple[Tensor, ...]:

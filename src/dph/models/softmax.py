@@ -106,7 +106,7 @@ def logit_gradient(
     slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
     offset = known.largest / temperature + known.log_sum
-    weighted = compiled(_weighted, logits) if grad_entropy is None or known.entropies is None else None
+    weighted = compiled(_weighted, logits, 2) if grad_entropy is None or known.entropies is None else None
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
         if weighted:
             change = weighted(logits[rows], temperature, offset[rows], totals[rows])

@@ -10,6 +10,8 @@ from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 _MASTER = "master"
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""For memory that forked processes do not share; Windows has no such processes."""
 
 
 def learning_rate(config: OptimConfig, step: int, total: int) -> float:
@@ -77,7 +79,7 @@ class Optimizer:
         for parameter in self.parameters:
             if parameter.grad is not None and parameter.device.type == "cpu" and parameter not in self._adamw.state:
                 self._adamw.state[parameter] = {
-                    "step": torch.zeros(()),
+                    "step": torch.zeros((), dtype=torch.float32),
                     "exp_avg": _own_pages(parameter.detach()),
                     "exp_avg_sq": _own_pages(parameter.detach()),
                 }
@@ -125,13 +127,13 @@ def _own_pages(like: Tensor) -> Tensor:
     size = like.numel() * like.element_size()
     if size < mmap.PAGESIZE or not like.is_contiguous():
         return torch.zeros_like(like)
-    return torch.frombuffer(mmap.mmap(-1, size), dtype=like.dtype).view(like.shape)
+    return torch.frombuffer(mmap.mmap(-1, size, **_PRIVATE), dtype=like.dtype).view(like.shape)
 
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     """What is stepped for a parameter: itself, or an fp32 copy that takes over the gradient of each backward pass.
 
-    On a CPU the gradient is kept in memory of its own.
+    On a CPU its gradient is kept in pages of its own.
     """
     narrow = parameter.dtype.itemsize < 4
     own = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
