@@ -305,7 +305,7 @@ class OptimConfig:
     """Largest gradient norm; 0 switches clipping off."""
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once; lower it if memory runs out. 0 tries the model on
-    a few tokens and takes as many as fit into memory (on a CPU, as many as keep 384 MiB of activations)."""
+    a few tokens and takes as many as fit into memory (on a CPU, as many as keep 320 MiB of activations)."""
     max_skipped: NonNegativeInt = 10
     """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
     0 never stops."""

@@ -24,7 +24,7 @@ _FEWEST, _MOST = 256, 16384
 def fitting_tokens(policy: "Policy") -> int:
     """Tokens of a micro-batch whose activations fit into memory beside the gradients and AdamW's moments.
 
-    On a CPU they are also limited to 384 MiB. The result is between 256 and 16384 and depends, unless memory is
+    On a CPU they are also limited to 320 MiB. The result is between 256 and 16384 and depends, unless memory is
     short, on the model and the kind of device only.
     """
     # fp32 gradients and two moments; the optimizer also keeps fp32 copies of weights of 16 bits
