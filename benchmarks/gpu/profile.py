@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
 import workload
 from methods import TABLE
 from shapes import Where
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from workload import Update
 
@@ -49,7 +49,7 @@ def kernels(profiled: Any) -> list[tuple[str, float, int]]:
     found = [
         (one.key, one.self_device_time_total / 1e6, one.count)
         for one in profiled.key_averages()
-        if one.device_type != torch.autograd.DeviceType.CPU and one.self_device_time_total
+        if one.device_type != DeviceType.CPU and one.self_device_time_total
     ]
     return sorted(found, key=lambda one: -one[1])
 

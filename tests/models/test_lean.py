@@ -146,8 +146,8 @@ def test_adapters_of_a_gated_layer_are_used() -> None:
     make_lean(policy.model)
 
     class Doubled(nn.Linear):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return 2 * super().forward(x)
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(input)
 
     before, layer = run(policy)[0], policy.model.model.layers[0].mlp
     doubled = Doubled(*layer.down_proj.weight.shape[::-1], bias=False)

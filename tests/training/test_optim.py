@@ -50,6 +50,7 @@ def test_gradients_are_summed_in_memory_that_stays(dtype):
     places = []
     for step in (1.0, 2.0):
         (step * used).sum().backward()
+        assert stepped.grad is not None
         places.append(stepped.grad.data_ptr())
         (3 * used).sum().backward()
         assert stepped.grad.tolist() == [step + 3.0] * 5 and stepped.grad.data_ptr() == places[0]

@@ -65,7 +65,8 @@ class _LinearLogprobs(torch.autograd.Function):
         dtype: torch.dtype | None,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.types = [None if x is None else x.dtype for x in (weight, bias)]
-        weight, bias = (x if x is None or dtype is None else x.to(dtype) for x in (weight, bias))
+        weight = weight.to(dtype or weight.dtype)
+        bias = None if bias is None else bias.to(dtype or bias.dtype)
         known = Normalized.empty(hidden, entropy != "none")
         logprobs = known.largest.new_empty(len(states))
         for chunk, inside in chunks(states, len(hidden), size):
