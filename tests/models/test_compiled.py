@@ -21,6 +21,7 @@ def untried() -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own
 @pytest.mark.parametrize(("function", "per_row"), [(_sums, 0), (_weighted, 2)])
 def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any], per_row: int) -> None:
     assert module._works(function, per_row, CPU, torch.bfloat16, 5000)

@@ -36,7 +36,7 @@ def test_the_memory_of_logits_is_measured():
     command = [sys.executable, str(FOLDER / "memory.py"), "--logits", "1024", "--vocabulary", "6144", "--hidden", "8"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said[3:]]
-    assert [name for name, *_ in rows] == ["all, kept", "chunks of 683", "chunks of 128"]
+    assert [name for name, *_ in rows] == ["all, kept", "chunks of 341", "chunks of 128"]
     assert float(rows[0][2]) - float(rows[2][2]) > 42 - 12
 
 
