@@ -384,6 +384,9 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
         for split in ("heldout_phrasing", "dev")
     ]
     assert f"are {100 * means[0]:+.1f} and {100 * means[1]:+.1f}; an interval" in text
+    added = published("llm_medium", {"dph_f": (1, 2), "exp_only": (1, 2)})
+    cell = printed_difference(added, "dph_f", "exp_only", "dev", "pass@32")
+    assert f"over both seeds DPH-F has {cell}." in " ".join(text.split())
 
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
