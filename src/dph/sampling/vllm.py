@@ -222,6 +222,7 @@ def start_engine(
             )
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        reason = reason.replace("--gpu-memory-utilization", "--sampler.memory")  # what vLLM advises, by our name
         raise UserError(
             f"vLLM could not start with {model.path}: {reason} (set VLLM_LOGGING_LEVEL=INFO to see its log)"
         ) from error
