@@ -389,6 +389,30 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
     assert f"over both seeds DPH-F has {cell}." in " ".join(text.split())
 
 
+def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and_then() -> None:
+    """Means over both seeds and the problems with 1 or 2 of 32 samples right: pass@k = 1 − C(n−c, k)/C(n, k)."""
+    folder = PUBLISHED / "data" / "llm_medium"
+    text = " ".join((PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8").split())
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        return pq.read_table(folder / f"{name}.parquet").to_pylist()
+
+    def mean(name: str, split: str, k: int) -> int:
+        rare = {row["id"] for row in rows("base") if row["split"] == split and 1 <= row["correct"] <= 2}
+        chosen = [row for row in rows(name) if row["split"] == split and row["id"] in rare]
+        assert len(chosen) == 2 * len(rare) == 2 * {"dev": 25, "heldout_phrasing": 33}[split]
+        passes = [1 - math.comb(row["samples"] - row["correct"], k) / math.comb(row["samples"], k) for row in chosen]
+        return round(100 * statistics.mean(passes))
+
+    named = ("exp_only", "dph_f", "dph_js", "grpo")
+    one, two, three, four = (mean(name, "dev", 32) for name in named)
+    assert f"pass@32 is {one} with D_exp alone, {two} with DPH-F, {three} with DPH-JS and {four} with GRPO" in text
+    one, two, three, four = (mean(name, "dev", 8) for name in named)
+    assert f"pass@8 is {one}, {two}, {three} and {four}" in text
+    one, two, three, four = (mean(name, "heldout_phrasing", 32) for name in named)
+    assert f"of phrasings (33) pass@32 is {one}, {two}, {three} and {four}" in text
+
+
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
     """Computed here a second time from the counts, with Student's t of a table."""
     folder = PUBLISHED / "data" / "llm_embedded"
