@@ -149,7 +149,9 @@ def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit
 
 def test_adapters_of_a_gated_layer_are_used() -> None:
     policy = policy_of()
+    assert lean.casts_itself(policy.model) == set()
     make_lean(policy.model)
+    assert lean.casts_itself(policy.model) == {layer.mlp.down_proj for layer in policy.model.model.layers}
 
     class Doubled(nn.Linear):
         def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -159,6 +161,7 @@ def test_adapters_of_a_gated_layer_are_used() -> None:
     doubled = Doubled(*layer.down_proj.weight.shape[::-1], bias=False)
     doubled.weight = layer.down_proj.weight
     layer.down_proj = doubled
+    assert lean.casts_itself(policy.model) == {policy.model.model.layers[1].mlp.down_proj}
     plain = policy_of()
     plain.model.load_state_dict(policy.model.state_dict())
     plain.model.model.layers[0].mlp.down_proj = doubled

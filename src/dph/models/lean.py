@@ -145,9 +145,20 @@ def _gated(part: Any, x: Tensor) -> Tensor:
         return type(part).forward(part, x)
     x = x.to(_autocast_type(x))
     gate, up, down = part.gate_proj(x), part.up_proj(x), part.down_proj
-    if type(down) is nn.Linear and down.bias is None:  # another kind may have adapters
+    if _is_plain(down):
         return _GatedDown.apply(gate, up, down.weight.to(x.dtype))
     return down(_Gated.apply(gate, up))
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer multiplies by its weight and does nothing else; another kind may have adapters."""
+    return type(layer) is nn.Linear and layer.bias is None
+
+
+def casts_itself(model: nn.Module) -> set[nn.Module]:
+    """The linear layers of a changed model whose weights each pass casts, instead of autocast once for all passes."""
+    gated = (part for part in model.modules() if getattr(vars(part).get("forward"), "__func__", None) is _gated)
+    return {part.down_proj for part in gated if _is_plain(part.down_proj)}  # type: ignore[misc]
 
 
 class _Gated(torch.autograd.Function):

@@ -98,9 +98,8 @@ class _LinearLogprobs(torch.autograd.Function):
             if of_hidden is not None:
                 of_hidden[chunk] = change @ weight
             if of_weight is not None:
-                for start in range(
-                    0, len(of_weight), at_once
-                ):  # the product, of the logits' type, is not summed in place
+                # A product has the type of the logits, so it cannot be added in place: it takes memory of its own.
+                for start in range(0, len(of_weight), at_once):
                     rows = slice(start, start + at_once)
                     of_weight[rows] += change[:, rows].T @ hidden[chunk]
             if of_bias is not None:

@@ -17,7 +17,7 @@ from dph.errors import UserError
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.identity import merged_state, tokenizer_hash, weight_hash
-from dph.models.lean import make_lean
+from dph.models.lean import casts_itself, make_lean
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.modes import evaluating, recomputing
@@ -192,9 +192,9 @@ class Policy:
 
     def _cast_layers(self) -> None:
         """Let autocast cast the trained weights of linear layers now, instead of among tensors that are freed soon."""
-        head = self.model.get_output_embeddings()
+        others = {self.model.get_output_embeddings(), *casts_itself(self.model)}
         for part in self.model.modules():
-            if type(part) is torch.nn.Linear and part is not head and part.weight.requires_grad:
+            if type(part) is torch.nn.Linear and part not in others and part.weight.requires_grad:
                 torch.nn.functional.linear(part.weight.new_zeros(1, part.in_features), part.weight)
 
     def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
