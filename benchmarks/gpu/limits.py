@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +59,7 @@ def run_part(
 
     limit: seconds for all of them. How each ended, and when, becomes a line of `out/<part>.jsonl`; what they print goes
     to `out/<part>.log`.
-    together: run them side by side, except that a command waits for the one that it comes after.
+    together: run them side by side, except that a command waits for the one that it comes after; their lines mix.
     """
     running = _Part(part, limit, out, environment, [command.name for command in commands])
     with ThreadPoolExecutor(len(commands) if together and commands else 1) as pool:
@@ -77,7 +76,7 @@ class _Part:
     ) -> None:
         self.log = out / f"{part}.log"
         self._part, self._environment = part, environment
-        self._end, self._lines, self._lock = time.monotonic() + limit, Lines(out / f"{part}.jsonl"), threading.Lock()
+        self._end, self._lines = time.monotonic() + limit, Lines(out / f"{part}.jsonl")
         self._over = {name: threading.Event() for name in names}
 
     def run(self, command: Command) -> str:
@@ -90,21 +89,15 @@ class _Part:
             end = "not run"
         else:
             print(f"part {self._part}: {command.name} (at most {left:.0f} s)", flush=True)
-            end = self._logged(command, left)
+            with self.log.open("ab") as file:
+                file.write(f"\n== {command.name}\n".encode())
+            status = run(command.words, left, self.log, self._environment)
+            end = "stopped" if status is None else "failed" if status else "ok"
         seconds = round(time.monotonic() - begun, 1)
-        with self._lock:
-            self._lines.add("command", name=command.name, end=end, seconds=seconds)
-            print(f"part {self._part}: {command.name}: {end} after {seconds} s", flush=True)
+        self._lines.add("command", name=command.name, end=end, seconds=seconds)
+        print(f"part {self._part}: {command.name}: {end} after {seconds} s", flush=True)
         self._over[command.name].set()
         return end
-
-    def _logged(self, command: Command, seconds: float) -> str:
-        """Run a command, and add what it printed to the log."""
-        with tempfile.NamedTemporaryFile(suffix=".log") as own:
-            status = run(command.words, seconds, Path(own.name), self._environment)
-            with self._lock, self.log.open("ab") as file:
-                file.write(f"\n== {command.name}\n".encode() + Path(own.name).read_bytes())
-        return "stopped" if status is None else "failed" if status else "ok"
 
 
 def shorten(log: Path, most: int = LOG_BYTES) -> None:

@@ -87,8 +87,8 @@ def part_b(given: Settings) -> list[Command]:
         ]
     on = ("--device", given.device, "--precision", "bf16")
     many, two = ("--prompts", "8"), ("--prompts", "2")  # the plain path takes long for long prompts
-    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", "--budget", "32768", "--responses", "8")
-    update = (*update, *lines, "--methods")
+    usual = ("--budget", "32768", "--responses", "8", *lines)
+    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", *usual, "--methods")
     both, half, few, long = ("GRPO", "DPH-JS"), ("--models", "0.5B"), ("512+64", "2048+256"), "8192+512"
     step = (*_script("step"), *on, "--pairs", "2", "--tokens", "32768", "--responses", "8", *lines)
     ours, against = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")

@@ -2,6 +2,8 @@
 
 import unicodedata
 
+_LONGEST_REASON = 200  # characters of a library's message that are quoted
+
 
 class UserError(Exception):
     """Something a user can fix; the message says what is wrong, where, and what to do.
@@ -32,6 +34,11 @@ def one_line(text: str, longest: int = 4000) -> str:
     (a message may quote a file, and a file may hold anything)."""
     text = " ".join(part.strip() for part in text.splitlines() if part.strip())
     return visible(text if len(text) <= longest else f"{text[:longest]} …")
+
+
+def reason_of(error: BaseException) -> str:
+    """What a library's error says, in one short line; its type if it says nothing."""
+    return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
 
 
 def visible(text: str, keep: str = "") -> str:

@@ -18,7 +18,7 @@ import pytest
 
 import dph
 from dph.config import ModelConfig
-from dph.errors import UserError, one_line
+from dph.errors import UserError, one_line, reason_of
 from dph.process.progress import say
 from dph.report.write import report
 
@@ -282,5 +282,7 @@ def test_a_terminal_is_not_told_what_to_do(text, capsys):
 def test_messages_stay_on_one_line_and_short():
     assert one_line("a\n  b\n\nc  d") == "a b c  d"
     assert len(one_line("x" * 10_000)) < 4100
+    assert reason_of(ValueError("no\n  card")) == "no card" and reason_of(KeyError()) == "KeyError"
+    assert len(reason_of(ValueError("x" * 10_000))) < 210
     assert one_line("Größe ≥ 3 \N{GRINNING FACE}") == "Größe ≥ 3 \N{GRINNING FACE}"
     assert str(UserError("x")) == "x"

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dph.errors import one_line
+from dph.errors import reason_of
 from dph.process.progress import say
 
 _LEAST_ELEMENTS = 1 << 24
 """Fewer logits take less time by themselves than the compiler."""
 _TOLERANCE = 1e-5
 """Largest difference, relative to the largest value, between a compiled function and the same uncompiled, in fp32."""
-_LONGEST_REASON = 200  # characters of a compiler's message that are quoted
 
 
 def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> Callable[..., Any] | None:
@@ -45,7 +44,7 @@ def _works(
         try:
             found, expected = (one(logits, 0.7, *more) for one in (_kernel(function), function))
         except Exception as error:  # compilers raise anything
-            say(f"logits are not read by compiled kernels on {device}: {one_line(str(error), _LONGEST_REASON)}")
+            say(f"logits are not read by compiled kernels on {device}: {reason_of(error)}")
             return False
     pairs = zip(_tensors(found), _tensors(expected), strict=True)
     if all(float((one - other).abs().max()) <= _TOLERANCE * float(other.abs().max()) for one, other in pairs):

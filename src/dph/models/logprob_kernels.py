@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dph.errors import one_line
+from dph.errors import reason_of
 from dph.models.linear_logprobs import linear_logprobs
 from dph.process.progress import say
 
@@ -18,7 +18,6 @@ _LONGER = 3.0
 """The kernel may have this many times the error of our chunks in the same type, and one rounding."""
 _TRIAL = (300, 128, 1000)
 """Tokens, width and vocabulary of the trial."""
-_LONGEST_REASON = 200  # characters of a library's message that are quoted
 
 
 @cache
@@ -52,7 +51,7 @@ def why_not_fused(device: torch.device, dtype: torch.dtype) -> str | None:
     except ImportError:
         return None
     except Exception as error:  # Triton may fail to find a compiler
-        return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
+        return reason_of(error)
     tokens, width, vocabulary = _TRIAL
     generator = torch.Generator().manual_seed(0)
     hidden, weight = (torch.randn(count, width, generator=generator) for count in (tokens, vocabulary))
@@ -72,7 +71,7 @@ def why_not_fused(device: torch.device, dtype: torch.dtype) -> str | None:
         try:
             found = run("fused", dtype)
         except Exception as error:  # kernels and compilers raise anything
-            return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
+            return reason_of(error)
     names = ("values", "gradients of hidden states", "gradients of the head")
     for what, value, other, truth in zip(names, found, usual, exact, strict=True):
         off, allowed = _error(value, truth), _LONGER * _error(other, truth) + torch.finfo(dtype).eps

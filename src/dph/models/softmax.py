@@ -47,10 +47,10 @@ class Normalized:
 
     def fill(self, logits: Tensor, temperature: float) -> None:
         """Compute the numbers for each row of logits [U, V]."""
-        wide, size = _wide(logits), _rows_at_once(logits)
+        wide, size, sums = _wide(logits), _rows_at_once(logits), compiled(_sums, logits)
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
-            if sums := compiled(_sums, logits):
+            if sums:
                 self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
                 if self.entropies is not None:
                     self.entropies[rows] = entropies

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from dph.errors import one_line
+from dph.errors import reason_of
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.decoders import why_not
@@ -28,7 +28,6 @@ from dph.sampling.shared_decode import Layer, SharedDecoder, attending
 
 FIRST_TOKENS = 256
 """Places for generated tokens at first."""
-_LONGEST_REASON = 200  # characters of a library's message that are quoted
 
 
 class _FixedLayer(Layer):
@@ -140,7 +139,7 @@ class StaticDecoder(SharedDecoder):
                 self._compute()
         except RuntimeError as error:
             self._records = False
-            _say_unrecorded(one_line(str(error), _LONGEST_REASON))
+            _say_unrecorded(reason_of(error))
         else:
             self._graph = graph
 

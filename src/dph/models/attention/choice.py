@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dph.errors import one_line
+from dph.errors import reason_of
 from dph.models.attention import flex, gather, split_cpu, varlen
 from dph.models.batch import Tokens
 from dph.models.packing import PrefixLayout, pack
@@ -29,7 +29,6 @@ _LONGER = 3.0
 _LEAST = 5e-6
 """Of the largest value: the sum of some hundred products in fp32 in another order differs by about a tenth of it."""
 
-_LONGEST_REASON = 200  # characters of a library's message that are quoted
 
 _forced: list[str] = []
 
@@ -115,7 +114,7 @@ def try_attention(
             try:
                 found = _run(name, inputs, layout)
             except Exception as error:  # kernels and compilers raise anything
-                return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
+                return reason_of(error)
             for what, value, other, truth in zip(_COMPARED, found, usual, exact, strict=True):
                 error, allowed = (
                     _error(value, truth),
