@@ -49,5 +49,5 @@ def visible(text: str, keep: str = "") -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the machine or on the GPU."""
-    said = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in said or "can't allocate memory" in said
+    said, named = str(error).lower(), type(error).__name__ == "OutOfMemoryError"  # of torch, which is not loaded here
+    return isinstance(error, MemoryError) or named or "out of memory" in said or "can't allocate memory" in said

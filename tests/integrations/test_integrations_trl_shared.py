@@ -558,7 +558,7 @@ def test_images_are_left_to_trl(tmp_path, caplog, monkeypatch):
         GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **more: ("TRL's", sorted(more), None)
     )
     ids, mask, steps = padded_rows(ragged(), 0, torch.device("cpu"))
-    made._sharing[id(made.model)] = module.Sharing(None, 99, 99)
+    made._sharing[id(made.model)] = []
     for _ in range(2):
         found = made._get_per_token_logps_and_entropies(made.model, ids, mask, steps, pixel_values=torch.ones(1))
         assert found == ("TRL's", ["pixel_values"], None)

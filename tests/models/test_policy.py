@@ -217,7 +217,10 @@ def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
         policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
-        values = _loss(policy, random_rows(policy, 5), "none")
+        rows = random_rows(policy, 5)
+        policy.check_length(64)  # makes its trial
+        calls.clear()
+        values = _loss(policy, rows, "none")
         assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass
         assert not any(part.training for part in policy.model.modules())  # so no dropout
         found.append(values)

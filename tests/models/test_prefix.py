@@ -2,13 +2,16 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from architectures import any_policy
 from dph.config import TrainedModelConfig
 from dph.models import prefix
 from dph.models.attention import using
+from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.models.sharing import attention_window
 from dph.training.rows import Row, batches, collate
@@ -36,6 +39,68 @@ def test_every_architecture_computes_the_same_with_shared_prompts(name):
     expected = evaluated(policy, rows, shared=False)
     assert float(expected[2].norm()) > 1
     assert error(evaluated(policy, rows, shared=True), expected) <= EXACT
+
+
+def packed_apart(policy: Policy, length: int, prompts: int, budget: int) -> float:
+    """Largest difference, in nats, between rows of `length` tokens as they are computed and one by one."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [
+        Tokens([3 + prompt] * 4, torch.randint(3, 32, (length - 4,), generator=generator).tolist())
+        for prompt in range(prompts)
+        for _ in range(2)
+    ]
+    found = policy.response_logprobs(rows, 1.0, budget)
+    expected = Policy(policy.model, policy.tokenizer, shared_prefix=False).response_logprobs(rows, 1.0, budget)
+    return max(abs(one - other) for a, b in zip(found, expected, strict=True) for one, other in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        # scales queries by a token's place in the batch from some place on
+        ("llama4_text", {"floor_scale": 64, "no_rope_layers": [0, 0], "layer_types": ["full_attention"] * 2}, "differ"),
+        ("llama4_text", {"floor_scale": 64, "no_rope_layers": [1, 0], "layer_types": ["full_attention"] * 2}, "differ"),
+        # hands its attention the keys that a layer selects
+        ("minimax_m3_vl_text", {"layer_types": ["full_attention", "minimax_m3_sparse"]}, "its attention uses"),
+        # makes masks by the kinds of its layers, whatever use_sliding_window says
+        ("smollm3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 20}, "attention window"),
+        ("gpt_oss", {}, "its attention uses s_aux"),
+    ],
+)
+def test_what_begins_beyond_a_few_tokens_is_not_packed_and_named(name, changes, reason, capsys):
+    policy = any_policy(name, **changes)
+    assert packed_apart(policy, 24, 9, 16384) < 1e-5
+    assert packed_apart(policy, 62, 2, 16384) < 1e-5
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"({name})" in told and reason in told
+
+
+def test_a_scale_that_begins_beyond_all_tokens_of_a_run_changes_nothing():
+    policy = any_policy("llama4_text", floor_scale=8192, no_rope_layers=[0, 0], layer_types=["full_attention"] * 2)
+    rows = [Tokens([3, 4, 5], [index, 6]) for index in range(4)]
+    assert policy.shares(rows, 64) and not policy.shares(rows * 4000, 16384)
+
+
+def test_only_known_keywords_of_attention_are_ignored():
+    prefix.refuse_unknown({"position_ids": torch.ones(1), "use_cache": True, "anything": None, "output_attentions": 1})
+    for value in (torch.ones(1), 1.0, 0, "x"):
+        with pytest.raises(prefix.NotShareable, match="anything"):
+            prefix.refuse_unknown({"anything": value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "window"),
+    [
+        ({"layer_types": ["full_attention"], "sliding_window": 8}, 1 << 40),
+        ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8, "use_sliding_window": False}, 8),
+        ({"sliding_window": 8, "use_sliding_window": False}, 1 << 40),
+        ({"sliding_window": 8}, 8),
+        ({"layer_types": ["chunked_attention"], "attention_chunk_size": 9}, 9),
+        ({"layer_types": ["full_attention"], "attention_chunk_size": 9}, 1 << 40),
+    ],
+)
+def test_a_window_counts_where_layers_have_it(settings, window):
+    assert attention_window(SimpleNamespace(**settings)) == window
 
 
 @pytest.mark.filterwarnings("default::UserWarning")  # falcon_h1's own code warns about its slow path
@@ -132,6 +197,8 @@ def test_recomputed_layers_use_the_same_attention_in_the_backward_pass(tmp_path)
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
+        policy.check_length(64)  # makes its trial
+        calls.clear()
         found.append(evaluated(policy, rows, shared=True))
         assert len(calls) == (2 if checkpointing else 1)  # recomputed in the backward pass
         assert policy.model.config._attn_implementation == "sdpa"

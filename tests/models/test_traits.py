@@ -125,12 +125,24 @@ def test_a_model_is_tried_beyond_the_chunk_in_which_it_computes_a_sequence(setti
     _ = Policy(model, policy.tokenizer).traits
 
 
+def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
+    """Doge drops keys beyond a window, by a score that later tokens have a part in."""
+    policy = any_policy("doge", keep_window_size=100, max_position_embeddings=256)
+    policy.model.eval()
+    row = [3 + 5 * index % 29 for index in range(120)]
+    assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:40])])
+    with pytest.raises(UserError, match=r"\(doge\) predicts a token also from later ones"):
+        policy.response_logprobs([Tokens(row[:2], row[2:])], 1.0, 1000)
+    with pytest.raises(UserError, match="later ones"):
+        HFSampler(policy).sample([row[:10]], SamplingParams(1, max_tokens=100), [0])
+
+
 def test_a_model_with_a_large_error_in_bf16_is_tried_in_fp32():
     policy = policy_with_outliers()
     for kept in (torch.float32, torch.bfloat16):
         policy.model.to(kept)
         tried = Policy(policy.model, policy.tokenizer, precision="bf16")
-        assert tried.traits.head is not None and tried.sharing.failure is None
+        assert tried.traits.head is not None and tried.sharing.obstacle(16, 64) is None
         assert {parameter.dtype for parameter in policy.model.parameters()} == {kept}
 
 
@@ -253,7 +265,7 @@ def test_prompts_are_not_shared_where_rows_are_longer_than_the_switch(capsys):
 @pytest.mark.parametrize("shared", [True, False])
 def test_sampling_with_longrope_is_exact_on_both_sides_and_across(shared, monkeypatch):
     if not shared:
-        monkeypatch.setattr("dph.sampling.hf.why_not_shared", lambda policy: "the test asks for it")
+        monkeypatch.setattr("dph.sampling.hf.why_not_shared", lambda policy, longest: "the test asks for it")
     policy = any_policy("phi3", **LONGROPE)
     policy.model.eval()
     prompts, params = [row.prompt_ids for row in rows_around(SWITCH)], SamplingParams(3, max_tokens=14)

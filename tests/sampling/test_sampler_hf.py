@@ -1,5 +1,6 @@
 """The built-in sampler: exact log-probabilities, independence of batch layout, and the right distribution."""
 
+import inspect
 import itertools
 import math
 from collections import Counter
@@ -11,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import TrainedModelConfig
+from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import hf as module
@@ -42,10 +44,11 @@ def decoder(request, monkeypatch):
     """All decoders: one copy of the prompt per group, without and with fixed buffers, one per response, the model's own
     cache, and no cache."""
     if request.param is StaticDecoder:
-        monkeypatch.setattr(HFSampler, "_replays", lambda self: True)
+        monkeypatch.setattr(HFSampler, "_replays", lambda self, longest: True)
+    elif request.param is WholeDecoder:
+        monkeypatch.setattr(HFSampler, "_way", lambda self, longest: (WholeDecoder, True))
     elif request.param is not SharedDecoder:
-        monkeypatch.setattr(module, "why_not_shared", lambda policy: "the test asks for it")
-        monkeypatch.setattr(module, "why_not", lambda start, policy, ragged: "" if start is request.param else "so")
+        monkeypatch.setattr(HFSampler, "_works", lambda self, start, longest: start is request.param)
     return request.param
 
 
@@ -100,16 +103,74 @@ OWN = {
 @pytest.mark.filterwarnings("default::UserWarning")
 @pytest.mark.parametrize("name", OWN)
 def test_models_with_a_state_sample_what_they_train(name, capsys):
-    policy = any_policy(name)
+    policy, params = any_policy(name), SamplingParams(3, max_tokens=10)
     sampler = HFSampler(policy)
-    groups = sampler.sample(PROMPTS, SamplingParams(3, max_tokens=10), KEYS)
+    if OWN[name] is WholeDecoder:  # slow, so only if the user chooses it
+        with pytest.raises(UserError, match="decoder to whole"):
+            sampler.sample(PROMPTS, params, KEYS)
+        sampler = HFSampler(policy, decoder="whole")
+    groups = sampler.sample(PROMPTS, params, KEYS)
     # a state that is updated token by token is the same sum as over the whole sequence, in another order
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0, exact=1e-4)
     assert sampler._way(10)[0] is OWN[name]
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("because of this model: ") == 2
-    assert ("only prompts of equal length together" in told) == (OWN[name] is StateDecoder)
-    assert ("computes every row anew for each token, which is slow" in told) == (OWN[name] is WholeDecoder)
+    assert ("decodes with the cache that the model makes" in told) == (OWN[name] is StateDecoder)
+
+
+@pytest.mark.parametrize("error", [FutureWarning, TypeError, torch.OutOfMemoryError, MemoryError])
+def test_what_says_nothing_about_the_model_is_raised_by_a_trial(error):
+    """As when transformers renames an argument: the sampler would be slow for the whole run without a word."""
+    policy = tiny_policy()
+
+    def refuse(_model, _args, given):
+        if given.get(policy.arguments.cache) is not None:
+            raise error("of the trial")
+
+    policy.model.register_forward_pre_hook(refuse, with_kwargs=True)
+    with pytest.raises(error):
+        sample(policy, SamplingParams(2, max_tokens=4))
+
+
+@pytest.mark.parametrize("name", ["cache", "past_key_values", "cache_params"])
+def test_a_cache_is_given_under_the_name_that_the_signature_has(name):
+    """transformers before 5.24 called it past_key_values, and recurrent models cache_params."""
+    policy = tiny_policy()
+    inner, own, used = policy.model.forward, policy.arguments.cache, []
+
+    def forward(*, input_ids, **given):
+        assert not set(given) & {"cache", "past_key_values", "cache_params"} - {name}
+        if name in given:
+            used.append(name)
+            given[own] = given.pop(name)
+        return inner(input_ids=input_ids, **given)
+
+    names = ["input_ids", name, "attention_mask", "position_ids", "logits_to_keep", "use_cache"]
+    parameters = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in names]
+    forward.__signature__ = inspect.Signature(parameters)
+    policy.model.forward = forward
+    renamed = Policy(policy.model, policy.tokenizer)
+    assert why_not_shared(renamed) == "" and why_not(PlainDecoder, renamed, ragged=True) == "" and used
+
+
+LONG = {
+    "llama4_text": {"floor_scale": 24, "no_rope_layers": [0, 0], "layer_types": ["full_attention"] * 2},
+    "smollm3": {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 20},
+    "minimax_m3_vl_text": {
+        "layer_types": ["full_attention", "minimax_m3_sparse"],
+        "index_block_size": 8,
+        "index_topk_blocks": 2,
+    },
+}
+"""Models with something that begins beyond the first few tokens: a scale, a window, a selection of keys."""
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_prompts_of_different_length_are_sampled_as_they_are_trained(name):
+    policy = any_policy(name, **LONG[name])
+    prompts = [[3 + index * 7 % 29 for index in range(length)] for length in (40, 6, 25)]
+    groups = sample(policy, SamplingParams(2, max_tokens=20), prompts, KEYS[:3])
+    assert_logprobs_are_the_trainers(policy, groups, prompts, 1.0, exact=1e-4)
 
 
 def test_a_model_whose_prefill_is_wrong_only_with_shared_prompts_does_not_share_them():
@@ -182,7 +243,7 @@ def test_finished_rows_leave_the_batch(monkeypatch, decoder):
     policy = tiny_policy()
     prompts = PROMPTS if decoder is not StateDecoder else [prompt[:1] for prompt in PROMPTS]  # decoded together
     sizes, select, sampler = [], decoder.select, HFSampler(policy)
-    sampler.sample(prompts, SamplingParams(1, max_tokens=1), KEYS)  # the test of the decoder selects rows, too
+    sampler.sample(prompts, SamplingParams(1, max_tokens=30), KEYS)  # the test of the decoder selects rows, too
     monkeypatch.setattr(decoder, "select", lambda self, keep: sizes.append(len(keep)) or select(self, keep))
     groups = sampler.sample(prompts, SamplingParams(8, 1.0, 1.0, 30), KEYS)
     lengths = Counter(len(row) for group in tokens(groups) for row in group)
@@ -225,15 +286,13 @@ def test_models_that_cannot_share_prompts_are_recognised(name):
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
 def test_prompts_are_shared_only_within_the_window_and_without_capped_scores(name, monkeypatch):
     monkeypatch.setitem(ARCHITECTURES, name, {**ARCHITECTURES[name], "sliding_window": 10})
-    policy, made = architecture(name, vocab_size=18), []
-    monkeypatch.setattr(module, "SharedDecoder", lambda *args: made.append(args) or SharedDecoder(*args))
-    assert why_not_shared(policy) == {"mistral": "", "gemma2": "_Unsupported: softcap"}[name]
+    policy = architecture(name, vocab_size=18)
+    assert why_not_shared(policy) == {"mistral": "", "gemma2": "its attention uses softcap"}[name]
     for max_tokens, shared in ((7, name == "mistral"), (8, False)):  # 10 tokens fill the window, 11 exceed it
         groups = sample(policy, SamplingParams(6, max_tokens=max_tokens), [[4, 5, 6]], [1])
         assert max(len(row) for row in tokens(groups)[0]) == max_tokens
         assert_logprobs_are_the_trainers(policy, groups, [[4, 5, 6]], 1.0)
-        assert bool(made) is shared
-        made.clear()
+        assert (HFSampler(policy)._way(3 + max_tokens)[0] is SharedDecoder) is shared
 
 
 def test_a_model_whose_shared_logits_are_wrong_decodes_plainly(monkeypatch, capsys):

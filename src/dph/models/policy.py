@@ -1,11 +1,11 @@
 """A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jinja2 import TemplateError  # comes with torch
@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
+from dph.models.arguments import Arguments
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
 from dph.models.identity import merged_state, tokenizer_hash, weight_hash
@@ -24,10 +25,13 @@ from dph.models.modes import evaluating, recomputing
 from dph.models.packing import group_by_prompt
 from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, examine
-from dph.models.traits import Traits, examine_model
+from dph.models.sharing import Sharing
+from dph.models.traits import Traits, check_runs, examine_model, is_causal
+from dph.models.trial import scale, with_first_layers
 from dph.process.progress import say
 from dph.types import Message, as_messages, as_text
+
+T = TypeVar("T")
 
 
 class Policy:
@@ -57,6 +61,7 @@ class Policy:
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
         self.shared_prefix = shared_prefix
         self._told_sharing = self._told_budget = False
+        self._causal = 0  # tokens of the longest rows for which this was tried
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
@@ -104,11 +109,10 @@ class Policy:
 
     def _known(self, ids: list[int]) -> list[int]:
         """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
-        size = int(self.model.config.get_text_config().vocab_size)
-        if ids and max(ids) >= size:
+        if ids and max(ids) >= self._vocabulary:
             raise UserError(
-                f"the tokenizer produced token id {max(ids)}, but the model has only {size} tokens: they do not belong "
-                "together"
+                f"the tokenizer produced token id {max(ids)}, but the model has only {self._vocabulary} tokens: they "
+                "do not belong together"
             )
         return ids
 
@@ -123,9 +127,18 @@ class Policy:
         return next(self.model.parameters()).device
 
     @property
+    def _vocabulary(self) -> int:
+        return int(self.model.config.get_text_config().vocab_size)
+
+    @property
     def context_length(self) -> int:
         """Longest sequence that the model accepts, in tokens."""
-        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", 1 << 30))
+        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
+
+    @cached_property
+    def arguments(self) -> Arguments:
+        """Which arguments the model's forward pass takes."""
+        return Arguments.of(self.model)
 
     def check_length(self, tokens: int) -> None:
         """Raise UserError if sequences of this many tokens have no probability that the model defines."""
@@ -134,6 +147,25 @@ class Policy:
                 f"a sequence may have {tokens} tokens, but beyond {self.traits.limit} this model's rotary embedding "
                 "changes with every token; lower the limits of prompts and responses"
             )
+        if tokens > self._causal:
+            longest = scale(tokens, min(self.context_length, self.traits.limit))
+            if not self.in_trial(partial(is_causal, self._states, self._vocabulary, longest, self.traits.switch)):
+                raise UserError(
+                    f"a sequence may have {tokens} tokens, but in sequences of {longest} this model "
+                    f"({self.model.config.model_type}) predicts a token also from later ones; lower the limits of "
+                    "prompts and responses"
+                )
+            self._causal = tokens
+
+    def in_trial(self, trial: Callable[[], T]) -> T:
+        """What a trial of the model returns: it computes in fp32, with the model's first layers."""
+
+        def exact() -> T:
+            with self.in_precision("fp32"):
+                return trial()
+
+        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+            return with_first_layers(self.model, exact)
 
     def trainable(self) -> list[tuple[str, torch.nn.Parameter]]:
         """Names and parameters that the optimizer updates, in a fixed order."""
@@ -145,8 +177,9 @@ class Policy:
 
         The trial is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
         """
-        with self.evaluating(), self.in_precision("fp32"):
-            found = examine_model(self.model, self._causal_lm())
+        with self.evaluating():
+            check_runs(self.model)
+        found = self.in_trial(lambda: examine_model(self.model, self._causal_lm()))
         if found.head is None:
             say("this model transforms the outputs of its output embedding, so all logits are in memory at once")
         return found
@@ -203,7 +236,7 @@ class Policy:
         Returns the micro-batches and whether to pack them, which is the case if packing saves tokens and the model
         allows it.
         """
-        shared = self.shares(rows)
+        shared = self.shares(rows, token_budget)
         parts = microbatches(rows, token_budget, shared=shared)
         if shared and len(parts) > 1 and not self._told_budget:
             self._check_budget(rows, parts, token_budget)
@@ -246,22 +279,30 @@ class Policy:
 
     @cached_property
     def sharing(self) -> Sharing:
-        """Whether, and for which rows, the model can share prefixes; a trial in fp32 tells.
+        """Whether, and for which rows, the model can share prefixes; trials in fp32 tell.
 
-        It is about the model, so a GPU uses the reference for attention, whose kernels have a trial of their own.
+        They are about the model, so a GPU uses the reference for attention, whose kernels have a trial of their own.
         """
-        attention = nullcontext() if self.device.type == "cpu" else using("gather")
-        with self.evaluating(), attention, self.in_precision("fp32"), torch.autocast(self.device.type, enabled=False):
-            return examine(self._response_outputs, self.model.config.get_text_config(), torch.float32)
 
-    def shares(self, rows: Sequence[Tokens]) -> bool:
-        """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once."""
+        def within(trial: Callable[[], str]) -> str:
+            with nullcontext() if self.device.type == "cpu" else using("gather"):
+                return self.in_trial(trial)
+
+        return Sharing(self._response_outputs, self.model.config.get_text_config(), torch.float32, within=within)
+
+    def shares(self, rows: Sequence[Tokens], token_budget: int = 1 << 62) -> bool:
+        """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once.
+
+        token_budget: largest micro-batch, in tokens.
+        """
         if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
             return False
-        obstacle = self.sharing.obstacle(max(row.length for row in rows))
+        lengths = [row.length for row in rows]
+        obstacle = self.sharing.obstacle(max(lengths), min(sum(lengths), token_budget))
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True
-            say(f"this model computes the prompt again for each response: {obstacle}")
+            kind = self.model.config.get_text_config().model_type
+            say(f"this model computes the prompt again for each response: {obstacle} ({kind})")
         return obstacle is None
 
     def logprobs(
@@ -282,6 +323,7 @@ class Policy:
         """
         targets = batch.response_ids[batch.present]
         head = self.traits.head
+        self.check_length(batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest)
         with self.autocast(), self.evaluating(), recomputing(self.model):
             predicted = self._predict(batch)
             if head is None:
@@ -303,6 +345,7 @@ class Policy:
             float32 [rows, V].
         """
         asked = [Tokens(row, [0]) for row in rows]  # the forward pass does not read a response's last token
+        self.check_length(max(map(len, rows)))
         found: dict[int, Tensor] = {}
         with self.autocast(), self.evaluating():
             for part in microbatches(asked, token_budget):
@@ -316,11 +359,16 @@ class Policy:
         batch = self.collate(rows, shared=shared)
         return self._predict(batch)[batch.states]
 
+    def _states(self, ids: Tensor) -> Tensor:
+        """As `_predict`, for all tokens of rows [B, L] of ids: [B·L, …]."""
+        ids = ids.to(self.device)
+        every = torch.arange(ids.numel(), device=self.device)
+        return self._outputs(Inputs(ids, None, None, every, every, ids, torch.ones_like(ids, dtype=torch.bool)))
+
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
         switch = self.traits.switch
         width = batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest
-        self.check_length(width)
         if width <= switch:
             return self._outputs(batch)
         # Tokens that a row's first `switch` tokens predict must not depend on how long the row becomes

@@ -6,7 +6,7 @@ A token of a branch attends to the whole stem and to its own branch up to itself
 `prefix_layout`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -23,6 +23,18 @@ NAME = "dph_shared_prefix"
 
 class NotShareable(ValueError):
     """The model's attention cannot be split into stem and branches; the message is the reason."""
+
+
+_HARMLESS = frozenset({"position_ids", "use_cache"})
+"""Keyword arguments that models hand on to attention and that do not change it. For others see `refuse_unknown`."""
+
+
+def refuse_unknown(arguments: Mapping[str, Any]) -> None:
+    """Raise NotShareable if a model hands its attention anything that could change it: caps on scores, sinks, biases,
+    indices of selected tokens, and whatever else a new model may think of."""
+    for name, value in sorted(arguments.items()):
+        if name not in _HARMLESS and not name.startswith("output_") and value is not None and value is not False:
+            raise NotShareable(f"its attention uses {name}")
 
 
 def shared_prefix_attention(
@@ -52,11 +64,9 @@ def shared_prefix_attention(
     """
     if prefix_layout is None or query.shape[0] != 1:
         raise NotShareable("its layers do not pass their keyword arguments on to attention")
-    changes = sorted(name for name in ("softcap", "s_aux", "position_bias") if more.get(name) is not None)
-    if dropout or attention_mask is not None or changes or query.shape[-1] != value.shape[-1]:
-        raise NotShareable(
-            f"its attention uses {changes[0] if changes else 'dropout, a mask or values of another width'}"
-        )
+    if dropout or attention_mask is not None or query.shape[-1] != value.shape[-1]:
+        raise NotShareable("its attention uses dropout, a mask or values of another width")
+    refuse_unknown(more)
     if sliding_window is not None and prefix_layout.longest > sliding_window:
         raise NotShareable(f"its attention window has only {sliding_window} tokens")
     if torch.is_autocast_enabled(query.device.type):

@@ -1,7 +1,7 @@
-"""Decides whether a model can compute a shared prefix once: reads its settings and runs a small test."""
+"""Decides whether a model can compute a shared prefix once: reads its settings and compares packed with plain rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,43 +9,123 @@ from torch import Tensor
 
 from dph.models.batch import Tokens
 from dph.models.traits import rotary_limits
+from dph.models.trial import attempt, differing, scale
 
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-"""Largest allowed difference between packed and plain outputs, relative to the largest output; rounding causes 1e-6."""
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
+"""Largest allowed difference between packed and plain outputs, relative to their size; rounding causes 1e-5 or less."""
 _COARSE_TOLERANCE = 0.05
 """The same for computation in 16 bits."""
+_SHORT = 9
+"""Tokens of the longest of a trial's short rows."""
+_RESPONSE = 8
+"""Tokens of the responses to a trial's long prompts."""
 
 
-@dataclass(frozen=True, slots=True)
 class Sharing:
-    """Whether, and for which rows, a model can share prefixes."""
+    """Whether, and for which rows, a model can share prefixes.
 
-    failure: str | None
-    """Why no rows can share prefixes; None if some can."""
-    window: int
-    """Longest row, in tokens, that can share: the model's smallest attention window."""
-    switch: int
-    """Longest row, in tokens, whose rotary embedding is that of shorter rows."""
+    A model whose layers carry a state along the sequence, bias scores by distance or bypass transformers' attention
+    interface computes other outputs for packed rows, or fails. So does one that reads a token's place in the batch
+    instead of its position, beyond some length. No list of model names is needed: a trial compares packed with plain
+    rows, at first and whenever rows or batches get longer than those of the last trial.
+    """
 
-    def obstacle(self, longest: int) -> str | None:
-        """Why rows of up to this many tokens cannot share prefixes; None if they can."""
-        if self.failure is not None:
-            return self.failure
-        if longest > self.window:
-            return f"its attention window of {self.window} tokens is shorter than the sequences"
-        if longest > self.switch:
-            return f"its rotary embedding is another for sequences of more than {self.switch} tokens"
-        return None
+    def __init__(
+        self,
+        compute: Callable[[Sequence[Tokens], bool], Tensor],
+        config: Any,
+        dtype: torch.dtype,
+        *,
+        within: Callable[[Callable[[], str]], str] = lambda action: action(),
+        failure: str = "",
+    ) -> None:
+        """
+        Args:
+            compute: returns the model's outputs for every response token of rows, row by row; the flag says whether to
+                pack the rows.
+            config: the model's text config.
+            dtype: the type in which it computes, which sets the tolerance.
+            within: runs a trial; it may prepare the model for it.
+            failure: why no rows can share prefixes, if that is known without a trial.
+        """
+        self._compute, self._within, self._vocabulary = compute, within, int(config.vocab_size)
+        self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
+        self._window, self._switch = attention_window(config), min(rotary_limits(config))
+        self._context = int(getattr(config, "max_position_embeddings", None) or 1 << 62)
+        self._failure, self._tried = failure, (0, 0)
+
+    def obstacle(self, longest: int, tokens: int) -> str | None:
+        """Why rows cannot share prefixes; None if they can. Makes a trial if one of this size was not made yet.
+
+        Args:
+            longest: tokens of the longest row.
+            tokens: tokens of the largest micro-batch, or more.
+        """
+        if not self._failure and longest > self._window:
+            return f"its attention window of {self._window} tokens is shorter than the sequences"
+        if not self._failure and longest > self._switch:
+            return f"its rotary embedding is another for sequences of more than {self._switch} tokens"
+        if not self._failure and (longest > self._tried[0] or tokens > self._tried[1]):
+            size = max(longest, self._tried[0]), max(longest, tokens, self._tried[1])
+            trial = partial(self._try, scale(size[0], self._longest), scale(size[1], 1 << 62))
+            self._failure, self._tried = attempt(lambda: self._within(trial)), size
+        return self._failure or None
+
+    @property
+    def _longest(self) -> int:
+        return min(self._window, self._switch, self._context)
+
+    @torch.no_grad()
+    def _try(self, longest: int, tokens: int) -> str:
+        """Why packed outputs are wrong for rows of up to `longest` tokens, packed into `tokens`; empty if they are
+        right."""
+        short, long = _trial_rows(self._vocabulary, longest, tokens)
+        if not short:
+            return f"its attention window has only {longest} tokens"
+        if not self._agrees(short):
+            return "its layers mix tokens in other ways than causal attention"
+        if not self._agrees(long):
+            return f"packed rows differ from plain ones when rows have {longest} tokens or micro-batches {tokens}"
+        return ""
+
+    def _agrees(self, groups: Sequence[Sequence[Tokens]]) -> bool:
+        """Whether packed outputs are those of plain rows, for groups of rows with the same prompt."""
+        if not groups:
+            return True
+        packed = self._compute([row for group in groups for row in group], True).double()
+        plain = torch.cat([self._compute(group, False).double() for group in groups])
+        return len(differing(packed, plain, self._tolerance)) == 0
+
+
+def _trial_rows(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[Tokens]], list[list[Tokens]]]:
+    """Groups of rows with the same prompt: short ones, and as many of the longest as fill a micro-batch."""
+    generator = torch.Generator().manual_seed(0)
+
+    def ids(count: int) -> list[int]:
+        return torch.randint(vocabulary, (count,), generator=generator).tolist()
+
+    prompt = ids(5)
+    short = [[Tokens(prompt, [1 % vocabulary, *ids(2)]), Tokens(prompt, [2 % vocabulary, *ids(3)])]]
+    short = [rows for rows in (*short, [Tokens(ids(3), ids(2))]) if rows[-1].length <= longest]
+    long: list[list[Tokens]] = []
+    response = min(_RESPONSE, longest // 4)
+    while longest > _SHORT and tokens > 0:
+        prompt = ids(longest - response)
+        long.append([Tokens(prompt, [first % vocabulary, *ids(response - 1)]) for first in (1, 2)])
+        tokens -= longest + response
+    return short, long
 
 
 def attention_window(config: Any) -> int:
-    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config."""
-    sizes = [1 << 40]
-    if getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
-        sizes.append(int(config.sliding_window))
-    if getattr(config, "attention_chunk_size", None):
-        sizes.append(int(config.attention_chunk_size))
-    return min(sizes)
+    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config.
+
+    The kinds of layers decide if the config lists them: transformers makes the masks by them.
+    """
+    kinds = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    cuts = "chunked_attention" in kinds if kinds else True
+    sizes = [slides and getattr(config, "sliding_window", None), cuts and getattr(config, "attention_chunk_size", None)]
+    return min([int(size) for size in sizes if size], default=1 << 40)
 
 
 def has_noise(model: torch.nn.Module) -> bool:
@@ -57,36 +137,3 @@ def has_noise(model: torch.nn.Module) -> bool:
             if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
                 return True
     return False
-
-
-@torch.no_grad()
-def examine(compute: Callable[[Sequence[Tokens], bool], Tensor], config: Any, dtype: torch.dtype) -> Sharing:
-    """Compare packed with plain outputs on a few tokens.
-
-    The outputs differ, or the run fails, for models whose layers carry a state along the sequence, bias scores by
-    distance or bypass transformers' attention interface. So no list of model names is needed.
-
-    Args:
-        compute: returns the model's outputs for every response token of rows, row by row; the flag says whether to pack
-            the rows.
-        config: the model's text config.
-        dtype: the type in which it computes, which sets the tolerance.
-    """
-    window, switch = attention_window(config), min(rotary_limits(config))
-    lengths = [(5, 3), (5, 4), (3, 2)]
-    rows = []
-    for index, (prompt, response) in enumerate(lengths):
-        first = 0 if index < 2 else 7  # the first two rows share a prompt
-        ids = [(3 + 5 * step) % config.vocab_size for step in range(first, first + prompt)]
-        more = [(4 + index + 7 * step) % config.vocab_size for step in range(response)]
-        rows.append(Tokens(ids, more))
-    if max(row.length for row in rows) > window:
-        return Sharing(f"its attention window has only {window} tokens", window, switch)
-    try:
-        plain, packed = (compute(rows, shared).double() for shared in (False, True))
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        return Sharing(str(error).strip().split("\n")[0] or type(error).__name__, window, switch)
-    difference = float((packed - plain).abs().max() / plain.abs().max())
-    if difference > _TOLERANCE.get(dtype, _COARSE_TOLERANCE):
-        return Sharing("its layers mix tokens in other ways than causal attention", window, switch)
-    return Sharing(None, window, switch)

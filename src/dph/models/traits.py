@@ -1,5 +1,6 @@
 """What must be known of a model before its outputs are used; found by running it on a few tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 from dph.errors import UserError, is_out_of_memory
+from dph.models.arguments import Arguments
+from dph.models.trial import EXPECTED, differing
 
 _TOLERANCE = 1e-4
 """Largest difference of logits in fp32, relative to the largest, that is taken for rounding, which is 1e-5 or less."""
@@ -31,9 +34,28 @@ class Traits:
     """Longest row, in tokens, for which the rotary embedding does not depend on the row's length in another way."""
 
 
-def agree(found: Tensor, expected: Tensor) -> bool:
+def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
     """Whether logits are equal up to rounding in fp32."""
-    return bool((found - expected).abs().max() <= _TOLERANCE * (1 + expected.abs().max()))
+    return bool((found - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
+
+
+@torch.no_grad()
+def check_runs(model: Any) -> None:
+    """Run a whole model on a few token ids.
+
+    Raises UserError if it cannot run on token ids alone, or changes its weights when it runs.
+    """
+    before, vocabulary = _sums(model), int(model.config.get_text_config().vocab_size)
+    ids = torch.tensor([[token % vocabulary for token in (3, 4, 5)]], device=next(model.parameters()).device)
+    try:
+        model(input_ids=ids, use_cache=False)
+    except (*EXPECTED, TypeError) as error:  # it may need other arguments
+        if is_out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
+    if not torch.equal(_sums(model), before):
+        raise UserError("the model cannot be used, because its weights change whenever it runs")
 
 
 @torch.no_grad()
@@ -47,8 +69,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
     Args:
         model: a causal language model in evaluation mode, possibly with adapters.
         causal_lm: the same model as transformers' class, with the adapters in its layers.
-    Raises:
-        UserError: the model is not causal, cannot run on token ids alone, or changes its weights when it runs.
+    Raises UserError if the model is not causal.
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
@@ -59,16 +80,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
     second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
     pair, alone = torch.tensor([first, second], device=device), torch.tensor([first[:kept]], device=device)
-    before = _sums(model)
-    try:
-        together, expected = (model(input_ids=ids, use_cache=False).logits.float() for ids in (pair, alone))
-    except Exception as error:  # the model's code may raise anything
-        if is_out_of_memory(error):
-            raise
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
-    if not torch.equal(_sums(model), before):
-        raise UserError("the model cannot be used, because its weights change whenever it runs")
+    together, expected = (model(input_ids=ids, use_cache=False).logits.float() for ids in (pair, alone))
     if expected.isfinite().all() and not agree(together[:, :kept], expected):
         raise UserError(
             "the model cannot be used, because it is not causal: its prediction of a token changes with later tokens "
@@ -76,6 +88,27 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
             "config.json if it has that"
         )
     return Traits(_plain_head(causal_lm, alone, expected), switch, limit)
+
+
+@torch.no_grad()
+def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, switch: int) -> bool:
+    """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
+    tokens, or compute in another way, from some length on.
+
+    Args:
+        outputs: returns the model's outputs [L, …] for ids [1, L].
+        vocabulary: number of tokens.
+        longest: tokens of the longest row.
+        switch: see `Traits`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocabulary, (1, longest), generator=generator)
+    together = outputs(ids).float()
+    for length in {longest - _APART, longest // 2}:
+        same_side = length > switch or longest <= switch
+        if length > 0 and same_side and len(differing(outputs(ids[:, :length]).float(), together[:length], _TOLERANCE)):
+            return False
+    return True
 
 
 def _chunk(config: Any) -> int:
@@ -96,9 +129,11 @@ def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
     """The output embedding if it turns the decoder's hidden states into the expected logits, else None."""
     try:
         embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
+        if "input_ids" not in Arguments.of(decoder).named:
+            return None
         found = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
         same = found.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
-    except Exception as error:  # models without such parts fail in many ways
+    except EXPECTED as error:  # there are models without such parts
         if is_out_of_memory(error):
             raise
         return None

@@ -9,7 +9,11 @@ from torch import Tensor
 
 from dph.models.policy import Policy
 from dph.models.traits import agree
+from dph.models.trial import attempt, with_first_layers
 
+_LONG_TOLERANCE = 1e-3
+"""Largest difference of logits after long prompts, as `agree` takes it. A router that chooses another expert for one of
+many tokens because of rounding changes them by less."""
 _PROMPTS = {True: [[[3, 4, 5, 6, 7], [5, 3]]], False: [[[3, 4, 5, 6, 7], [5, 3, 4, 4, 6]], [[5, 3], [4, 6]]]}
 """Prompts that the test decodes together: of different lengths, or of equal length."""
 _TOKENS = ((6, 3, 5, 4), (4, 7, 3), (3, 6, 4))
@@ -47,28 +51,44 @@ Start = Callable[[Policy, Sequence[Sequence[int]], int], Decoder]
 
 
 @torch.inference_mode()
-def why_not(start: Start, policy: Policy, *, ragged: bool) -> str:
+def why_not(start: Start, policy: Policy, *, ragged: bool, longest: int = PROBED) -> str:
     """Why a model cannot be decoded in a way; empty if it can.
 
     The test decodes a few tokens of two responses to each of two prompts, drops a row on the way, and compares all
     logits with those of the plain forward pass. So nothing needs to be known about the model's cache, masks and
-    positions. The comparison is made in fp32, where rounding is small. With bf16, whose error depends on the model and
-    may be as large as its logits, the decoder's own error must also be like the plain pass's.
+    positions. It does the same with long prompts. The comparison is made in fp32, where rounding is small. With bf16,
+    whose error depends on the model and may be as large as its logits, the decoder's own error must also be like the
+    plain pass's. See `dph.models.trial`.
 
     Args:
         start: starts the decoder.
         ragged: whether prompts of different length are decoded together.
+        longest: tokens of the longest row of the test.
     """
-    try:
-        with policy.in_precision("fp32"):
-            for logits, rows in _trial(start, policy, ragged):
-                if not agree(logits, _plain_logits(policy, rows)):
-                    return "its logits differ from those of its plain forward pass"
-        if policy.precision == "fp32" or _error(start, policy, ragged) <= _LARGEST_ERROR:
+
+    def short() -> str:
+        for logits, rows in _trial(start, policy, ragged):
+            if not agree(logits, _plain_logits(policy, rows)):
+                return "its logits differ from those of its plain forward pass"
+        return ""
+
+    def long() -> str:
+        logits, rows = _long_trial(start, policy, ragged, longest)
+        if agree(logits, _plain_logits(policy, rows), _LONG_TOLERANCE):
+            return ""
+        return f"its logits differ from those of its plain forward pass in rows of {longest} tokens"
+
+    def coarse() -> str:
+        if _error(start, policy, ragged) <= _LARGEST_ERROR:
             return ""
         return f"in {policy.precision} its logits have a larger error than those of its plain forward pass"
-    except Exception as error:  # the model's code may raise anything; there is always another decoder
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+
+    def tried() -> str:
+        reason = policy.in_trial(short) or (policy.in_trial(long) if longest > PROBED else "")
+        return reason or ("" if policy.precision == "fp32" else with_first_layers(policy.model, coarse))
+
+    with policy.evaluating():
+        return attempt(tried)
 
 
 def _trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[Tensor, list[list[int]]]]:
@@ -88,6 +108,20 @@ def _trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[Tensor,
             if number == 0:
                 decoder.select(torch.tensor(_KEPT, device=policy.device))
                 rows = [rows[row] for row in _KEPT]
+
+
+def _long_trial(start: Start, policy: Policy, ragged: bool, longest: int) -> tuple[Tensor, list[list[int]]]:
+    """Decode a few tokens after prompts of which the longest leave just room for them; return the last logits and the
+    rows that they continue."""
+    vocabulary, generator = policy.model.config.get_text_config().vocab_size, torch.Generator().manual_seed(1)
+    room = longest - len(_TOKENS)
+    lengths = sorted({5, room // 4 + 1, room}) if ragged else [room, room]
+    prompts = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in lengths]
+    decoder = start(policy, prompts, 1)
+    rows = prompts
+    for _ in _TOKENS:
+        rows = _appended(decoder, rows, torch.randint(vocabulary, (len(rows),), generator=generator).tolist())
+    return decoder.logits, rows
 
 
 def _appended(decoder: Decoder, rows: Sequence[list[int]], tokens: Sequence[int]) -> list[list[int]]:
@@ -125,9 +159,8 @@ def _random_trial(start: Start, policy: Policy, ragged: bool) -> Iterator[tuple[
 
 def _plain_logits(policy: Policy, rows: Sequence[Sequence[int]]) -> Tensor:
     """Logits [rows, V] of the token after each row, from the model's plain forward pass over rows of one length."""
+    last = policy.arguments.taken(logits_to_keep=1)
     with policy.autocast():
-        own = [
-            policy.model(input_ids=torch.tensor(list(equal), device=policy.device), use_cache=False).logits[:, -1]
-            for _, equal in groupby(rows, key=len)
-        ]
+        parts = [torch.tensor(list(equal), device=policy.device) for _, equal in groupby(rows, key=len)]
+        own = [policy.model(input_ids=ids, use_cache=False, **last).logits[:, -1] for ids in parts]
     return torch.cat(own).float()

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from dph.config import SamplerConfig
+from dph.errors import UserError
 from dph.models.policy import Policy
+from dph.models.trial import scale
 from dph.process.progress import say
 from dph.sampling.decoders import Start, why_not
 from dph.sampling.drawing import draw
@@ -36,17 +38,18 @@ _COMPACT_BELOW = 0.75
 class HFSampler(StreamingSampler):
     """Samples from a Policy in this process."""
 
-    def __init__(self, policy: Policy, rows: int = 256, *, graphs: bool = True) -> None:
+    def __init__(self, policy: Policy, rows: int = 256, *, graphs: bool = True, decoder: str = "auto") -> None:
         """
         Args:
             policy: each call samples from its current weights.
             rows: most responses that are decoded together.
             graphs: on a GPU, replay the steps as CUDA graphs if a trial shows that this is exact.
+            decoder: "auto" for the fastest exact way with a cache, or "whole" for decoding without one.
         """
         self._policy, self._rows, self._graphs = policy, rows, graphs
-        self._shared: bool | None = None
-        self._static: bool | None = None
-        self._general: tuple[Start, bool] | None = None
+        self._decoder = decoder
+        self._trials: dict[Start, tuple[int, str]] = {}
+        """For each way to decode, the longest row for which it was tried, in tokens, and why it cannot be used."""
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -130,37 +133,59 @@ class HFSampler(StreamingSampler):
 
     def _way(self, longest: int) -> tuple[Start, bool]:
         """How to decode rows of up to `longest` tokens: the fastest way that reproduces the model's logits, and whether
-        it takes prompts of different lengths together."""
-        if self._shared is None:
-            reason = why_not_shared(self._policy)
-            self._shared = not reason
-            if reason:
-                say(f"the sampler keeps a copy of the prompt for each response, because of this model: {reason}")
-        if self._shared and longest <= longest_shared(self._policy):
-            return (StaticDecoder if self._replays() else SharedDecoder), True
-        if self._general is None:
-            self._general = self._find_general()
-        return self._general
+        it takes prompts of different lengths together.
 
-    def _replays(self) -> bool:
-        """Whether a CUDA graph can replay the steps of decoding with shared prompts; tried once."""
-        if self._static is None and self._graphs and self._policy.device.type == "cuda":
-            reason = why_not_static(self._policy)
-            self._static = not reason
-            if reason:
-                say(f"the sampler starts every kernel by itself, which is slow for small models: {reason}")
-        return bool(self._static)
+        Raises UserError if no way with a cache does, unless decoding without one was chosen.
+        """
+        if self._decoder == "whole":
+            return WholeDecoder, True
+        if self._works(SharedDecoder, longest) and longest <= longest_shared(self._policy):
+            return (StaticDecoder if self._replays(longest) else SharedDecoder), True
+        for start in (PlainDecoder, StateDecoder):
+            if self._works(start, longest):
+                return start, start is PlainDecoder
+        raise UserError(
+            f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
+            f"{self._trials[PlainDecoder][1]}; set sampler.decoder to whole, which computes every row anew for each "
+            "token and is slow, or use another sampler"
+        )
 
-    def _find_general(self) -> tuple[Start, bool]:
-        """As `_way`, without sharing prompts."""
-        reason = why_not(PlainDecoder, self._policy, ragged=True)
-        if not reason:
-            return PlainDecoder, True
-        if not why_not(StateDecoder, self._policy, ragged=False):
-            say(f"the sampler decodes only prompts of equal length together, because of this model: {reason}")
-            return StateDecoder, False
-        say(f"the sampler computes every row anew for each token, which is slow, because of this model: {reason}")
-        return WholeDecoder, True
+    def _works(self, start: Start, longest: int) -> bool:
+        """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
+        tried, reason = self._trials.get(start, (0, ""))
+        if reason or longest <= tried:
+            return not reason
+        size = scale(longest, self._policy.context_length)
+        if start is SharedDecoder:
+            reason = why_not_shared(self._policy, size)
+        elif start is StaticDecoder:
+            reason = why_not_static(self._policy, min(size, longest_shared(self._policy)))
+        else:
+            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=size)
+        self._trials[start] = longest, reason
+        if reason:
+            if start in _WITHOUT:
+                say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
+        elif not tried:
+            say(f"the sampler {_WITH[start]}")
+        return not reason
+
+    def _replays(self, longest: int) -> bool:
+        """Whether a CUDA graph can replay the steps of decoding with shared prompts."""
+        return self._graphs and self._policy.device.type == "cuda" and self._works(StaticDecoder, longest)
+
+
+_WITH: dict[Start, str] = {
+    SharedDecoder: "computes each prompt once for all of its responses",
+    StaticDecoder: "replays its steps as graphs",
+    PlainDecoder: "decodes with a cache",
+    StateDecoder: "decodes with the cache that the model makes",
+}
+_WITHOUT: dict[Start, str] = {
+    SharedDecoder: "keeps a copy of the prompt for each response",
+    StaticDecoder: "starts every kernel by itself, which is slow for small models",
+    PlainDecoder: "decodes only prompts of equal length together",
+}
 
 
 def _within(context: Callable[[], AbstractContextManager[Any]], items: Iterator[T]) -> Iterator[T]:
@@ -176,4 +201,4 @@ def _within(context: Callable[[], AbstractContextManager[Any]], items: Iterator[
 
 @register_sampler("hf")
 def _make(policy: Policy, config: SamplerConfig, **_: object) -> HFSampler:
-    return HFSampler(policy, config.rows)
+    return HFSampler(policy, config.rows, decoder=config.decoder)

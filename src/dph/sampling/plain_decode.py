@@ -5,6 +5,7 @@ Where `shared_decode` applies, it is several times faster.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,14 +71,8 @@ class PlainDecoder:
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         self._cache = Cache(layer_class_to_replicate=BufferedLayer)
         with policy.autocast():
-            logits = policy.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=self._cache,
-                use_cache=True,
-                logits_to_keep=1,
-            ).logits[:, -1]
+            last = policy.arguments.taken(logits_to_keep=1)
+            logits = policy.model(input_ids=ids, use_cache=True, **self._taken(mask, positions), **last).logits[:, -1]
         self._cache.batch_repeat_interleave(repeats)
         self.logits = logits.float().repeat_interleave(repeats, dim=0)
         self._positions = (positions[:, -1] + 1).repeat_interleave(repeats)
@@ -88,14 +83,13 @@ class PlainDecoder:
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], dim=1)
         with self._policy.autocast():
             output = self._policy.model(
-                input_ids=tokens[:, None],
-                attention_mask=self._mask,
-                position_ids=self._positions[:, None],
-                past_key_values=self._cache,
-                use_cache=True,
+                input_ids=tokens[:, None], use_cache=True, **self._taken(self._mask, self._positions[:, None])
             )
         self.logits = output.logits[:, -1].float()
         self._positions = self._positions + 1
+
+    def _taken(self, mask: Tensor, positions: Tensor) -> dict[str, Any]:
+        return self._policy.arguments.taken(cache=self._cache, attention_mask=mask, position_ids=positions)
 
     def select(self, keep: Tensor) -> None:
         """Keep only these rows; keep: int64 indices in ascending order."""

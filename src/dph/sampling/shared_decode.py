@@ -21,6 +21,8 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
 from dph.models.policy import Policy
+from dph.models.prefix import NotShareable, refuse_unknown
+from dph.models.sharing import attention_window
 from dph.sampling.decoders import PROBED, why_not
 
 _NAME = "dph_shared_decode"
@@ -106,9 +108,8 @@ class SharedDecoder:
         with self._policy.autocast(), attending(self._policy, self):
             output = self._policy.model(
                 input_ids=tokens[:, None],
-                position_ids=self._positions[:, None],
-                past_key_values=self._cache,
                 use_cache=True,
+                **self._policy.arguments.taken(cache=self._cache, position_ids=self._positions[:, None]),
             )
         self.logits = output.logits[:, -1].float()
         self._positions = self._positions + 1
@@ -177,10 +178,6 @@ class SharedDecoder:
         return (mixed / norm).to(values.dtype).reshape(rows, 1, heads, dim)
 
 
-class _Unsupported(Exception):
-    """The model's attention uses a feature that is not implemented here."""
-
-
 _current: ContextVar[SharedDecoder] = ContextVar("dph_shared_decoder")
 
 
@@ -191,12 +188,14 @@ def _attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """`SharedDecoder.attend` with the signature of transformers' attention interface."""
-    unknown = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
-    if unknown or attention_mask is not None:
-        raise _Unsupported(", ".join(unknown) or "an attention mask")
+    if attention_mask is not None:
+        raise NotShareable("its attention uses a mask")
+    refuse_unknown(kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return _current.get().attend(module.layer_idx, query, key, value, scale), None
 
@@ -239,9 +238,8 @@ def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, 
     kept, place = last.unique(return_inverse=True)
     cache = Cache(layer_class_to_replicate=DynamicLayer)
     with policy.autocast():
-        logits = policy.model(
-            input_ids=ids.to(device), past_key_values=cache, use_cache=True, logits_to_keep=kept.to(device)
-        ).logits
+        given = policy.arguments.taken(cache=cache, logits_to_keep=kept.to(device))
+        logits = policy.model(input_ids=ids.to(device), use_cache=True, **given).logits
     return logits[torch.arange(len(prompts)), place].float(), cache
 
 
@@ -254,15 +252,16 @@ def longest_shared(policy: Policy) -> int:
     """Longest sequence, in tokens, in which every layer attends to all earlier tokens; 0 if unknown."""
     config = policy.model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ())
-    limits = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
     if not kinds <= {"full_attention", "sliding_attention", "chunked_attention"}:
         return 0
-    return min([int(limit) for limit in limits if limit] or [1 << 62]) if kinds != {"full_attention"} else 1 << 62
+    return attention_window(config)
 
 
-def why_not_shared(policy: Policy) -> str:
+def why_not_shared(policy: Policy, longest: int = PROBED) -> str:
     """Why a model cannot decode with shared prompts; empty if it can. See `why_not`."""
-    longest = longest_shared(policy)
-    if longest < PROBED:
-        return f"its attention window has only {longest} tokens" if longest else "it has layers without a plain cache"
-    return why_not(SharedDecoder, policy, ragged=True)
+    window = longest_shared(policy)
+    if window < PROBED:
+        return f"its attention window has only {window} tokens" if window else "it has layers without a plain cache"
+    if policy.arguments.cache is None:
+        return "its forward pass takes no cache"
+    return why_not(SharedDecoder, policy, ragged=True, longest=min(window, longest))

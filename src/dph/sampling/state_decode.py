@@ -13,9 +13,6 @@ from torch import Tensor
 
 from dph.models.policy import Policy
 
-_NAMES = ("past_key_values", "cache_params")
-"""Names under which models of transformers return their cache and take it back."""
-
 
 class StateDecoder:
     """Decodes the responses of prompts of equal length; see `Decoder` in `dph.sampling.decoders`."""
@@ -44,4 +41,7 @@ class StateDecoder:
         with self._policy.autocast():
             output = self._policy.model(input_ids=ids, use_cache=True, **self._cache)
         self.logits: Tensor = output.logits[:, -1].float()
-        self._cache: dict[str, Any] = {name: output[name] for name in _NAMES if output.get(name) is not None}
+        name = self._policy.arguments.cache
+        if name is None:
+            raise ValueError("its forward pass takes no cache")
+        self._cache: dict[str, Any] = {name: output[name]}

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from dph.errors import reason_of
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.sampling.decoders import why_not
+from dph.sampling.decoders import PROBED, why_not
 from dph.sampling.shared_decode import Layer, SharedDecoder, attending
 
 FIRST_TOKENS = 256
@@ -114,12 +114,8 @@ class StaticDecoder(SharedDecoder):
     def _compute(self) -> None:
         """Compute the next logits of all slots from their tokens, and advance."""
         self.unused = self._numbers > self._at
-        given = {
-            "input_ids": self._tokens[:, None],
-            "position_ids": self._positions[:, None],
-            "past_key_values": self._cache,
-            "use_cache": True,
-        }
+        places = self._policy.arguments.taken(cache=self._cache, position_ids=self._positions[:, None])
+        given = {"input_ids": self._tokens[:, None], "use_cache": True, **places}
         with self._autocast(), attending(self._policy, self):
             output = functional_call(self._policy.model, self._cast, (), given, tie_weights=False)
         self._found.copy_(output.logits[:, -1])
@@ -160,6 +156,6 @@ def _weights_to_cast(policy: Policy) -> dict[str, Tensor]:
     }
 
 
-def why_not_static(policy: Policy) -> str:
+def why_not_static(policy: Policy, longest: int = PROBED) -> str:
     """Why a model that shares prompts cannot be decoded in such steps; empty if it can. See `why_not`."""
-    return why_not(StaticDecoder, policy, ragged=True)
+    return why_not(StaticDecoder, policy, ragged=True, longest=longest)

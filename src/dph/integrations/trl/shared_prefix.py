@@ -11,6 +11,7 @@ the left; the packed rows have both.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,7 @@ from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, examine, has_noise
+from dph.models.sharing import Sharing, has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
@@ -61,7 +62,7 @@ class SharedPrefixMixin(_Trainer):
         super().__init__(*args, **kwargs)
         self.shared_prefix, self.whole_groups = shared_prefix, whole_groups
         self.shared_generation = shared_generation
-        self._sharing: dict[int, Sharing] = {}
+        self._sharing: dict[int, list[Sharing]] = {}
         """By the id of a model; the trainer keeps the policy and the reference model."""
         self._sampler: HFSampler | None = None
         """Made once, so that what it finds out about the model is kept."""
@@ -109,7 +110,8 @@ class SharedPrefixMixin(_Trainer):
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
         if not self.shared_prefix:
             return super()._get_per_token_logps_and_entropies(*call, **modal)
-        obstacle = self._obstacle(model, input_ids.shape[1])
+        size = batch_size or len(input_ids)
+        obstacle = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
         if any(value is not None for value in modal.values()):
             obstacle = "of images or other inputs beside tokens"
         elif compute_aux_loss:
@@ -118,7 +120,6 @@ class SharedPrefixMixin(_Trainer):
             self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
             return super()._get_per_token_logps_and_entropies(*call, **modal)
         # As many forward passes as TRL makes, on every process: with FSDP and ZeRO-3 they wait for each other
-        size = batch_size or len(input_ids)
         parts = [slice(start, start + size) for start in range(0, len(input_ids), size)]
         rows = rows_of(input_ids, attention_mask, logits_to_keep)
         if rows is None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
@@ -155,8 +156,9 @@ class SharedPrefixMixin(_Trainer):
 
         return by_row(output.log_probs), by_row(output.log_probs if output.entropy is None else output.entropy)
 
-    def _obstacle(self, model: Any, longest: int) -> str | None:
-        """Why rows of up to this many tokens cannot be packed for a model; None if they can."""
+    def _obstacle(self, model: Any, longest: int, tokens: int) -> str | None:
+        """Why rows of up to `longest` tokens cannot be packed into micro-batches of `tokens` for a model; None if they
+        can. All processes call this together."""
         plain = self.accelerator.unwrap_model(model)
         if has_noise(plain):
             return (
@@ -165,29 +167,32 @@ class SharedPrefixMixin(_Trainer):
             )
         if id(plain) not in self._sharing:  # all processes come here together
             self._sharing[id(plain)] = self._examine(model, plain)
-        reason = self._sharing[id(plain)].obstacle(longest)
+        sizes = self.accelerator.gather(torch.tensor([[longest, tokens]], device=self.accelerator.device))
+        sizes = sizes.amax(0).tolist()
+        reason = next(filter(None, (sharing.obstacle(*sizes) for sharing in self._sharing[id(plain)])), None)
         return None if reason is None else f"of this model: {reason}"
 
-    def _examine(self, model: Any, plain: Any) -> Sharing:
-        """Whether a model can share prefixes, by a trial if its settings do not exclude it."""
+    def _examine(self, model: Any, plain: Any) -> list[Sharing]:
+        """What decides whether a model can share prefixes: trials, if its settings do not exclude it."""
+        config, mixed = plain.config.get_text_config(), self.accelerator.mixed_precision != "no"
+        dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
+        packed = partial(Sharing, partial(self._try_rows, model), config, dtype)
         adapters = getattr(plain, "peft_config", {}).values()
         if any(getattr(one, "is_prompt_learning", False) for one in adapters):
-            return Sharing("its adapter puts tokens before each row", 0, 0)
+            return [packed(failure="its adapter puts tokens before each row")]
         if self.args.torch_compile:
-            return Sharing("torch_compile was not tried with packed rows", 0, 0)
+            return [packed(failure="torch_compile was not tried with packed rows")]
         if any(hasattr(part, "_checkpoint_wrapped_module") for part in plain.modules()):
-            return Sharing("layers in torch's checkpoint wrapper are recomputed without the packed layout", 0, 0)
-        mixed = self.accelerator.mixed_precision != "no"
-        dtype = torch.bfloat16 if mixed else next(plain.parameters()).dtype
+            return [packed(failure="layers in torch's checkpoint wrapper are recomputed without the packed layout")]
         if dtype.itemsize == 2 and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
             # The layers by themselves, in fp32: rounding to 16 bits would hide a small error
             try:
-                found = Policy(plain, self._tokenizer).sharing
+                policy = Policy(plain, self._tokenizer)
+                _ = policy.traits
             except UserError as error:
-                found = Sharing(str(error), 0, 0)
-            if found.failure is not None:
-                return found
-        return examine(lambda rows, shared: self._try_rows(model, rows, shared), plain.config.get_text_config(), dtype)
+                return [packed(failure=str(error))]
+            return [policy.sharing, packed()]
+        return [packed()]
 
     def _try_rows(self, model: Any, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """Log-probabilities of all response tokens, packed or as TRL computes them."""

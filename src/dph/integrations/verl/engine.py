@@ -27,7 +27,7 @@ from dph.models.batch import Tokens, microbatches
 from dph.models.logprobs import Entropy, token_logprobs
 from dph.models.packing import group_by_prompt, pack
 from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, examine, has_noise
+from dph.models.sharing import Sharing, has_noise
 from dph.process.progress import warn
 
 _TEMPERATURES = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
@@ -119,10 +119,13 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         if not tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
             raise UserError(_sentence(_FIXED_SIZE))
         if self._sharing is None:  # all ranks come here together
-            dtype = self._autocast_dtype
-            self._sharing = examine(self._try_rows, self.module.config.get_text_config(), dtype)
+            self._sharing = Sharing(self._try_rows, self.module.config.get_text_config(), self._autocast_dtype)
         rows = rows_of(data)
+        lengths = [row.length for row in rows or ()]
+        sizes = [max(lengths, default=0), min(sum(lengths), int(data["max_token_len_per_gpu"]))]
         obstacle = self._obstacle(data, rows)
+        in_model = self._sharing.obstacle(*self._over_ranks(sizes, torch.distributed.ReduceOp.MAX))
+        obstacle = obstacle or (in_model and f"this model: {in_model}")
         saves = rows is not None and len(group_by_prompt(rows)) < len(rows)
         any_obstacle, any_saves = self._over_ranks([obstacle is not None, saves], torch.distributed.ReduceOp.MAX)
         if obstacle is not None and obstacle not in self._told:
@@ -141,9 +144,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
         if has_noise(self.module):
             return "dropout, whose noise differs from response to response; set the rates in the model's config to 0"
-        assert self._sharing is not None
-        reason = self._sharing.obstacle(max(row.length for row in rows))
-        return None if reason is None else f"this model: {reason}"
+        return None
 
     def _try_rows(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """Log-probabilities of all response tokens, packed or as verl computes them."""

@@ -1,0 +1,127 @@
+"""Trials: before an optimisation is used, it is compared with the model's plain forward pass.
+
+A trial has to see what depends on the kind of a layer, on the length of a row and on the place of a token in a batch,
+because models have layers of several kinds, attention windows, and scales that begin at some position. So it is made
+with rows as long as those that are computed, and is repeated when they get longer. It is made with the model's first
+layers only, up to the first one of the last kind, so that a large model takes little time and memory.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dph.errors import is_out_of_memory, reason_of
+
+T = TypeVar("T")
+
+EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
+"""What models raise that cannot do what a trial asks for. Others propagate: a TypeError is a wrong call of ours."""
+_SHORTEST = 64
+
+
+def attempt(trial: Callable[[], str]) -> str:
+    """What a trial returns: why the model cannot do something, or an empty text. An expected error is such a reason.
+
+    An error that says nothing about the model is raised: memory that ran out, arguments that the model does not take, a
+    warning that was made an error.
+    """
+    try:
+        return trial()
+    except EXPECTED as error:
+        if is_out_of_memory(error):
+            raise
+        return reason_of(error)
+
+
+def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
+    """Indices of the tokens whose outputs [T, …] differ by more than rounding; none if they are at most a hundredth.
+
+    A router may choose another expert for a single token because of rounding. The difference is relative to the size of
+    a token's outputs, or to the largest output if a token has only one. Outputs that are not numbers in both agree.
+    """
+    error, size = (found - expected).abs(), expected.abs().max()
+    if expected.dim() > 1:
+        error, size = (found - expected).norm(dim=-1), expected.norm(dim=-1)
+    wrong = (~(error <= tolerance * size) & expected.isfinite().view(len(expected), -1).all(-1)).nonzero().squeeze(1)
+    return wrong if len(wrong) > len(expected) // 100 else wrong[:0]
+
+
+def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
+    """What a trial returns with the model's first layers (see `first_layers`), or with all if it cannot run with
+    fewer."""
+    with first_layers(model) as fewer:
+        try:
+            return trial()
+        except EXPECTED as error:
+            if not fewer or is_out_of_memory(error):
+                raise
+    return trial()
+
+
+def scale(tokens: int, most: int) -> int:
+    """Tokens of a trial that vouches for `tokens` tokens: a quarter more or a power of two, but at most `most`.
+
+    Something that begins at the last of these tokens would hardly change their outputs, but begins well within a trial.
+    Trials of doubled length are few: a run has at most some ten.
+    """
+    return min(most, max(_SHORTEST, 1 << (tokens + tokens // 4).bit_length()))
+
+
+@contextmanager
+def first_layers(model: Any) -> Iterator[bool]:
+    """Context in which a causal language model has only its first layers, with at least one layer of every kind.
+
+    Two layers are of one kind if their modules have the same types, shapes and settings (but for a setting that counts
+    the layers), and lists in the model's config have the same entries for both.
+
+    Yields whether any layers are left out.
+    """
+    config = model.config.get_text_config()
+    places = [
+        (part, name, layers)
+        for part in model.modules()
+        for name, layers in part.named_children()
+        if isinstance(layers, torch.nn.ModuleList) and len(layers) == getattr(config, "num_hidden_layers", 0)
+    ]
+    kinds = _kinds(places[0][2], config) if len(places) == 1 else []
+    enough = max((kinds.index(kind) for kind in kinds), default=0) + 1
+    if enough >= len(kinds):
+        yield False
+        return
+    part, name, layers = places[0]
+    setattr(part, name, layers[:enough])
+    try:
+        yield True
+    finally:
+        setattr(part, name, layers)
+
+
+def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
+    """For each layer, a description that is equal for layers of one kind."""
+    described = [_settings(layer) for layer in layers]
+    for name in set().union(*described):
+        numbered = {i: value for i, settings in enumerate(described) if type(value := settings.get(name)) is int}
+        if len({value - index for index, value in numbered.items()}) == 1:  # it counts the layers
+            for index in numbered:
+                described[index][name] = "number"
+    lists = [value for value in vars(config).values() if isinstance(value, list | tuple) and len(value) == len(layers)]
+    return [
+        (sorted(settings.items(), key=lambda item: item[0]), [str(values[index]) for values in lists])
+        for index, settings in enumerate(described)
+    ]
+
+
+def _settings(layer: torch.nn.Module) -> dict[str, Any]:
+    """Types, shapes and plain attributes of a layer's modules, by name."""
+    found: dict[str, Any] = {}
+    for name, module in layer.named_modules():
+        found[name] = type(module)
+        found |= {f"{name}.{key}": value for key, value in vars(module).items() if type(value) in _PLAIN}
+        found |= {f"{name}.{key}": weight.shape for key, weight in module.named_parameters(recurse=False)}
+    return found
+
+
+_PLAIN = (bool, int, float, str, type(None))
