@@ -403,7 +403,7 @@ def test_advantages_are_those_of_the_native_engine(name, options, tmp_path):
     made._compute_loss = lambda model, inputs: used.append(inputs) or compute_loss(model, inputs)
     made.train()
 
-    expected = {}
+    expected, expected_by_group = {}, []
     for start in range(0, 12, 4):
         group = given[start : start + 4]
         outcomes = [Outcome.CORRECT if reward else Outcome.WRONG for _, reward in group]
@@ -419,6 +419,7 @@ def test_advantages_are_those_of_the_native_engine(name, options, tmp_path):
         values = Advantage(name, options)(view).tolist()
         if start == 0:
             values[0] = 0.0
+        expected_by_group.append(values)
         for (text, _), value in zip(group, values, strict=True):
             expected.setdefault(text, []).append(value)
     # TRL shuffles the rows of a step; equal texts may have different advantages in different groups
@@ -433,6 +434,40 @@ def test_advantages_are_those_of_the_native_engine(name, options, tmp_path):
     assert {text: sorted(values) for text, values in found.items()} == {
         text: pytest.approx(sorted(values)) for text, values in expected.items()
     }
+    # The table of completions, row by row: the advantages trained with, not TRL's own
+    assert list(made._logs["completion"]) == [text for text, _ in given]
+    assert list(made._logs["advantages"]) == pytest.approx([*itertools.chain(*expected_by_group)])
+
+
+def test_the_logged_table_has_the_advantages_of_the_newest_step_only(tmp_path):
+    """Two generations of 12 responses; the table is as long as one."""
+    rewards = []
+
+    def verdict(completions, **_):
+        rewards.append([float(i % 4 == len(rewards)) for i in range(len(completions))])
+        return rewards[-1]
+
+    args = settings(
+        tmp_path, max_steps=2, per_device_train_batch_size=12, num_generations=4, log_completions=True,
+        num_completions_to_print=0, logging_steps=1,
+    )  # fmt: skip
+    made = trainer(args, reward_funcs=[verdict], advantage="maxrl")
+    tables = []
+    log = made.log
+    made.log = lambda *given: tables.append(list(made._logs["advantages"])) or log(*given)
+    made.train()
+    # m = ¼: 3 for the right response of each group, which is the first and then the second; −1 for the others
+    assert rewards[0] != rewards[1]
+    for table, given in zip(tables, rewards, strict=False):
+        assert table == [3.0 if reward else -1.0 for reward in given]
+    assert len(tables) >= 2
+
+
+@pytest.mark.parametrize("setting", [{"scale_rewards": "none"}, {"multi_objective_aggregation": "normalize_then_sum"}])
+def test_settings_of_trls_own_advantages_are_refused_with_another(setting, tmp_path):
+    with pytest.raises(UserError, match="shape TRL's own advantages only"):
+        trainer(settings(tmp_path, **setting), advantage="maxrl")
+    trainer(settings(tmp_path, **setting))
 
 
 @pytest.mark.parametrize(

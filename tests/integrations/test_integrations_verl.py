@@ -24,7 +24,6 @@ from dph.integrations.verl.mixing import mixed_order, padded_count, rows_of_upda
 from dph.integrations.verl.passk import validation_passes
 from dph.integrations.verl.reward import Judge, compute_score, score
 from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
-from dph.objective import Objective
 from dph.types import Outcome, Problem, Verdict
 
 # Placing stored rows ------------------------------------------------------------------------------------------------
@@ -181,7 +180,6 @@ def configuration(**changes: Any) -> dict[str, Any]:
 def objective(**changes: Any) -> Any:
     config = configuration(**changes)
     loss = loss_config(config, read_settings(config))
-    Objective(loss)
     make_advantage(config, read_settings(config))
     return loss
 
@@ -223,6 +221,12 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
         ({"dph": {"advantage": "best"}}, "best"),
         ({"dph": {"advantage": "mara", "advantage_options": {"beta": "0.1"}}}, "reads a reference model"),
         ({"dph": {"advantage": "uniqueness"}}, "to text"),
+        ({"dph": {"advantage_options": {"normalize_std": "false"}}}, "norm_adv_by_std_in_grpo"),
+        ({"dph": {"advantage": "maxrl"}, "algorithm__norm_adv_by_std_in_grpo": False}, "leave it at true"),
+        ({"dph": {"policy": "kl_cov"}}, "'kl_cov' selects tokens of the whole"),
+        ({"dph": {"policy": "clip_cov"}}, "'clip_cov' selects tokens of the whole"),
+        ({"dph": {"policy": "gspo"}, "actor_rollout_ref__actor__clip_ratio_c": 3.0}, "'gspo' has no dual clip"),
+        ({"dph": {"alpha": 0.2}}, "loss.alpha"),
     ],
 )
 def test_invalid_settings_are_refused(changes: dict[str, Any], complaint: str) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from torch import Tensor
 
 from dph.config import TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
 from dph.errors import UserError
 from dph.integrations.verl.launch import verl, work_of
 from dph.integrations.verl.launch_config import WITHOUT_EFFECT, unused_settings, verl_config
 from dph.integrations.verl.sizes import ModelShape, plan
+from dph.objective import GroupView, register_advantage
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 READ_BY_DATA = {"prompt_set", "monitor.limit", "monitor.split"} | {
@@ -100,6 +102,14 @@ def test_the_division_by_the_std_can_be_left_out_in_verl() -> None:
     assert divides() and divides(normalize_std="true") and not divides(normalize_std="false")
     with pytest.raises(UserError, match="must be true or false, not 'no'"):
         divides(normalize_std="no")
+
+    @register_advantage("test_own_std")
+    def own(group: GroupView, *, normalize_std: bool = True) -> Tensor:
+        return group.centred
+
+    config = result(config_of(advantage={"name": "test_own_std", "options": {"normalize_std": "false"}}))
+    assert config["algorithm"]["norm_adv_by_std_in_grpo"] is True  # verl's setting is for GRPO's own advantage
+    assert config["dph"]["advantage_options"] == {"normalize_std": "false"}
 
 
 def test_other_advantages_reach_verl_with_their_options() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,6 +46,27 @@ def test_maxrl_divides_by_the_mean():
     assert advantages("maxrl", group([1, 0, 0, 0])) == pytest.approx([3, -1, -1, -1])
     assert advantages("maxrl", group([0, 0])) == [0, 0]
     assert advantages("maxrl", group([1, 0, LOST]))[:2] == pytest.approx([1, -1])
+
+
+def graded(*rewards: float) -> GroupView:
+    """Wrong responses with these rewards, in fp32 as training has them."""
+    view = group([0] * len(rewards))
+    return replace(view, rewards=torch.tensor(rewards, dtype=torch.float32))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([0.5, 0.25, 0.0, 0.25], [1, 0, -1, 0]),  # not negative: (r − m)/m with m = ¼
+        ([1, -1, 1.001, -1], [0.9995, -1, 1.0005, -1]),  # m = 0.00025, m̄ = 1.00025; divided by m: ±4000
+        ([1, -0.3, -0.3, -0.3], [0.975 / 0.475, *[-0.325 / 0.475] * 3]),  # m = 0.025, m̄ = 0.475
+        ([1, -1, -1, -1], [1.5, -0.5, -0.5, -0.5]),  # m = −½, m̄ = 1: a success teaches, whatever m
+        ([0, -1, 0, -0.5], [0, 0, 0, 0]),  # no success
+        ([1e30, -1e30, 0, 0], [2, -2, 0, 0]),
+    ],
+)
+def test_maxrl_is_bounded_for_rewards_below_zero(rewards, expected):
+    assert advantages("maxrl", graded(*rewards)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_maxrl_estimates_the_gradient_of_the_expansion_of_log_p():
@@ -148,15 +170,20 @@ def test_mara_makes_every_good_response_equally_good_at_the_optimum():
     assert Advantage("mara", {"beta": "1"}).needs_reference
 
 
-def test_uniqueness_divides_by_the_share_of_the_kind_among_correct_responses():
-    view = group([1, 1, 1, 1, 0], styles=["plan", "plan", "plan", "cte", "cte"])
+def test_uniqueness_weighs_every_response_by_the_size_of_its_kind():
+    view = group([1, 1, 1, 1, 0, LOST], styles=["plan", "plan", "plan", "cte", "cte", "cte"])
     plain = advantages("group", view)
-    # shares ¾ (plan), ¼ (cte); alpha 1
-    expected = [plain[0] * 4 / 3] * 3 + [plain[3] * 4, plain[4]]
+    # f = 3 (plan), 2 (cte, one of them wrong; the one that was not judged is not counted); alpha 1
+    expected = [plain[0] / 3] * 3 + [plain[3] / 2, plain[4] / 2]
     for by in ("style", "answer"):
-        assert advantages("uniqueness", view, alpha="1", by=by) == pytest.approx(expected)
-    # Every text is another one: all shares ¼.
-    found = advantages("uniqueness", view, alpha="0.5", by="text")
-    assert found == pytest.approx([value * 2 for value in plain[:4]] + [plain[4]])
+        assert advantages("uniqueness", view, alpha="1", by=by)[:5] == pytest.approx(expected)
+    assert advantages("uniqueness", view, alpha="0") == plain
+    assert advantages("uniqueness", view, by="text") == plain  # every text is another one
+    # Â = ½, ½, ½, −3/2 and f = 3, 3, 1, 3: by √3 less for all but the third
+    view = group([1, 1, 1, 0], styles=["a", "a", "b", "a"])
+    expected = [0.5 / math.sqrt(3), 0.5 / math.sqrt(3), 0.5, -1.5 / math.sqrt(3)]
+    assert advantages("uniqueness", view) == pytest.approx(expected, rel=3e-6)  # eps over the std of ½
     with pytest.raises(UserError, match="by must be style, answer or text, not 'mood'"):
         advantages("uniqueness", view, by="mood")
+    with pytest.raises(UserError, match="alpha must not be negative"):
+        advantages("uniqueness", view, alpha="-1")

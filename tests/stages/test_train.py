@@ -824,3 +824,14 @@ def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch)
     assert used == [16384] * 4 and RunDir.open(resumed, "sft").manifest["tokens_per_microbatch"] == 16384
     stage.sft(replace(config, out=str(tmp_path / "other")))
     assert used[4:] == [256] * 2
+
+
+@pytest.mark.parametrize("method", ["kl_cov", "clip_cov"])
+def test_selecting_losses_train_with_rehearsal(tmp_path, capfd, method):
+    """A micro-batch for each prompt: some hold stored rows only. The clip that kl_cov does not have is named."""
+    loss = {"eta": 0.3, "clip_high": 0.1}
+    settings = {"loss": loss, "rehearsal": {"rows": 4}, "optim": {"tokens_per_microbatch": 1}}
+    rows = read_metrics(train(train_config(tmp_path / "run", method, settings)))
+    assert len(rows) == 2 and all(row["pef/tokens"] > 0 and math.isfinite(row["grad_norm"]) for row in rows)
+    said = "policy loss 'kl_cov' does not use: loss.clip_high" in capfd.readouterr().err
+    assert said is (method == "kl_cov")

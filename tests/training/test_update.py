@@ -1,5 +1,6 @@
 """Optimizer steps on mixed mini-batches against a loss written out in plain torch over transformers' own logits."""
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,10 @@ import pytest
 import torch
 
 from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig, TrainOptimConfig
-from dph.objective import Objective
+from dph.objective import Objective, register_policy_loss
 from dph.process.distributed import World
 from dph.training.optim import Optimizer, learning_rate
+from dph.training.rows import collate
 from dph.training.update import Updater, split_by_gradient
 from helpers import gradient, random_rows, relative_difference, tiny_policy
 
@@ -192,6 +194,56 @@ def test_tokens_are_selected_over_the_whole_minibatch(name):
     assert not torch.allclose(none.gradients[0], reference.gradients[0], rtol=1e-2)
 
 
+@pytest.mark.parametrize("name", ["kl_cov", "clip_cov"])
+def test_micro_batches_of_stored_rows_only_change_nothing(name):
+    """With rehearsal, a budget of one token puts every prompt into a micro-batch of its own."""
+    policy = tiny_policy(0)
+    options = {"share": "0.3"} | ({"low": "-9", "high": "9"} if name == "clip_cov" else {})
+    config = LossConfig(policy=name, policy_options=options, eta=0.4)
+    rows = mixed_rows(policy)
+    whole, reference = update(policy, [rows], settings(config))
+    metrics, recorder = update(policy, [rows], settings(config, 1))
+    assert relative_difference(recorder.gradients[0], reference.gradients[0]) <= ROUNDING
+    assert metrics["loss"] == pytest.approx(whole["loss"], rel=2e-5)
+    stored = [row for row in rows if row.is_rehearsal]
+    plain = LossConfig(eta=0.4)
+    gradients = [update(policy, [stored], settings(loss))[1].gradients[0] for loss in (config, plain)]
+    assert torch.equal(*gradients) and gradients[0].any()
+
+
+def flat(values):
+    return list(itertools.chain.from_iterable(values))
+
+
+def test_tokens_are_selected_by_the_policy_before_each_update():
+    """log π_θ of a later mini-batch, in the order of the tokens; the first one has it from log π_old."""
+    policy = tiny_policy()
+    config = settings(LossConfig(policy="clip_cov", eta=0.0), lr=1e-2)
+    rows = mixed_rows(policy, config.loss, count=12)
+    minibatches = [rows[:6], rows[6:]]
+    optimizer = Optimizer(policy.trainable(), config.optim, 10)
+    updater = Updater(
+        policy, Objective(config.loss), optimizer, temperature=TEMPERATURE, token_budget=100, world=World()
+    )
+    given, expected = [], []
+    select = updater._objective.select
+    assert select is not None
+
+    def watched(old, advantages, uniform, **more):
+        part = minibatches[len(given)]
+        given.append(more)
+        expected.append(flat(policy.response_logprobs(part, TEMPERATURE, 100)))
+        assert old.tolist() == pytest.approx(flat(row.old_logprobs for row in part))
+        return select(old, advantages, uniform, **more)
+
+    updater._objective.select = watched
+    updater.update(minibatches, recompute_old=False)
+    assert given[0] == {}
+    assert given[1]["logprobs"].tolist() == pytest.approx(expected[1], abs=1e-5)
+    old = flat(row.old_logprobs for row in minibatches[1])
+    assert max(abs(a - b) for a, b in zip(expected[1], old, strict=True)) > 0.1
+
+
 def test_rehearsal_rows_never_change_the_gradient_of_exploration():
     """With the reduction per_set; a row's loss is that of its own set, whatever else is in its micro-batch."""
     policy = tiny_policy()
@@ -238,6 +290,45 @@ def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypa
     # the same rows in other micro-batches: fp32 sums in another order
     assert relative_difference(recorder.gradients[0], whole.gradients[0]) <= ROUNDING
     assert found == {name: pytest.approx(value, rel=2e-5, abs=2e-6) for name, value in expected.items()}
+
+
+@register_policy_loss("test_towards_old")
+def _towards_old(logprobs, old_logprobs, advantages, mask):
+    return 0.5 * (logprobs - old_logprobs) ** 2 * mask
+
+
+def test_a_plug_in_that_learns_without_advantage_gets_its_gradient():
+    policy = tiny_policy()
+    config = LossConfig(policy="test_towards_old", eta=0.0)
+    rows = without_advantage(mixed_rows(policy, config))
+    rows[0] = replace(rows[0], advantage=1.0)
+    assert [len(part) for part in split_by_gradient(rows, Objective(config))] == [len(rows), 0]
+    _, recorder = update(policy, [rows], settings(config, budget=30))
+    tokens = sum(len(row.response_ids) for row in rows)
+    loss = sum(
+        0.5 * ((new - torch.tensor(row.old_logprobs)) ** 2).sum() / tokens
+        for row in rows
+        for new in [policy.logprobs(collate([row]), TEMPERATURE)[0][0]]
+    )
+    policy.model.zero_grad(set_to_none=True)
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+    assert relative_difference(recorder.gradients[0], gradient(policy)) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["ppo_clip", "gspo", "cispo", "clip_cov", "kl_cov"])
+def test_which_losses_leave_groups_without_advantage_out(name):
+    """Their gradient is the same either way; only kl_cov moves selected tokens of such groups."""
+    policy = tiny_policy()
+    config = LossConfig(policy=name, policy_options={"share": "1"} if name == "kl_cov" else {}, eta=0.0)
+    rows = without_advantage(mixed_rows(policy, config), 0.0)
+    moving, still = split_by_gradient(rows, Objective(config))
+    assert bool(still) is (name != "kl_cov") and all(row.advantage == 0 for row in still)
+    gradients = [
+        update(policy, [part], settings(replace(config, aggregation="dr_grpo")))[1].gradients[0] * len(part)
+        for part in (rows, moving)
+    ]
+    assert relative_difference(*gradients) <= ROUNDING
 
 
 def test_moments_go_on_where_no_row_has_an_advantage():

@@ -163,6 +163,10 @@ def check_loss(config: LossConfig) -> None:
         )
     if config.estimator != "definition" and config.js_scale != 1.0:
         raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
+    if config.alpha != LossConfig().alpha and config.divergence in {*BUILT_IN["divergence"]} - {"alpha"}:
+        raise UserError(
+            f"loss.alpha is the order of loss.divergence 'alpha' only, not of {config.divergence!r}; leave it out"
+        )
     if config.kl == "none" and config.kl_coef:
         raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")
     check_bounds(config, "loss.")

@@ -18,6 +18,7 @@ from dph.objective.token_losses import (
     masked_log_ratio,
     per_token,
     rehearsal_loss,
+    sequence_ratio,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "rehearsal_diagnostics",
     "rehearsal_loss",
     "sampler_correction",
+    "sequence_ratio",
 ]

@@ -5,7 +5,7 @@ parameters are its settings (`advantage.options`):
 
     @register_advantage("centred")
     def centred(group: GroupView, *, scale: float = 1.0) -> Tensor:
-        return scale * (group.rewards - group.rewards[group.valid].mean())
+        return scale * group.centred
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +46,11 @@ class GroupView:
     def correct(self) -> Tensor:
         """bool [G]"""
         return torch.tensor([verdict.correct for verdict in self.verdicts])
+
+    @property
+    def centred(self) -> Tensor:
+        """[G] Rewards minus their mean over the judged responses: exactly 0 if these are equal, 0 for the others."""
+        return group_advantages(self.rewards[None], self.valid[None], normalize_std=False)[0]
 
     @property
     def styles(self) -> list[str | None]:
@@ -114,11 +119,13 @@ def group_advantages(
             reward may be anything, NaN included, and its advantage is 0. The trainer also masks it out of the loss.
         normalize_std: False leaves the division out (Dr. GRPO).
     Returns:
-        [P, G] in the dtype of `rewards`. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
+        [P, G] in the dtype of `rewards`, computed in fp64; between −(n − 1)/√n and (n − 1)/√n for n valid rollouts if
+        divided by the std. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
     """
     if valid is None:
         valid = torch.ones_like(rewards, dtype=torch.bool)
-    count = valid.sum(-1, keepdim=True)
+    count, dtype = valid.sum(-1, keepdim=True), rewards.dtype
+    rewards = rewards.double()  # the square of a reward of 1e20 is not a number of fp32
     # Relative to the group's smallest reward, so that equal rewards give exactly 0: the rounding error of a mean
     # (6e-8 in fp32) divided by eps would otherwise be an advantage of a few hundredths.
     lowest = rewards.masked_fill(~valid, torch.inf).amin(-1, keepdim=True)
@@ -126,9 +133,9 @@ def group_advantages(
     mean = shifted.sum(-1, keepdim=True) / count.clamp(min=1)
     centred = (shifted - mean).masked_fill(~valid, 0.0)
     if not normalize_std:
-        return centred
+        return centred.to(dtype)
     variance = centred.square().sum(-1, keepdim=True) / (count - 1).clamp(min=1)
-    return centred / (variance.sqrt() + eps)
+    return torch.where(variance > 0, centred / (variance.sqrt() + eps), 0.0).to(dtype)
 
 
 @register_advantage("group")

@@ -18,6 +18,7 @@ entropy H_t is such an expectation already, computed from all tokens; a weight w
 The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ from dph.config.checks import check_loss
 from dph.objective.batch import LossBatch, LossCounts
 from dph.objective.diagnostics import FORGOTTEN_BELOW
 from dph.objective.divergences import Divergence, get_divergence, js_reference_half
-from dph.objective.policy_losses import bound_policy_loss
+from dph.objective.policy_losses import BoundPolicyLoss, bound_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
     js_definition_policy_term,
@@ -57,8 +58,11 @@ class Objective:
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
-        self._policy_loss, self.select = bound_policy_loss(config.policy, config.policy_options, **clips)
-        """`select` chooses tokens of the whole mini-batch for the policy loss; None where it treats all alike."""
+        self._policy = bound_policy_loss(config.policy, config.policy_options, **clips)
+        self.select = self._policy.select
+        """Chooses tokens of the whole mini-batch for the policy loss; None if that treats all alike."""
+        self.selects_by_policy = self._policy.selects_by_policy
+        """Whether `select` takes log π_θ too, as `logprobs`."""
 
     @property
     def needs_reference(self) -> bool:
@@ -67,8 +71,16 @@ class Objective:
 
     @property
     def learns_everywhere(self) -> bool:
-        """Whether a rollout without advantage still has a gradient: through KL, JS by its definition, or entropy."""
-        return self.needs_reference or bool(self.config.entropy_coef) or self.select is not None
+        """Whether a rollout without advantage may still have a gradient: through KL, JS by its definition, entropy, or
+        a policy loss that does not say that it has none."""
+        return self.needs_reference or bool(self.config.entropy_coef) or not self._policy.traits.needs_advantage
+
+    @property
+    def unused(self) -> list[str]:
+        """Names of clips that were changed and that the policy loss does not take."""
+        default = LossConfig()
+        names = [name for name in ("clip_low", "clip_high") if name not in self._policy.clips]
+        return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
     def weights(self, counts: LossCounts) -> TermWeights:
         """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
@@ -118,10 +130,10 @@ class Objective:
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
         weigh = 1.0 if importance is None else importance
-        chosen = {} if self.select is None else {"selected": _selected(batch)}
-        loss_exp = weigh * self._policy_loss(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
+        chosen = {} if self.select is None else {"selected": _selected(batch, exp)}
+        loss_exp = weigh * self._policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
         sums["exp/policy_loss"] = loss_exp.sum()
-        sums |= _policy_sums(logprobs, batch, exp, config)
+        sums |= _policy_sums(logprobs, batch, exp, self._policy)
         if config.kl != "none":
             kl = weigh * kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
             loss_exp = loss_exp + config.kl_coef * kl
@@ -179,10 +191,12 @@ def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
     return mask
 
 
-def _selected(batch: LossBatch) -> Tensor:
-    if batch.selected is None:
+def _selected(batch: LossBatch, exp: Tensor) -> Tensor:
+    if batch.selected is not None:
+        return batch.selected
+    if exp.any():
         raise ValueError("this policy loss selects tokens of the whole mini-batch, but the batch has no selection")
-    return batch.selected
+    return torch.zeros_like(exp, dtype=torch.bool)  # stored rows only: nothing was there to select from
 
 
 def _ref(batch: LossBatch) -> Tensor:
@@ -192,15 +206,20 @@ def _ref(batch: LossBatch) -> Tensor:
 
 
 @torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, config: LossConfig) -> dict[str, Tensor]:
+def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: BoundPolicyLoss) -> dict[str, Tensor]:
     """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
     ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
-    advantages = per_token(batch.advantages)
-    up, down = advantages > 0, advantages < 0
+    clip_ratio, clips = policy.traits.clip_ratio, policy.clips
+    if clip_ratio is None:
+        clips, clip_ratio = {}, importance_ratio
+    high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
+    dual = clips.get("dual_clip") or math.inf
+    compared, advantages = clip_ratio(logprobs, batch.old_logprobs, exp), per_token(batch.advantages)
+    up, down = (advantages > 0) & exp.bool(), (advantages < 0) & exp.bool()
     return {
         "exp/ratio": (ratio * exp).sum(),
         "exp/old_kl": (ratio - 1 - ratio.log()).sum(),
-        "exp/clipped_high": ((ratio > 1 + config.clip_high) & up).to(exp.dtype).sum(),
-        "exp/clipped_low": ((ratio < 1 - config.clip_low) & down).to(exp.dtype).sum(),
-        "exp/dual_clipped": ((ratio > config.dual_clip) & down).to(exp.dtype).sum() * bool(config.dual_clip),
+        "exp/clipped_high": ((compared > 1 + high) & up).to(exp.dtype).sum(),
+        "exp/clipped_low": ((compared < 1 - low) & down).to(exp.dtype).sum(),
+        "exp/dual_clipped": ((compared > dual) & down).to(exp.dtype).sum(),
     }

@@ -38,6 +38,12 @@ def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Te
     return masked_log_ratio(logprobs, old_logprobs, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
+def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """s = (Π_t ρ_t)^(1/T): the geometric mean of a response's token ratios (GSPO), [B, 1]; 1 for one without tokens."""
+    log_ratio = masked_log_ratio(logprobs, old_logprobs, mask).sum(-1, keepdim=True)
+    return (log_ratio / mask.sum(-1, keepdim=True).clamp(min=1)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
 def rehearsal_loss(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, divergence: Divergence) -> Tensor:
     """f(u) per token on stored responses of π_ref (eq. 6), [B, T]; its bias: see `divergences`."""
     return divergence.f(masked_log_ratio(logprobs, ref_logprobs, mask)) * mask

@@ -57,6 +57,8 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     check_train(config)
     objective = make_objective(config.loss, config.rehearsal.rows)
     advantage = Advantage(config.advantage.name, config.advantage.options)
+    if objective.unused:
+        say(f"policy loss {config.loss.policy!r} does not use: {', '.join(objective.unused)}")
     world = World.join()
     versions = judging_versions()
     run = world.decided(

@@ -33,7 +33,7 @@ def count_rows(rows: Sequence[Row]) -> LossCounts:
 def split_by_gradient(rows: Sequence[Row], objective: Objective) -> tuple[list[Row], list[Row]]:
     """Rows whose prompts have a gradient under this objective, and rows that only the metrics need.
 
-    A rollout without advantage has a gradient only through KL, JS by its definition, or entropy. A row without weight
+    A rollout without advantage has a gradient only if the objective learns everywhere. A row without weight
     has none, and none of its tokens counts. Prompts are kept whole, because their rows are computed together. If no row
     has a gradient, the first prompt is treated as if it had one: its zero gradient lets the optimizer advance its
     moments.
@@ -106,7 +106,7 @@ class Updater:
         loss = 0.0
         for index, rows in enumerate(prepared):
             doing(f"update {index + 1} of {len(prepared)}")
-            rows = self._with_selection(rows)
+            rows = self._with_selection(rows, moved=index > 0)
             sums, norm = self._step(rows, recompute_old and index == 0, log_ratios)
             loss += sums.pop("loss", 0.0)
             for name, value in sums.items():
@@ -204,8 +204,10 @@ class Updater:
         values = iter(self.reference.logprobs(lacking))
         return [row if row.ref_logprobs is not None else replace(row, ref_logprobs=next(values)) for row in rows]
 
-    def _with_selection(self, rows: Sequence[Row]) -> list[Row]:
+    def _with_selection(self, rows: Sequence[Row], *, moved: bool) -> list[Row]:
         """The rows with the tokens marked that the policy loss selects among the rollouts of all processes.
+
+        moved: the policy is not the one of log π_old any more.
 
         The random numbers depend only on the response and the number of optimizer steps taken: resumed runs and other
         numbers of processes draw the same.
@@ -214,12 +216,20 @@ class Updater:
             return list(rows)
         rollouts = [row for row in rows if not row.is_rehearsal and row.weight > 0]
         sizes = [len(row.response_ids) for row in rollouts]
-        logprobs, advantages, uniform = (
-            self._world.joined(torch.tensor([value for row in rollouts for value in values(row)], dtype=torch.float32))
-            for values in (lambda row: row.old_logprobs, advantage_by_token, self._random)
+        columns = [
+            [row.old_logprobs for row in rollouts],
+            [advantage_by_token(row) for row in rollouts],
+            [self._random(row) for row in rollouts],
+        ]
+        if moved and self._objective.selects_by_policy:
+            columns.append(self._policy.response_logprobs(rollouts, self._temperature, self.budget) if rollouts else [])
+        old, advantages, uniform, *now = (
+            self._world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
+            for column in columns
         )
         before = sum(self._world.gather(sum(sizes))[: self._world.rank])
-        chosen = self._objective.select(logprobs, advantages, uniform)[before : before + sum(sizes)]
+        given = {"logprobs": now[0]} if now else {}
+        chosen = self._objective.select(old, advantages, uniform, **given)[before : before + sum(sizes)]
         marked = zip(rollouts, chosen.split(sizes), strict=True)
         stored = [row for row in rows if row.is_rehearsal]
         return stored + [replace(row, selected=mark.tolist()) for row, mark in marked]

@@ -24,6 +24,10 @@ else:
     _Trainer = object
 
 
+_TRLS_OWN = ("group", "sum_then_normalize")
+"""TRL's defaults of the settings by which it makes advantages from rewards."""
+
+
 class AdvantageMixin(_Trainer):
     """Replaces TRL's advantages; rewards, their weights and everything else remain TRL's."""
 
@@ -38,7 +42,8 @@ class AdvantageMixin(_Trainer):
             advantage_options: its settings.
             args, kwargs: all other arguments are the trainer's.
 
-        Raises UserError for an advantage that reads what TRL has not computed yet when it needs advantages.
+        Raises UserError for an advantage that reads what TRL has not computed yet when it needs advantages, and for
+        settings of TRL's own advantages.
         """
         super().__init__(*args, **kwargs)
         self._advantage = Advantage(advantage, advantage_options) if advantage else None
@@ -49,6 +54,11 @@ class AdvantageMixin(_Trainer):
             )
         if advantage == "uniqueness" and (advantage_options or {}).get("by", "style") != "text":
             raise UserError("TRL hands no problems to advantages; set the option by of advantage uniqueness to text")
+        if self._advantage is not None and (self.scale_rewards, self.multi_objective_aggregation) != _TRLS_OWN:
+            raise UserError(
+                "scale_rewards and multi_objective_aggregation shape TRL's own advantages only; leave them out, or "
+                "leave out advantage"
+            )
         self._scored, self._said = torch.empty(0, 0), [""]
 
     def _calculate_rewards(
@@ -68,7 +78,10 @@ class AdvantageMixin(_Trainer):
         values = group_advantages(
             self._advantage, self._scored, self.reward_weights.cpu(), self._said, self.num_generations
         )
-        theirs = output["advantages"]
+        theirs, logged = output["advantages"], self._logs["advantages"]
+        for _ in range(min(len(values), len(logged))):  # those that TRL has just logged, of all processes
+            logged.pop()
+        logged.extend(values.tolist())
         start = self.accelerator.process_index * len(theirs)
         output["advantages"] = values[start : start + len(theirs)].to(theirs)
         return output

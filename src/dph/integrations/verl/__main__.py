@@ -21,13 +21,12 @@ def run(config: Any) -> None:
 
     from dph.build import load_plugin
     from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
-    from dph.objective import Objective
 
     plain: Any = OmegaConf.to_container(config, resolve=True)
     settings = read_settings(plain)
     for plugin in settings.plugins:
         load_plugin(plugin)
-    Objective(loss_config(plain, settings))
+    loss_config(plain, settings)
     make_advantage(plain, settings)
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))

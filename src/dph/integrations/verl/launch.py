@@ -127,7 +127,7 @@ def verl(config: VerlConfig) -> Path:
                 raise
             say(f"{error} (this launch may run in another environment)")
     launch = write_launch(config)
-    if unused := unused_settings(config):
+    if unused := [*unused_settings(config), *Objective(config.loss).unused]:
         say(f"training through verl does not use: {', '.join(unused)}")
     if config.model.shared_prefix and not shares_prompts(config, launch.layout):
         say("each response computes its prompt again, because Ulysses cuts rows; use --cluster.sequence-parallel 1")

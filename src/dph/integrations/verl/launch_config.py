@@ -10,10 +10,16 @@ from typing import Any
 
 from dph.config import AdvantageConfig, RewardConfig, VerlConfig, flatten, to_dict
 from dph.errors import UserError
-from dph.integrations.verl.settings import AGGREGATIONS, NO_DUAL_CLIP, VENDOR, check_advantage, term_of
+from dph.integrations.verl.settings import (
+    AGGREGATIONS,
+    NO_DUAL_CLIP,
+    VENDOR,
+    check_advantage,
+    check_policy_loss,
+    term_of,
+)
 from dph.integrations.verl.sizes import ClusterLayout
 from dph.objective import Advantage
-from dph.objective.policy_losses import selects_tokens
 from dph.registry import read_option
 
 _NO_GRAD_CLIP = 1e9
@@ -87,11 +93,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
     Advantage(config.advantage.name, config.advantage.options)
     check_advantage(config.advantage.name, config.advantage.options)
-    if selects_tokens(config.loss.policy):
-        raise UserError(
-            f"loss.policy {config.loss.policy!r} selects tokens of the whole mini-batch, which verl's loss does not "
-            "see; train it with `dph train`"
-        )
+    check_policy_loss(config.loss.policy)
     if config.model.precision not in ("fp32", "bf16"):
         raise UserError(
             f"model.precision {config.model.precision!r} is for `dph train`; a launch of verl, which keeps weights in "
@@ -174,7 +176,9 @@ def _correction(cap: float) -> dict[str, Any]:
 
 
 def _divides_by_std(advantage: AdvantageConfig) -> bool:
-    return bool(read_option(advantage.options.get("normalize_std", "true"), bool, "advantage.options normalize_std"))
+    """verl's setting for GRPO's own division; other advantages keep an option of this name."""
+    text = advantage.options.get("normalize_std", "true") if advantage.name == "group" else "true"
+    return bool(read_option(text, bool, "advantage.options normalize_std"))
 
 
 def _without_std(advantage: AdvantageConfig) -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from dph.config import LossConfig, OverlongConfig, RehearsalTerm, from_dict
 from dph.errors import UserError
-from dph.objective import Advantage
+from dph.objective import Advantage, Objective
+from dph.objective.policy_losses import selects_tokens
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
@@ -93,8 +94,17 @@ def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantag
     """
     name, options = settings.advantage, dict(settings.advantage_options)
     check_advantage(name, options)
+    divides = bool(config["algorithm"]["norm_adv_by_std_in_grpo"])
+    if name != "group" and not divides:
+        raise UserError(
+            f"algorithm.norm_adv_by_std_in_grpo is false, which dph.advantage {name!r} does not read; leave it at true"
+        )
     if name == "group":
-        options["normalize_std"] = "true" if config["algorithm"]["norm_adv_by_std_in_grpo"] else "false"
+        if "normalize_std" in options:
+            raise UserError(
+                "dph.advantage_options has normalize_std; in verl this setting is algorithm.norm_adv_by_std_in_grpo"
+            )
+        options["normalize_std"] = str(divides)
     advantage = Advantage(name, options)
     if advantage.needs_reference and not config["actor_rollout_ref"]["actor"]["use_kl_loss"]:
         raise UserError(f"dph.advantage {name!r} reads a reference model; set actor_rollout_ref.actor.use_kl_loss=true")
@@ -109,10 +119,19 @@ def check_advantage(name: str, options: Mapping[str, str]) -> None:
         )
 
 
+def check_policy_loss(name: str) -> None:
+    """Raises UserError for a policy loss that reads more than the micro-batch that verl's loss sees."""
+    if selects_tokens(name):
+        raise UserError(
+            f"policy loss {name!r} selects tokens of the whole mini-batch, which verl's loss does not see; train it "
+            "with `dph train`"
+        )
+
+
 def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
     """The objective, from verl's actor settings and ours.
 
-    Raises UserError for settings of verl that this objective has no counterpart for.
+    Raises UserError for settings of verl that this objective has no counterpart for, and for those that it refuses.
     """
     actor, algorithm = config["actor_rollout_ref"]["actor"], config["algorithm"]
     _refuse(config)
@@ -138,7 +157,9 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
         "kl_coef": beta if with_kl else 0.0,
         "entropy_coef": float(actor["entropy_coeff"]),
     }
+    check_policy_loss(settings.policy)
     loss = from_dict(LossConfig, {**term_of(settings), **own, "eta": settings.eta if settings.rows else 0.0})
+    Objective(loss)
     has_reference = actor["use_kl_loss"] or algorithm["use_kl_in_reward"]
     if loss.estimator == "definition" and loss.eta > 0 and not has_reference:
         raise UserError(

@@ -6,7 +6,7 @@ from dph.objective.policy_losses import register_policy_loss
 from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token
 
 
-@register_policy_loss("cispo")
+@register_policy_loss("cispo", needs_advantage=True, clip_ratio=None)
 def cispo(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, *, clip_high: float) -> Tensor:
     """−sg[min(ρ, 1 + clip_high)]·A·log π_θ per token, [B, T]; sg stops the gradient. There is no lower clip.
 

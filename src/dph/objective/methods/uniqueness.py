@@ -1,4 +1,4 @@
-"""Uniqueness-aware advantages (arXiv 2601.08763): a correct response of a rare kind gains more."""
+"""Uniqueness-aware advantages (arXiv 2601.08763): the more common a response's kind, the less it moves the policy."""
 
 from collections import Counter
 
@@ -11,19 +11,19 @@ from dph.objective.advantages import GroupView, group, register_advantage
 
 @register_advantage("uniqueness")
 def uniqueness(view: GroupView, *, alpha: float = 0.5, by: str = "style") -> Tensor:
-    """A = Â/f^alpha for correct responses, Â for the others, [G].
+    """A = Â·f^(−alpha), [G], with f the number of the group's responses of the same kind, correct or not.
 
-    f is the share of the response's kind among the group's correct responses: its solution style (by = "style"), its
-    answer in one way of writing ("answer": of SQL the normalised query), or its text ("text"). The paper has a language
-    model judge the kind.
+    The kind is a response's solution style (by = "style"), its answer in one way of writing ("answer": of SQL the
+    normalised query), or its text ("text"). The paper has a language model judge the kind. alpha = 0 is GRPO.
 
-    Raises UserError for another `by`, and where the task has no styles.
+    Raises UserError for another `by`, for a negative alpha, and if the task has no styles.
     """
+    if not alpha >= 0:
+        raise UserError(f"advantage.options alpha must not be negative, but is {alpha}")
     kinds = _kinds(view, by)
-    correct = view.correct
-    counts = Counter(kind for kind, yes in zip(kinds, correct.tolist(), strict=True) if yes)
-    share = torch.tensor([counts[kind] / max(1, counts.total()) or 1.0 for kind in kinds])
-    return group(view) * torch.where(correct, share**-alpha, 1.0)
+    counts = Counter(kind for kind, judged in zip(kinds, view.valid.tolist(), strict=True) if judged)
+    weight = torch.tensor([max(1, counts[kind]) ** -alpha for kind in kinds])
+    return group(view) * weight.to(view.rewards.dtype)
 
 
 def _kinds(view: GroupView, by: str) -> list[str]:
