@@ -159,8 +159,8 @@ class ParallelSamplerConfig(SamplerConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class DecodingConfig:
-    """How a response is drawn."""
+class SamplingConfig:
+    """How responses are drawn for each problem."""
 
     temperature: NonNegative = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
@@ -170,27 +170,17 @@ class DecodingConfig:
     """Longest response, in tokens."""
     max_prompt_tokens: PositiveInt = 4096
     """Problems with a longer prompt are excluded, and counted."""
+    n: PositiveInt = 16
+    """Responses per prompt (the group)."""
 
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt and response together."""
         return self.max_prompt_tokens + self.max_tokens
 
-    def drawing(self, n: int) -> SamplingParams:
-        """The same for a sampler that draws `n` responses per prompt."""
-        return SamplingParams(n, self.temperature, self.top_p, self.max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingConfig(DecodingConfig):
-    """How responses are drawn for each problem."""
-
-    n: PositiveInt = 16
-    """Responses per prompt (the group)."""
-
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler, with `n` responses per prompt if given."""
-        return self.drawing(self.n if n is None else n)
+        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)

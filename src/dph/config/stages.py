@@ -6,7 +6,6 @@ from typing import Literal
 from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, PositiveShare, Share
 from dph.config.components import (
     AdvantageConfig,
-    DecodingConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -143,27 +142,6 @@ class EvalConfig:
     rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatConfig:
-    """`dph chat`: talk to a model, with the verifier's verdict where the question is a problem of its task."""
-
-    ask: str = ""
-    """Answer this question and end; if empty, questions are read from standard input."""
-    problem: str = ""
-    """Ask the problem of the task with this id, and end."""
-    samples: PositiveInt = 1
-    """Answers to each question."""
-    seed: int = 0
-    """Seed of sampling."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
-    task: TaskConfig = field(default_factory=lambda: TaskConfig(name=""))
-    verifier: VerifierConfig = field(default_factory=VerifierConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    rollout: DecodingConfig = field(default_factory=DecodingConfig)
 
 
 @dataclass(frozen=True, slots=True)
