@@ -15,7 +15,6 @@ from dph.config.bounds import (
     Positive,
     PositiveInt,
     PositiveShare,
-    Share,
 )
 from dph.types import SamplingParams
 
@@ -318,14 +317,6 @@ class RehearsalConfig:
     """Run directory of `dph presample`."""
     rows: NonNegativeInt = 0
     """Stored responses per step, over all processes; 0 trains without rehearsal."""
-    choice: Literal["fixed", "adaptive"] = "fixed"
-    """Which prompts are rehearsed. fixed: the near-perfect ones, in turn. adaptive: the near-perfect ones that training
-    does not sample, and all whose pass rate has fallen below the reference policy's."""
-    falling: Share = 0.2
-    """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
-    by_class: bool = False
-    """With the adaptive choice: prompts that training has not sampled are rehearsed too, while those of the same
-    difficulty that it sampled lately have fallen more often than by chance."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
 

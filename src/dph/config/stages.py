@@ -114,8 +114,6 @@ class PresampleConfig(PartitionRule):
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
-    candidates: NonNegativeInt = 0
-    """Correct responses stored for each prompt to explore, for adaptive rehearsal (rehearsal.choice)."""
     check: str = ""
     """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
     check_logprobs: bool = False
