@@ -37,7 +37,7 @@ TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2
 METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
 """The paper's methods."""
 OTHER_METHODS = (
-    *("dph_f_adaptive", "dph_js_adaptive", "dapo_wise", "grpo_wise"),
+    *("dapo_wise", "grpo_wise"),
     *(
         "cispo",
         "clip_cov",
@@ -236,11 +236,11 @@ def presample_config(out: Path, **changes: object) -> PresampleConfig:
 
 
 @functools.cache
-def presampled(candidates: int = 0) -> Path:
-    """Run directory of `dph presample` of the base model on the toy task; see `PresampleConfig.candidates`."""
+def presampled() -> Path:
+    """Run directory of `dph presample` of the base model on the toy task."""
     from dph.stages.presample import presample
 
-    return presample(presample_config(folder() / f"presample-{candidates}", candidates=candidates))
+    return presample(presample_config(folder() / "presample"))
 
 
 def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object] | None = None, **changes: object):
@@ -260,8 +260,7 @@ def train_config(out: Path, method: str = "grpo", settings: Mapping[str, object]
     }
     merged = merge_settings("train", [method], [])
     if merged["rehearsal"]["rows"]:
-        path = presampled(2) if merged["rehearsal"].get("choice") == "adaptive" else presampled()
-        small["rehearsal"] = {"path": str(path), "rows": 6}
+        small["rehearsal"] = {"path": str(presampled()), "rows": 6}
     config: TrainConfig = from_dict(STAGES["train"], small, default=from_dict(TrainConfig, merged))
     config = from_dict(TrainConfig, settings or {}, default=config)
     return replace(config, **changes)  # type: ignore[arg-type]

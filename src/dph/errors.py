@@ -41,9 +41,9 @@ def reason_of(error: BaseException) -> str:
     return one_line(str(error) or type(error).__name__, _LONGEST_REASON)
 
 
-def visible(text: str, keep: str = "") -> str:
-    """Text without the characters that a terminal would obey, but for those in `keep`."""
-    shown = (c if c in keep or unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
+def visible(text: str) -> str:
+    """Text without the characters that a terminal would obey."""
+    shown = (c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return "".join(shown)
 
 

@@ -134,7 +134,7 @@ BAD = {
     "prompt_set = ['all']": r"'prompt_set' must be one of 'all', 'explore', not \['all'\]",
     "rollout = 3": "'rollout' must be a table, not 3",
     "train = 3": "a.toml: 'train' must be a table, not 3",
-    "chat = 3": "a.toml: 'chat' must be a table, not 3",  # of another stage than the one that reads it
+    "verify = 3": "a.toml: 'verify' must be a table, not 3",  # of another stage than the one that reads it
     "for = 3": "a.toml: 'for' must be a table",
     "method = 'x'\n[for]\nx = 3": "a.toml: 'for.x' must be a table, not 3",
     "[task]\noptions = 'x'": "'options' must be a table, not 'x'",

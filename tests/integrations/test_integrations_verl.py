@@ -20,7 +20,7 @@ from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
 from dph.integrations.verl.defaults import FILE, defaults_text
 from dph.integrations.verl.grouping import group_load, grouped_order
-from dph.integrations.verl.mixing import mixed_order, padded_count, rows_of_update
+from dph.integrations.verl.mixing import mixed_order, padded_count
 from dph.integrations.verl.passk import validation_passes
 from dph.integrations.verl.reward import Judge, compute_score, score
 from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
@@ -60,16 +60,6 @@ def test_stored_rows_are_dealt_by_length() -> None:
 def test_rows_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="do not divide evenly"):
         mixed_order(4, [1, 1, 1], ranks=2, minibatches=1)
-
-
-@given(rows=st.integers(0, 40), updates=st.integers(1, 7), steps=st.integers(1, 4))
-def test_the_updates_of_a_step_share_its_stored_rows_in_order(rows: int, updates: int, steps: int) -> None:
-    places = [rows_of_update(rows, step, index, updates) for step in range(1, steps + 1) for index in range(updates)]
-    taken = [place for start, count in places for place in range(start, start + count)]
-    assert taken == list(range(steps * rows))
-    counts = {count for _, count in places}
-    assert max(counts) - min(counts) <= 1
-    assert rows_of_update(rows, steps, 0, 1) == ((steps - 1) * rows, rows)  # one update: the synchronous trainer
 
 
 # Whole groups ------------------------------------------------------------------------------------------------------
@@ -211,7 +201,6 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
         ({"dph": {"etta": 0.1}}, "etta"),
         ({"dph": {"rows": 6}}, "names no run of `dph presample`"),
         ({"dph": {"rows": -1}}, "must not be negative"),
-        ({"dph": {"fill_rows": 0}}, "must be at least 1"),
         ({"algorithm__adv_estimator": "gae"}, "algorithm.adv_estimator=grpo"),
         ({"algorithm__use_kl_in_reward": True}, "algorithm.use_kl_in_reward=False"),
         ({"actor_rollout_ref__actor__loss_agg_mode": "seq-mean-token-sum"}, "loss_agg_mode"),

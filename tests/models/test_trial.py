@@ -6,6 +6,7 @@ import torch
 from architectures import any_model
 from dph.models.trial import attempt, differing, first_layers, scale, with_first_layers
 
+FULL, SLIDING = ["full_attention"] * 2, ["sliding_attention"] * 2
 WINDOW = {"sliding_window": 8, "use_sliding_window": True}
 
 
@@ -14,12 +15,8 @@ WINDOW = {"sliding_window": 8, "use_sliding_window": True}
     [
         ("llama", {"num_hidden_layers": 6}, 1),
         # entries of a list in the config
-        (
-            "qwen3",
-            {"num_hidden_layers": 4, "layer_types": ["full_attention"] * 2 + ["sliding_attention"] * 2} | WINDOW,
-            3,
-        ),
-        ("llama4_text", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 0, 1]}, 3),
+        ("qwen3", {"num_hidden_layers": 4, "layer_types": FULL + SLIDING} | WINDOW, 3),
+        ("llama4_text", {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 0, 1], "layer_types": FULL * 2}, 3),
         # layers that are of another kind by their number only
         ("qwen3_moe", {"num_hidden_layers": 5, "mlp_only_layers": [0, 1]}, 3),
         ("deepseek_v3", {"num_hidden_layers": 5, "first_k_dense_replace": 2}, 3),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config import ReproduceConfig
+from dph.config import ReproduceConfig, flatten, read_toml
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.data import EvalRun
@@ -127,6 +127,29 @@ def test_what_counts_hold_is_not_run(counts: Path, tmp_path: Path, monkeypatch: 
     planned.clear()
     reproduce(replace(config, out=str(tmp_path / "third"), report_only=True))
     assert planned == []
+
+
+def test_a_retired_arm_is_read_from_counts_and_never_run(
+    counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned: list[str] = []
+
+    def no_jobs(jobs: list[Job], *_: object, **__: object) -> list[str]:
+        planned.extend(job.name for job in jobs)
+        return []
+
+    grid = small_grid()
+    arms = {**grid.arms, "dph_js": replace(grid.arms["dph_js"], retired="choice=adaptive")}
+    monkeypatch.setattr("dph.reproduce.run.run_jobs", no_jobs)
+    monkeypatch.setattr("dph.reproduce.run.read_grid", lambda _: replace(grid, arms=arms))
+    (counts / "settings" / "train-dph_js.toml").write_text("[rehearsal]\nchoice = 'adaptive'\n", encoding="utf-8")
+    config = ReproduceConfig(seeds=(1, 2, 3), out=str(tmp_path / "out"))
+    text = reproduce(replace(config, counts=str(counts))).read_text(encoding="utf-8")
+    assert "| DPH-JS (2 seeds) |" in text and "choice=adaptive |" in text
+    reproduce(replace(config, out=str(tmp_path / "anew")))
+    assert [name for name in planned if "dph_js" in name] == [] and "grpo-3" in planned
+    assert not (tmp_path / "anew" / "settings" / "train-dph_js.toml").exists()
+    assert "does not train dph_js" in capsys.readouterr().err
 
 
 def test_another_base_model_than_that_of_the_counts_is_named(
@@ -477,6 +500,26 @@ def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() 
         table[label] = " | ".join([*(f"{share:.1f}" for share in shares), f"{styles:.2f}"])
     last = text[text.index("## A rehearsal set that follows") :].splitlines()
     assert [label for label, cells in table.items() if not any(label in row and cells in row for row in last)] == []
+
+
+@pytest.mark.parametrize(
+    ("retired", "plain"),
+    [
+        ("small/settings/train-dph_f_by_class", "small/settings/train-dph_f"),
+        *(
+            (f"{folder}-{method}_adaptive-{rest}", f"{folder}-{method}-{rest}")
+            for folder in ("bench/development-1/settings/train",)
+            for method, etas in (("dph_f", ("0.1", "0.3")), ("dph_js", ("0.3", "0.7")))
+            for rest in (f"eta{eta}-lr{lr}.world-101" for eta in etas for lr in ("0.0001", "0.0002"))
+        ),
+    ],
+)
+def test_the_published_settings_of_a_retired_arm_name_what_made_it(retired: str, plain: str) -> None:
+    """They are data: no version that reads them trains such a set. But for it they are those of the plain method."""
+    one, other = (flatten(read_toml(PUBLISHED / "data" / f"{name}.toml")) for name in (retired, plain))
+    assert (one["rehearsal.choice"], other["rehearsal.choice"]) == ("adaptive", "fixed")
+    differing = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
+    assert differing <= {"method", "rehearsal.choice", "rehearsal.by_class"}
 
 
 def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_counts() -> None:

@@ -160,11 +160,40 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
     assert paths.settings("train", "grpo").read_text() == older
 
 
+@pytest.mark.parametrize(
+    ("stage", "setting", "unread"),
+    [
+        ("presample-one", "candidates = 2", True),
+        ("train-dph_js", "[rehearsal]\nchoice = 'fixed'\nby_class = false\nfalling = 0.2", True),
+        ("train-dph_js", "[rehearsal]\nchoice = 'adaptive'", False),
+        ("train-dph_js", "[rehearsal]\nby_class = true", False),
+        ("train-dph_js", "[rehearsal]\nfalling = 0.1", False),
+    ],
+)
+def test_former_settings_are_those_of_today_only_where_they_trained_alike(
+    stage: str, setting: str, unread: bool, tmp_path: Path
+) -> None:
+    choice, paths = Choice(small_grid(), {"dph_js": (1,)}), RunPaths(tmp_path)
+    write_settings(choice, paths)
+    path = tmp_path / "settings" / f"{stage}.toml"
+    text = path.read_text(encoding="utf-8")
+    former = text.replace("[rehearsal]", setting) if "[" in setting else f"{setting}\n{text}"
+    assert former != text
+    path.write_text(former, encoding="utf-8")
+    if unread:
+        write_settings(choice, paths)
+        assert path.read_text(encoding="utf-8") == text, "jobs read it, and take no former settings"
+    else:
+        with pytest.raises(UserError, match=f"unknown key '{setting.splitlines()[-1].split()[0]}'"):
+            write_settings(choice, paths)
+
+
 @pytest.mark.parametrize("smoke", [False, True])
 @pytest.mark.parametrize("name", grid_names())
 def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, smoke: bool, tmp_path: Path) -> None:
     grid, paths = read_grid(name), RunPaths(tmp_path)
     choice = Choice(grid, dict.fromkeys(grid.arms, (1,)), data="spider" if grid.needs_data else "", smoke=smoke)
+    choice = choice.without({})
     write_settings(choice, paths)
     stages = set()
     for job in plan(choice, paths, slots=2):

@@ -21,8 +21,6 @@ def test_metrics_by_hand():
         "coverage/solved_easy": 1,
         "coverage/solved_middle": 0,
         "coverage/solved_hard": 0,
-        "coverage/fell_easy": 0,
-        "coverage/fell_middle": 1,  # d counts for no class: the reference policy did not solve it
     }
     assert ledger.lost == ["b"]
     second = ledger.note([("a", 0, 4), ("b", 1, 4), ("new", 2, 4), ("c", 0, 0)])  # c: no response could be judged
@@ -33,8 +31,6 @@ def test_metrics_by_hand():
         "coverage/unsolved": 1,
         "coverage/solved_easy": 0,
         "coverage/solved_middle": 1,
-        "coverage/fell_easy": 0.5,
-        "coverage/fell_middle": 0.5,
     }
     assert ledger.lost == ["a"]
     assert ledger.note([("new", 0, 4)])["coverage/lost"] == 2  # the run solved it before
@@ -72,41 +68,12 @@ def test_falling_by_hand():
     """None of 16 after one of 8: B(2, 24) / B(2, 8) = (8·9) / (24·25) = 0.12; after two: (7·8·9) / (23·24·25)."""
     assert as_few(0, 16, 1, 8) == pytest.approx(0.12)
     assert as_few(0, 16, 2, 8) == pytest.approx(504 / 13800)
-    strict, usual = Ledger({"a": (1, 8), "b": (2, 8)}, falling=0.1), Ledger({"a": (1, 8), "b": (2, 8)})
-    for ledger in (strict, usual):
-        assert not ledger.visited("a") and not ledger.is_falling("a")
-        ledger.note([("a", 0, 16), ("b", 0, 16), ("new", 0, 16)])
-        assert ledger.visited("a") and not ledger.is_falling("new"), "the reference policy did not sample it"
-    assert [strict.is_falling(id) for id in ("a", "b")] == [False, True]
-    assert [usual.is_falling(id) for id in ("a", "b")] == [True, True]
-    assert usual.note([("a", 3, 16)])["coverage/falling"] == 1, "a has recovered"
-
-
-@pytest.mark.parametrize(
-    ("fallen", "others", "expected"),
-    [
-        (15, 0, False),  # fewer than 16 visits
-        (4, 12, False),  # 4/16 = .25; .2 + √(.2 · .8 / 16) = .30
-        (5, 11, True),  # .31
-        (16, 48, False),  # 16/64 = .25, as much as .2 + √(.2 · .8 / 64)
-        (17, 47, True),
-        (47, 64, False),  # the last 64 count
-    ],
-)
-def test_a_class_falls_by_hand(fallen, others, expected):
-    ledger = Ledger({"m": (4, 8), "unseen": (3, 8), "easy": (7, 8), "hard": (1, 8), "none": (0, 8)})
-    ledger.note([("m", 0, 16)] * fallen + [("m", 16, 16)] * others)
-    assert ledger.class_is_falling("unseen") == expected
-    assert not any(ledger.class_is_falling(id) for id in ("easy", "hard", "none", "new"))
-
-
-def test_problems_that_the_reference_never_solved_tell_nothing_of_their_class():
-    """The class is hard: none of 16 after one of 8 has a probability of 0.12, after none one of 9/25."""
-    ledger = Ledger({"h": (1, 8), "other": (2, 8), "none": (0, 8)})
-    ledger.note([("none", 0, 16)] * 64 + [("h", 0, 16)] * 15)
-    assert not ledger.class_is_falling("other")
-    ledger.note([("h", 0, 16)])
-    assert ledger.class_is_falling("other") and not ledger.class_is_falling("none")
+    ledger = Ledger({"a": (1, 8), "b": (2, 8)})
+    assert ledger.falling == []
+    assert ledger.note([("a", 0, 16), ("b", 0, 16), ("new", 0, 16)])["coverage/falling"] == 2
+    assert ledger.falling == ["a", "b"], "new: the reference policy did not sample it"
+    ledger.note([("a", 3, 16)])
+    assert ledger.falling == ["b"], "a has recovered"
 
 
 def test_the_file_survives_cuts_and_is_rewound(tmp_path):

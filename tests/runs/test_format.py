@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dph.config import STAGES, EvalConfig, from_dict, load_settings, to_toml
-from dph.config.renamed import REMOVED, RENAMED, migrated
+from dph.config.renamed import FORMER, REMOVED, RENAMED, migrated
 from dph.errors import UserError
 from dph.runs.directory import FORMAT, RunDir, read_metrics
 from dph.stages.train import train
@@ -34,9 +34,9 @@ def test_old_settings_are_todays_in_todays_names(stage):
 def test_no_name_of_today_is_treated_as_an_old_one():
     from dph.config import flatten, to_dict
 
-    for stage in {*RENAMED, *REMOVED}:
+    for stage in {*RENAMED, *REMOVED, *FORMER}:
         today = flatten(to_dict(STAGES[stage]()))
-        assert not today.keys() & {*RENAMED.get(stage, ()), *REMOVED.get(stage, ())}
+        assert not today.keys() & {*RENAMED.get(stage, ()), *REMOVED.get(stage, ()), *FORMER.get(stage, ())}
 
 
 def begun(path: Path) -> RunDir:

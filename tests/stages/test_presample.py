@@ -19,7 +19,7 @@ from dph.build import load_problems
 from dph.config import ModelConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.rehearsal.check import open_set, recheck
+from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir
@@ -84,23 +84,6 @@ def run_scripted(monkeypatch, out, **changes):
     config = replace(config, rollout=replace(config.rollout, n=4))
     presample(config)
     return config, read_partition(out, task), read_rehearsal(out / "rehearsal.parquet")
-
-
-def test_candidates_are_the_first_correct_responses_to_prompts_to_explore(tmp_path, monkeypatch):
-    """train/3 has two correct draws, train/1 and train/6 three each and moved; train/4 has none, train/5 is dropped."""
-    config, _, stored = run_scripted(monkeypatch, tmp_path, candidates=2)
-    found = read_rehearsal(tmp_path / "candidates.parquet")
-    places = [(row.problem_id, row.response_ids[0] - 4) for row in found]  # the number of the draw
-    assert places == [("train/1", 0), ("train/1", 1), ("train/3", 0), ("train/3", 1), ("train/6", 1), ("train/6", 2)]
-    assert {row.problem_id for row in stored} == {"train/0", "train/2"}
-    assert recheck(Policy.load(config.model), found, 1.0, 1000) < 1e-5
-    with (tmp_path / "candidates.parquet").open("ab") as file:
-        file.write(b"x")
-    with pytest.raises(UserError, match=r"candidates\.parquet is not the file that the run wrote"):
-        open_set(tmp_path)
-    (tmp_path / "candidates.parquet").unlink()
-    with pytest.raises(UserError, match=r"candidates\.parquet is not the file that the run wrote"):
-        open_set(tmp_path)
 
 
 @pytest.mark.parametrize(

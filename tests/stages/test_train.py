@@ -6,7 +6,6 @@ import shutil
 import sys
 import types
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,15 +25,11 @@ from dph.config.checks import check_train
 from dph.errors import UserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
-from dph.rehearsal.check import file_hashes, open_set
-from dph.rehearsal.store import write_rehearsal
-from dph.runs.coverage import read_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.samples import Sample, read_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
-from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.training import guards, loop
 from dph.training.explore import Drawn
@@ -48,7 +43,6 @@ from helpers import (
     TINY,
     base_run,
     interrupted_at,
-    presample_config,
     presampled,
     train_config,
     weights,
@@ -103,7 +97,7 @@ def test_the_first_step_starts_at_the_reference(tmp_path):
     assert line["exp/js_policy_term"] == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js", "dph_js_adaptive"])
+@pytest.mark.parametrize("method", ["grpo", "dapo", "dph_js"])
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, method):
     settings = {
         "steps": 4,
@@ -128,49 +122,6 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     before = (parts / "model" / "model.safetensors").stat().st_mtime_ns
     train(config, resume=True)  # complete: nothing happens
     assert (parts / "model" / "model.safetensors").stat().st_mtime_ns == before
-
-
-@pytest.mark.parametrize("falling", [0.0, 1.0])
-def test_adaptive_rehearsal_follows_the_training(tmp_path, monkeypatch, falling):
-    """With `falling` 1 every prompt that training has sampled is in need, with 0 none is."""
-    taken = []
-    original = loop.mix
-
-    def noted(drawn, rows, stored, *others):
-        taken.append([row.problem_id for row in stored])
-        return original(drawn, rows, stored, *others)
-
-    monkeypatch.setattr(loop, "mix", noted)
-    config = train_config(tmp_path, "dph_js_adaptive", {"rehearsal": {"falling": falling}}, steps=3)
-    visits = read_visits(train(config))
-    checked = open_set(Path(config.rehearsal.path))
-    perfect, others = ({row.problem_id for row in rows} for rows in (checked.stored, checked.candidates))
-    in_need = set(perfect)
-    for step, ids in enumerate(taken, 1):
-        in_need |= {id for id, _, _ in visits[step]} & others if falling else set()
-        assert len(ids) == 6 and set(ids) <= in_need
-        assert len(set(ids)) == min(6, len(in_need)), "none twice while others wait"
-    assert any(set(ids) & others for ids in taken) == bool(falling)
-
-
-def test_adaptive_rehearsal_without_a_solved_prompt_to_explore_rehearses_the_near_perfect_ones(tmp_path):
-    path = presample(presample_config(tmp_path / "set", candidates=2))
-    write_rehearsal(path / "candidates.parquet", [])
-    RunDir.open(path, "presample").update(files=file_hashes(path))
-    config = train_config(tmp_path / "run", "dph_js_adaptive", {"rehearsal": {"path": str(path)}}, steps=1)
-    [line] = read_metrics(train(config))
-    assert line["pef/tokens"] == 12.0
-
-
-def test_adaptive_rehearsal_needs_its_candidates_and_its_record(tmp_path):
-    config = train_config(tmp_path / "run", "dph_js_adaptive", steps=2, checkpoint_every=1)
-    without = replace(config, rehearsal=replace(config.rehearsal, path=str(presampled())))
-    with pytest.raises(UserError, match=r"stored no responses to prompts to explore.*--candidates 2"):
-        train(without)
-    train(replace(config, steps=1))
-    (tmp_path / "run" / "coverage.jsonl").unlink()
-    with pytest.raises(UserError, match=r"coverage\.jsonl lacks steps before step 1, by which adaptive"):
-        train(config, resume=True)
 
 
 def test_a_run_interrupted_before_its_first_checkpoint_starts_over(tmp_path, monkeypatch):
@@ -430,10 +381,6 @@ CONTRADICTIONS = {
     "rows without eta": (
         {"loss": LossConfig(eta=0.0), "rehearsal": RehearsalConfig("x", rows=4)},
         r"rehearsal\.rows is 4 but loss\.eta is 0, so stored responses would have no effect",
-    ),
-    "classes of a fixed set": (
-        {"rehearsal": RehearsalConfig(by_class=True)},
-        r"rehearsal\.by_class has no effect on a fixed set; add --rehearsal\.choice adaptive",
     ),
     "no partition": (
         {"prompt_set": "explore"},

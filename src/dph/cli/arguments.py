@@ -15,7 +15,6 @@
 | `--workers --timeout N`           | `verifier.workers`, `verifier.timeout`                                           |
 | `--keep-distinct`                 | `verifier.keep-distinct`                                                         |
 | `--reward FILE.py:NAME`           | `reward.function`                                                                |
-| `--temperature T` (chat)          | `rollout.temperature`                                                            |
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ from typing import Any, Literal
 from dph.config import STAGES
 from dph.errors import UserError
 
-STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "chat"})
+STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify"})
 _ALL = frozenset(STAGES)
 
 
@@ -62,7 +61,6 @@ _FLAGS = {
     "--timeout": _Flag("setting", "--verifier.timeout"),
     "--keep-distinct": _Flag("setting", "--verifier.keep-distinct", has_value=False),
     "--reward": _Flag("setting", "--reward.function"),
-    "--temperature": _Flag("setting", "--rollout.temperature", stages=frozenset({"chat"})),
 }
 _ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
@@ -153,7 +151,7 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     benchmark = BENCHMARKS.get(name)
     if benchmark is None:
         return {"task": {"name": name}}
-    if stage not in ("eval", "verify", "chat"):  # training uses its own splits and the rule of its preset
+    if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
     found = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}

@@ -30,7 +30,7 @@ def check_before_loading(stage: str, config: Any) -> None:
             RunDir.open(Path(config.rehearsal.path), "presample")
     if stage == "presample":
         check_presample(config)
-    if stage in ("presample", "train", "eval", "verl", "chat") or (stage == "sft" and config.model.path):
+    if stage in ("presample", "train", "eval", "verl") or (stage == "sft" and config.model.path):
         check_model(config.model.path)
     if stage == "sft" and config.data and not Path(config.data).exists():
         raise UserError(f"there is no file {config.data}")

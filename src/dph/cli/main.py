@@ -12,7 +12,6 @@ from typing import Any
 
 import dph
 from dph.cli.arguments import STAGES_WITH_SHORTCUTS, CommandLine, read_words
-from dph.cli.chat import settings_for
 from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
@@ -61,12 +60,6 @@ def _eval(config: Any, resume: bool) -> object:
     from dph.stages.evaluate import evaluate
 
     return evaluate(config, resume=resume)
-
-
-def _chat(config: Any, resume: bool) -> object:
-    from dph.stages.chat import chat
-
-    return chat(config)
 
 
 def _verify(config: Any, resume: bool) -> object:
@@ -124,7 +117,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
     "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
     "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
-    "chat": ("talk to the model of a run or folder, with verdicts where the question is a problem of its task", _chat),
     "interpolate": ("a model between the one that a run began with and the one that it trained", _interpolate),
     "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
     "report": ("table, figures and a page from several runs", _report),
@@ -166,12 +158,8 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
         count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
         arguments = [part for pair in zip(("--run", "--repo"), words[:count], strict=False) for part in pair]
         arguments += words[min(count, 2) :]
-    default = STAGES[stage]()
-    if stage == "chat" and arguments and not arguments[0].startswith("-"):
-        default = settings_for(arguments[0])  # dph chat RUN_OR_MODEL …
-        arguments = arguments[1:]
     line = read_words(stage, arguments)
-    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)), default=default)
+    default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
     if line.checked:
         default = from_dict(STAGES[stage], RunDir.open(Path(line.checked), stage).settings(), default=default)
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"

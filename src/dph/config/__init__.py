@@ -7,7 +7,6 @@ ranges of numbers, and `load` reads, joins and writes.
 from dph.config.bounds import Bounds, check_bounds
 from dph.config.components import (
     AdvantageConfig,
-    DecodingConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -48,7 +47,6 @@ from dph.config.load import (
     to_toml,
 )
 from dph.config.stages import (
-    ChatConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -68,9 +66,7 @@ __all__ = [
     "STAGES",
     "AdvantageConfig",
     "Bounds",
-    "ChatConfig",
     "ClusterConfig",
-    "DecodingConfig",
     "DemoConfig",
     "DoctorConfig",
     "DynamicSamplingConfig",

@@ -69,10 +69,6 @@ def check_train(config: TrainConfig) -> None:
             f"rehearsal.rows is {config.rehearsal.rows} but loss.eta is 0, so stored responses would have no effect; "
             "set loss.eta above 0, or rehearsal.rows to 0"
         )
-    if config.rehearsal.by_class and config.rehearsal.choice == "fixed":
-        raise UserError(
-            "rehearsal.by_class has no effect on a fixed set; add --rehearsal.choice adaptive, or leave it out"
-        )
     if (uses_rehearsal or config.prompt_set == "explore") and not config.rehearsal.path:
         raise UserError(
             f"method {config.method!r} needs a presampled partition; run `dph presample` and add --rehearsal.path RUN"

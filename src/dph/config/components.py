@@ -15,7 +15,6 @@ from dph.config.bounds import (
     Positive,
     PositiveInt,
     PositiveShare,
-    Share,
 )
 from dph.types import SamplingParams
 
@@ -161,8 +160,8 @@ class ParallelSamplerConfig(SamplerConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class DecodingConfig:
-    """How a response is drawn."""
+class SamplingConfig:
+    """How responses are drawn for each problem."""
 
     temperature: NonNegative = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
@@ -172,27 +171,17 @@ class DecodingConfig:
     """Longest response, in tokens."""
     max_prompt_tokens: PositiveInt = 4096
     """Problems with a longer prompt are excluded, and counted."""
+    n: PositiveInt = 16
+    """Responses per prompt (the group)."""
 
     @property
     def longest(self) -> int:
         """Tokens of the longest prompt and response together."""
         return self.max_prompt_tokens + self.max_tokens
 
-    def drawing(self, n: int) -> SamplingParams:
-        """The same for a sampler that draws `n` responses per prompt."""
-        return SamplingParams(n, self.temperature, self.top_p, self.max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingConfig(DecodingConfig):
-    """How responses are drawn for each problem."""
-
-    n: PositiveInt = 16
-    """Responses per prompt (the group)."""
-
     def params(self, n: int | None = None) -> SamplingParams:
         """The same for a sampler, with `n` responses per prompt if given."""
-        return self.drawing(self.n if n is None else n)
+        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,14 +319,6 @@ class RehearsalConfig:
     """Run directory of `dph presample`."""
     rows: NonNegativeInt = 0
     """Stored responses per step, over all processes; 0 trains without rehearsal."""
-    choice: Literal["fixed", "adaptive"] = "fixed"
-    """Which prompts are rehearsed. fixed: the near-perfect ones, in turn. adaptive: the near-perfect ones that training
-    does not sample, and all whose pass rate has fallen below the reference policy's."""
-    falling: Share = 0.2
-    """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
-    by_class: bool = False
-    """With the adaptive choice: prompts that training has not sampled are rehearsed too, while those of the same
-    difficulty that it sampled lately have fallen more often than by chance."""
     check_rows: NonNegativeInt = 4
     """Stored rows whose log-probabilities are recomputed at the start."""
 

@@ -16,7 +16,6 @@ import tomli_w
 from dph.config.bounds import check_bounds
 from dph.config.files import is_settings_file, read_settings
 from dph.config.stages import (
-    ChatConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -137,7 +136,6 @@ STAGES: dict[str, type[Any]] = {
     "verl": VerlConfig,
     "eval": EvalConfig,
     "verify": VerifyConfig,
-    "chat": ChatConfig,
     "interpolate": InterpolateConfig,
     "push": PushConfig,
     "report": ReportConfig,

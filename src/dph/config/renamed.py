@@ -16,6 +16,12 @@ REMOVED: dict[str, tuple[str, ...]] = {
     "eval": ("model.shared_prefix", *_TRAINED, *_SAMPLING),
 }
 """By stage: dotted names of settings that had no effect there and are gone."""
+FORMER: dict[str, dict[str, tuple[Any, ...]]] = {
+    "presample": {"candidates": (0, 2)},
+    "train": {"rehearsal.choice": ("fixed",), "rehearsal.falling": (0.2,), "rehearsal.by_class": (False,)},
+}
+"""By stage: dotted names of settings that are gone, each with its values in runs that rehearsed as `dph train` does
+now. Any other value stays, so that reading it ends with an unknown setting."""
 
 
 def migrated(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,6 +34,11 @@ def migrated(stage: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         table, _, key = name.partition(".")
         if isinstance(tree.get(table), dict):
             tree[table].pop(key, None)
+    for name, values in FORMER.get(stage, {}).items():
+        table, _, key = name.rpartition(".")
+        found = tree.get(table) if table else tree
+        if isinstance(found, dict) and found.get(key) in values:
+            found.pop(key)
     return tree
 
 

@@ -6,7 +6,6 @@ from typing import Literal
 from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, PositiveShare, Share
 from dph.config.components import (
     AdvantageConfig,
-    DecodingConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -115,8 +114,6 @@ class PresampleConfig(PartitionRule):
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
-    candidates: NonNegativeInt = 0
-    """Correct responses stored for each prompt to explore, for adaptive rehearsal (rehearsal.choice)."""
     check: str = ""
     """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
     check_logprobs: bool = False
@@ -143,27 +140,6 @@ class EvalConfig:
     rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatConfig:
-    """`dph chat`: talk to a model, with the verifier's verdict where the question is a problem of its task."""
-
-    ask: str = ""
-    """Answer this question and end; if empty, questions are read from standard input."""
-    problem: str = ""
-    """Ask the problem of the task with this id, and end."""
-    samples: PositiveInt = 1
-    """Answers to each question."""
-    seed: int = 0
-    """Seed of sampling."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
-    task: TaskConfig = field(default_factory=lambda: TaskConfig(name=""))
-    verifier: VerifierConfig = field(default_factory=VerifierConfig)
-    reward: RewardConfig = field(default_factory=RewardConfig)
-    rollout: DecodingConfig = field(default_factory=DecodingConfig)
 
 
 @dataclass(frozen=True, slots=True)

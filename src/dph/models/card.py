@@ -170,7 +170,7 @@ def _use() -> str:
     return (
         "## Use\n\n```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         'model = AutoModelForCausalLM.from_pretrained("FOLDER_OR_NAME")\n'
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_NAME")\n```\n\nor `dph chat FOLDER_OR_NAME`.'
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER_OR_NAME")\n```'
     )
 
 

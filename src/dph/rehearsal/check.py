@@ -21,8 +21,6 @@ from dph.runs.directory import RunDir, package_versions
 from dph.verifiers import judging_versions
 
 FILES = ("partition.parquet", "rehearsal.parquet")
-CANDIDATES = "candidates.parquet"
-"""Stored responses to prompts to explore, where a run was asked for them."""
 
 _SAME_NUMBERS = 0.1
 """Nats by which a stored log-probability may differ from the recomputed one when both were computed in fp32: kernels of
@@ -38,24 +36,17 @@ class CheckedSet:
     run: RunDir
     stored: Sequence[Rehearsal]
     """Responses to near-perfect prompts."""
-    candidates: Sequence[Rehearsal] = ()
-    """Responses to prompts to explore."""
-
-    @property
-    def every(self) -> list[Rehearsal]:
-        return [*self.stored, *self.candidates]
 
     @property
     def hash(self) -> str:
         """Hash of the stored responses."""
-        files = self.run.manifest["files"]
-        return ":".join(files[name] for name in ("rehearsal.parquet", CANDIDATES) if name in files)
+        return self.run.manifest["files"]["rehearsal.parquet"]
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
     found = {}
-    for name in (*FILES, *([CANDIDATES] if (folder / CANDIDATES).exists() else [])):
+    for name in FILES:
         try:
             with (folder / name).open("rb") as file:
                 found[name] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -73,8 +64,8 @@ def open_presampled(path: Path) -> RunDir:
     if not isinstance(written, dict):
         raise UserError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
     found = file_hashes(path)
-    for name in sorted(written.keys() | found.keys()):
-        if written.get(name) != found.get(name):
+    for name in FILES:
+        if written.get(name) != found[name]:
             raise UserError(
                 f"{path / name} is not the file that the run wrote (it was changed, damaged or replaced); run "
                 "`dph presample` again"
@@ -85,8 +76,7 @@ def open_presampled(path: Path) -> RunDir:
 def open_set(path: Path) -> CheckedSet:
     """A presample run with its stored responses. Raises UserError as `open_presampled` and `read_rehearsal` do."""
     run = open_presampled(path)
-    candidates = read_rehearsal(path / CANDIDATES) if CANDIDATES in run.manifest["files"] else ()
-    return CheckedSet(run, read_rehearsal(path / "rehearsal.parquet"), candidates)
+    return CheckedSet(run, read_rehearsal(path / "rehearsal.parquet"))
 
 
 def check_fit(
@@ -184,7 +174,7 @@ def check_start(checked: CheckedSet, policy: Policy, rollout: SamplingConfig, co
 
     Returns the largest deviation in nats. Raises UserError when it shows that the set is not this model's own.
     """
-    rows = checked.every
+    rows = checked.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
     deviation = recheck(policy, sample, rollout.temperature, token_budget)
     versions = check_deviation(checked, deviation, largest_deviation(checked.run.manifest, policy))

@@ -45,6 +45,8 @@ class Arm:
     training: str = ""
     """The name of its training; arms that differ in `evaluate` and `share` only have the same. If it is the
     name of an arm, a file need not repeat that arm's preset, base model, store and settings."""
+    retired: str = ""
+    """What made it, if this version can no longer train it: its published counts are read, and nothing runs."""
 
     @property
     def trained(self) -> str:
@@ -173,6 +175,7 @@ def grid_from(name: str, tree: Mapping[str, Any]) -> Grid:
             evaluate=value.get("evaluate", {}),
             share=value.get("share", 1.0),
             training=value.get("training", ""),
+            retired=value.get("retired", ""),
         )
     world = (tree["world"],) if isinstance(tree["world"], str) else tuple(tree["world"])
     shared = tree.get("train", {})

@@ -21,6 +21,7 @@ from dph.config.checks import check_presample, check_train
 from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.jobs import Job
+from dph.process.progress import say
 from dph.reproduce.grid import Arm, Base, Grid, Store, joined, train_settings
 from dph.runs.files import write_atomically
 
@@ -82,9 +83,12 @@ class Choice:
         return replace(self, arms={name: one for name, one in arms.items() if self.grid.arms[name].base == base})
 
     def without(self, done: Mapping[str, Collection[int]]) -> "Choice":
-        """The part that is left, given the seeds of each arm that are done."""
+        """The part that is left to run, given the seeds of each arm that are done; says which arms cannot be run."""
         left = {name: tuple(s for s in seeds if s not in done.get(name, ())) for name, seeds in self.arms.items()}
-        return replace(self, arms={name: seeds for name, seeds in left.items() if seeds})
+        left = {name: seeds for name, seeds in left.items() if seeds}
+        if retired := [name for name in left if self.grid.arms[name].retired]:
+            say(f"this version does not train {', '.join(retired)}; --counts reads published runs of them")
+        return replace(self, arms={name: seeds for name, seeds in left.items() if name not in retired})
 
 
 def write_settings(choice: Choice, paths: RunPaths) -> None:
@@ -141,12 +145,13 @@ def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:
         add("eval", _eval_settings(grid, base), grid.evaluate, base)
     for store in choice.stores():
         add("presample", store.name, store.settings, grid.bases[store.base])
-    for name in choice.arms:
-        arm = grid.arms[name]
+    for arm in (grid.arms[name] for name in choice.arms):
+        if arm.retired:  # its settings do not exist any more
+            continue
         base = grid.bases[arm.base]
         add("train", arm.trained, train_settings(grid.world, arm, grid.train), base)
         if arm.evaluate:
-            add("eval", name, joined(grid.evaluate, arm.evaluate), base)
+            add("eval", arm.name, joined(grid.evaluate, arm.evaluate), base)
     return configs
 
 

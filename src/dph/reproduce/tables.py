@@ -240,9 +240,8 @@ def settings_table(choice: Choice) -> Table:
     for name, seeds in choice.arms.items():
         arm = grid.arms[name]
         own = {key: value for key, value in resolved[name].items() if key not in common and key != "method"}
-        text = ", ".join(
-            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in own.items()
-        )
+        words = [f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in own.items()]
+        text = ", ".join([*words, *([arm.retired] if arm.retired else [])])
         seeds_text = ", ".join(map(str, seeds))
         rows.append(
             [Cell(arm.label), Cell(arm.preset), Cell(f"{arm.base} / {arm.store}"), Cell(seeds_text), Cell(text)]

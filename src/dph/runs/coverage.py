@@ -10,23 +10,18 @@ written before the update of their step, and a resumed run drops those after its
 """
 
 import json
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb, exp, lgamma, sqrt
+from math import comb, exp, lgamma
 from pathlib import Path
 
-from dph.config import RehearsalConfig
 from dph.runs.files import write_atomically
 
 FILE = "coverage.jsonl"
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
 
-FALLING = RehearsalConfig().falling
+FALLING = 0.2
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
-
-LATELY = 64
-"""Visits to a class that tell whether it is falling: the last so many, and at least a quarter of them."""
 
 Visit = tuple[str, int, int]
 """A problem's id, its correct responses and its judged ones at one visit."""
@@ -35,42 +30,18 @@ Visit = tuple[str, int, int]
 class Ledger:
     """What is known of each problem: its visits so far, and the reference policy's pass rate if it was pre-sampled."""
 
-    def __init__(self, reference: Mapping[str, tuple[int, int]], falling: float = FALLING) -> None:
-        """reference: correct and all responses of the reference policy by problem; falling: see `is_falling`."""
-        self._reference, self._falling = reference, falling
+    def __init__(self, reference: Mapping[str, tuple[int, int]]) -> None:
+        """reference: correct and all responses of the reference policy by problem."""
+        self._reference = reference
         self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
         self._solved = {id for id, (correct, _) in reference.items() if correct}
         self._last: dict[str, tuple[int, int]] = {}
         self._fallen: dict[str, bool] = {}
-        self._lately = {name: deque[bool](maxlen=LATELY) for name in CLASSES}
-        """Of each class, whether the pass rate had fallen at each of the last visits, oldest first."""
 
     @property
     def reference(self) -> list[Visit]:
         """What the reference policy did in pre-sampling."""
         return [(id, correct, samples) for id, (correct, samples) in self._reference.items()]
-
-    def visited(self, id: str) -> bool:
-        """Whether a response to the problem was judged."""
-        return id in self._last
-
-    def is_falling(self, id: str) -> bool:
-        """Whether the reference policy would solve the problem as seldom as the last visit did with a probability of at
-        most `falling`, by its own counts; False for a problem that was not pre-sampled or never visited."""
-        return self._fallen.get(id, False)
-
-    def class_is_falling(self, id: str) -> bool:
-        """Whether the problem's class is being lost: of its last `LATELY` visits to problems that the reference policy
-        had solved, more than the share `falling` had fallen, by more than one standard error of that share.
-
-        Without a change of the policy about that share falls at most, so this says for problems that were never visited
-        what `is_falling` says for the others. False for a problem that the reference policy did not solve.
-        """
-        lately = self._lately.get(self._class.get(id, ""), ())
-        if len(lately) < LATELY // 4 or not self._reference[id][0]:
-            return False
-        error = sqrt(self._falling * (1 - self._falling) / len(lately))
-        return sum(lately) / len(lately) > self._falling + error
 
     @property
     def lost(self) -> list[str]:
@@ -79,8 +50,9 @@ class Ledger:
 
     @property
     def falling(self) -> list[str]:
-        """Problems whose pass rate fell below the reference policy's; see `is_falling`."""
-        return [id for id in self._last if self.is_falling(id)]
+        """Problems that the reference policy would solve as seldom as the last visit did with a probability of at most
+        `FALLING`, by its own counts; none that was not pre-sampled."""
+        return [id for id, fallen in self._fallen.items() if fallen]
 
     def by_class(self, ids: Iterable[str]) -> dict[str, int]:
         """How many of some problems belong to each of `CLASSES`; those that were not pre-sampled to none."""
@@ -99,9 +71,7 @@ class Ledger:
                 self._last[id] = (correct, judged)
                 if id in self._reference:
                     before, out_of = self._reference[id]
-                    self._fallen[id] = as_few(correct, judged, before, out_of) <= self._falling
-                    if before:
-                        self._lately[self._class[id]].append(self._fallen[id])
+                    self._fallen[id] = as_few(correct, judged, before, out_of) <= FALLING
                 if correct:
                     self._solved.add(id)
         found = {
@@ -114,7 +84,6 @@ class Ledger:
             own = [correct > 0 for id, correct, judged in visits if judged and self._class.get(id) == name]
             if own:
                 found[f"coverage/solved_{name}"] = sum(own) / len(own)
-        found |= {f"coverage/fell_{name}": sum(own) / len(own) for name, own in self._lately.items() if own}
         return found
 
 

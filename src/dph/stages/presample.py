@@ -20,7 +20,7 @@ from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.process.progress import progress, say
-from dph.rehearsal.check import CANDIDATES, check_sampler, file_hashes
+from dph.rehearsal.check import check_sampler, file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
@@ -96,7 +96,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         further = draw(masters, 1, "refine", "refining the near-perfect set") if masters else []
         close(sampler)
     again = {group.problem.id: group.rollouts[0] for group in further}
-    placed, stored, candidates = [], [], []
+    placed, stored = [], []
     for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
         extra = again.get(group.problem.id)
         place = _place(config, group, correct, samples, extra if yes else None)
@@ -104,14 +104,10 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         if place.set == "perfect":
             assert extra is not None
             stored += [(group, rollout) for rollout in _responses([extra, *group.rollouts], config.stored)]
-        if place.set == "explore":
-            candidates += [(group, rollout) for rollout in _responses(group.rollouts, config.candidates)]
-    every = _rehearsals(policy, [*stored, *candidates], config)
-    rows, others = every[: len(stored)], every[len(stored) :]
-    facts = _write(run, policy, config, placed, contents, rows, others)
-    more = f" ({len(others)} stored responses)" if config.candidates else ""
+    rows = _rehearsals(policy, stored, config)
+    facts = _write(run, policy, config, placed, contents, rows)
     say(
-        f"{facts['explore']} prompts to explore{more}, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
+        f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
     )
     _show(first)
@@ -182,14 +178,11 @@ def _write(
     placed: Sequence[Placed],
     contents: Mapping[str, str],
     rows: Sequence[Rehearsal],
-    candidates: Sequence[Rehearsal],
 ) -> dict[str, int]:
     partition = [asdict(place) | {"content": contents[place.problem_id]} for place in placed]
     with written_atomically(run.path / "partition.parquet") as file:
         pq.write_table(pa.Table.from_pylist(partition), file)
     write_rehearsal(run.path / "rehearsal.parquet", rows)
-    if config.candidates:
-        write_rehearsal(run.path / CANDIDATES, candidates)
     sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
     run.finish(
         sizes=sizes,

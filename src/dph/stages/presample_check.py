@@ -42,26 +42,26 @@ def check_presample(config: PresampleConfig) -> Findings:
     by_id = {problem.id: problem for problem in problems}
     _check_places(checked, by_id)
     check_problems(checked.run, problems, config.task.split)
-    failed = _judge(config, checked.every, by_id)
-    deviation = _check_logprobs(config, checked, by_id) if config.check_logprobs and checked.every else None
+    failed = _judge(config, checked.stored, by_id)
+    deviation = _check_logprobs(config, checked, by_id) if config.check_logprobs and checked.stored else None
     if failed:
         named = ", ".join(f"{name}: {outcome}" for name, outcome in failed[:_NAMED])
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         raise UserError(
-            f"{len(failed)} of {len(checked.every)} stored responses of {path} are no longer judged correct "
+            f"{len(failed)} of {len(checked.stored)} stored responses of {path} are no longer judged correct "
             f"({named}{more}); if databases, answers or the verifier's settings changed, run `dph presample` again"
         )
     agreement = "" if deviation is None else f"; log-probabilities agree to {deviation:.1e} nats"
-    say(f"all {len(checked.every)} stored responses of {path} are judged correct again{agreement}")
+    say(f"all {len(checked.stored)} stored responses of {path} are judged correct again{agreement}")
     if changed := other_versions(checked.run.manifest):
         say(f"versions have changed since: {', '.join(changed)}")
-    return Findings(len(checked.every), deviation)
+    return Findings(len(checked.stored), deviation)
 
 
 def _check_places(checked: CheckedSet, problems: Mapping[str, Problem]) -> None:
     """Every stored response must belong to a problem that the task still has, and to the set of its file."""
     partition, perfect = partition_of(checked.run), len(checked.stored)
-    for number, row in enumerate(checked.every):
+    for number, row in enumerate(checked.stored):
         if row.problem_id not in problems:
             raise UserError(
                 f"the task no longer has the problem {row.problem_id!r} of {checked.run.path}; restore the task's "
@@ -99,7 +99,7 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
     policy = Policy.load(settled(config.model, checked.run))
     path = checked.run.path
     check_fit(checked.run.manifest, policy, config.rollout, same_weights=True, where=path)
-    for row in checked.every:
+    for row in checked.stored:
         same_prompt = list(policy.encode_prompt(problems[row.problem_id].prompt)) == list(row.prompt_ids)
         if not same_prompt or policy.decode(row.response_ids) != row.text:
             what = "text of the response" if same_prompt else "prompt"
@@ -108,7 +108,7 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
                 "data, or run `dph presample` again"
             )
     budget = config.tokens_per_microbatch or fitting_tokens(policy)
-    deviation = recheck(policy, checked.every, config.rollout.temperature, budget)
+    deviation = recheck(policy, checked.stored, config.rollout.temperature, budget)
     if deviation > largest_deviation(checked.run.manifest, policy):
         raise UserError(
             f"stored log-probabilities of {path} differ from the model's by {deviation:.1f} nats; run `dph presample` "

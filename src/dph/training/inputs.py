@@ -10,8 +10,7 @@ from dph.models.policy import Policy
 from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.rehearsal.adaptive import AdaptiveSet
-from dph.rehearsal.check import CANDIDATES, CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
+from dph.rehearsal.check import CheckedSet, check_facts, check_fit, check_start, open_set, sampling_facts
 from dph.rehearsal.partition import reference_counts
 from dph.rehearsal.store import RehearsalSet
 from dph.runs import coverage
@@ -60,12 +59,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
         return None
     path = Path(config.path)
     checked = open_set(path)
-    if config.choice == "adaptive" and CANDIDATES not in checked.run.manifest["files"]:
-        raise UserError(
-            f"the presample run {path} stored no responses to prompts to explore, which adaptive rehearsal needs; run "
-            "`dph presample` with --candidates 2"
-        )
-    if not checked.stored and not (config.choice == "adaptive" and checked.candidates):
+    if not checked.stored:
         raise UserError(
             f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
             "lower its threshold, use a stronger model, or train with a method without rehearsal"
@@ -79,36 +73,17 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
 
 def begin_rehearsal(
     config: TrainConfig, checked: CheckedSet | None, run: Path, step: int
-) -> tuple[RehearsalSet | AdaptiveSet, Ledger]:
+) -> tuple[RehearsalSet, Ledger]:
     """The stored responses in the order of training (none without rehearsal), and what training knows of its problems.
 
     Args:
         step: of the checkpoint from which the run goes on; 0 at its start.
-    Raises:
-        UserError: the run's record of its visits lacks a step that an adaptive set needs.
     """
-    rehearsal = config.rehearsal
-    ledger = Ledger(reference_counts(rehearsal.path), rehearsal.falling)
-    adaptive = None
-    if checked is not None and rehearsal.choice == "adaptive":
-        adaptive = AdaptiveSet(checked.stored, checked.candidates, config.seed, ledger, rehearsal.by_class)
-    _replay(run, step, ledger, adaptive, rehearsal.rows)
-    return adaptive or RehearsalSet(checked.stored if checked is not None else [], config.seed), ledger
-
-
-def _replay(run: Path, step: int, ledger: Ledger, adaptive: AdaptiveSet | None, rows: int) -> None:
-    """Bring a ledger and an adaptive set to the state after `step` steps of a run, `rows` stored responses in each."""
-    visits = {at: found for at, found in coverage.read_visits(run).items() if 0 < at <= step}
-    taken = 0
-    for found in visits.values():
-        ledger.note(found)
-        if adaptive is not None:
-            taken += len(adaptive.take(taken, rows))
-    if adaptive is not None and list(visits) != list(range(1, step + 1)):
-        raise UserError(
-            f"{run / coverage.FILE} lacks steps before step {step}, by which adaptive rehearsal chooses; restore the "
-            "file, or train anew"
-        )
+    ledger = Ledger(reference_counts(config.rehearsal.path))
+    for at, visits in coverage.read_visits(run).items():
+        if 0 < at <= step:
+            ledger.note(visits)
+    return RehearsalSet(checked.stored if checked is not None else [], config.seed), ledger
 
 
 def forget(run: RunDir, step: int, *, pending: bool) -> None:
@@ -139,7 +114,7 @@ def check_rehearsal(
     if not fresh:
         return
     facts: dict[str, str | int | float] = {"hash": checked.hash}
-    if count := min(config.check_rows, len(checked.every)):
+    if count := min(config.check_rows, len(checked.stored)):
         deviation = check_start(checked, policy, rollout, count, token_budget)
         facts |= {"checked_rows": count, "deviation": deviation}
     if leads:

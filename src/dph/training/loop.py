@@ -16,7 +16,6 @@ from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
 from dph.process.memory import peak_memory
 from dph.process.progress import progress, say
-from dph.rehearsal.adaptive import AdaptiveSet
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import Ledger, write_visits
 from dph.runs.directory import RunDir
@@ -49,7 +48,7 @@ class Training:
     optimizer: Optimizer
     explorer: Explorer
     shaping: Shaping
-    rehearsal: RehearsalSet | AdaptiveSet
+    rehearsal: RehearsalSet
     updater: Updater
     monitor: Monitor
     pinned: Pinned

@@ -9,7 +9,6 @@
     grouped   driver: whole groups on each rank (with grouping), and trainer modes of verl's that do only this
     passk     driver: unbiased pass@k in the validation
     trainer   driver: trainer mode `dph_sync`: judged advantages, stored rows appended to each update
-    trainer_async  driver: trainer mode `dph_separate_async`, in which stored rows fill the wait for rollouts
     mixing    driver: which mini-batch of which rank a stored row goes to
     replay    driver: DAPO's group filter over the responses that could be judged
     worker    training processes: denominators of both sets over all ranks

@@ -33,8 +33,6 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "model.gradient_checkpointing": True,  # the estimate of memory assumes it
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
-    "rehearsal.by_class": None,  # of the adaptive choice, as the next
-    "rehearsal.falling": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
     "sampler.memory": None,
     "sampler.rows": None,
@@ -82,8 +80,6 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
             "a launch of verl judges by verifiers only: put the reward function into a verifier "
             "(docs/guides/extend.md), or train it with `dph train`"
         )
-    if config.rehearsal.choice != "fixed":
-        raise UserError("training through verl has a fixed rehearsal set; leave --rehearsal.choice out")
     if config.trained_share < 1:
         raise UserError(
             "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "

@@ -47,10 +47,6 @@ class DPHLoss:
             load_plugin(plugin)
         return Objective(self._config)
 
-    def rehearsal_weight(self, counts: LossCounts) -> float:
-        """Factor on η·Σ f of an update with these counts."""
-        return self._objective.weights(counts).pef / self._config.eta
-
     def __call__(self, model_output: Any, data: Any, dp_group: object = None) -> tuple[Tensor, dict[str, Any]]:
         """One micro-batch's loss.
 

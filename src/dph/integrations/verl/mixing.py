@@ -8,20 +8,6 @@ responses follows them.
 from collections.abc import Sequence
 
 
-def rows_of_update(rows: int, step: int, update: int, updates: int) -> tuple[int, int]:
-    """Place in the order of stored responses of an update's first one, and how many it has.
-
-    They are a function of the update alone. A step has `rows` of them, spread over its updates as evenly as they
-    divide.
-
-    Args:
-        step: of training, from 1.
-        update: within the step, from 0 to updates − 1.
-    """
-    start, end = (((step - 1) * updates + index) * rows // updates for index in (update, update + 1))
-    return start, end - start
-
-
 def padded_count(rows: int, cells: int) -> int:
     """The smallest multiple of `cells` that is at least `rows`."""
     return -(-rows // cells) * cells

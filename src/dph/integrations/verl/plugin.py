@@ -15,5 +15,4 @@ if verl.__version__ != "0.9.1":  # its trainer, registries and configuration cha
 
 import dph.integrations.verl.engine  # registers the engine for shared prompts
 import dph.integrations.verl.grouped  # registers verl's own trainers for that engine
-import dph.integrations.verl.trainer
-import dph.integrations.verl.trainer_async  # noqa: F401  (both register our trainers)
+import dph.integrations.verl.trainer  # noqa: F401  (registers our trainer)

@@ -65,18 +65,6 @@ def put_rows(
     return mixed, own
 
 
-def put_alone(stored: Sequence[Rehearsal], ranks: int, step: int, partition: str) -> KVBatchMeta:
-    """Put stored responses into the queue for an update of their own, padded to equally many for each rank.
-
-    partition: of the queue, where verl keeps the rollouts of training.
-    """
-    one, whole = torch.zeros(1, dtype=torch.int64), torch.arange(2)
-    template: dict[str, Any] = dict.fromkeys(("prompts", "responses", "response_mask", "loss_mask", "uid"), one)
-    template |= dict.fromkeys(("input_ids", "attention_mask", "position_ids"), whole)
-    template |= dict.fromkeys(("old_log_probs", "advantages"), torch.zeros(1))
-    return _put(template, stored, ranks, step, partition)
-
-
 def _put(
     template: dict[str, Any], stored: Sequence[Rehearsal], multiple: int, step: int, partition: str
 ) -> KVBatchMeta:

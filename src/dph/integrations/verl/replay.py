@@ -1,12 +1,12 @@
 # pyright: reportMissingImports=false
-"""verl's replay buffers, with DAPO's group filter over the responses that could be judged."""
+"""verl's replay buffer, with DAPO's group filter over the responses that could be judged."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import transfer_queue as tq
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from dph.integrations.verl.judged import check_unjudged, is_scored, reward_info
 
@@ -22,7 +22,7 @@ def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | N
     return values.pop() if values else float("nan")
 
 
-class JudgedFilter(ReplayBuffer):
+class JudgedReplayBuffer(ReplayBuffer):
     """Drops groups whose judged responses are all correct or all wrong; verl would count failed judgings as wrong."""
 
     def __init__(self, *, max_unjudged: float, responses: int, **its_own: Any) -> None:
@@ -34,6 +34,28 @@ class JudgedFilter(ReplayBuffer):
         super().__init__(**its_own)
         self._max_unjudged, self._responses = max_unjudged, responses
         self._dropped: list[dict[str, Any]] = []
+
+    @classmethod
+    def build(cls, config: Any, metric: str | None, refill: Callable[[int], int], max_unjudged: float) -> Self:
+        """The buffer with the arguments that verl's trainer gives its own in synchronous mode."""
+        sampler, data = config.trainer.v1.sampler, config.data
+        refills = bool(sampler.get("sync_refill_failed_groups", False))
+        exact = metric is not None or refills
+        return cls(
+            max_unjudged=max_unjudged,
+            responses=data.train_batch_size * config.actor_rollout_ref.rollout.n,
+            trainer_mode="sync",
+            trainer_config=config.trainer.v1.get("sync", {}),
+            max_off_policy_threshold=sampler.max_off_policy_threshold,
+            max_off_policy_strategy=sampler.max_off_policy_strategy,
+            sampler_kwargs=sampler.sampler_kwargs,
+            refill_fn=refill,
+            filter_groups_metric=metric,
+            sync_refill_failed_groups=refills,
+            train_batch_size=data.train_batch_size,
+            gen_batch_size=1 if exact else (data.get("gen_batch_size", None) or data.train_batch_size),
+            max_inflight_gen_batches=config.algorithm.filter_groups.get("max_inflight_gen_batches", 1) if metric else 1,
+        )
 
     def take_dropped(self) -> list[dict[str, Any]]:
         """What the reward function returned for each response of the groups dropped since the last call."""
@@ -67,63 +89,3 @@ class JudgedFilter(ReplayBuffer):
         check_unjudged(failed, total, self._max_unjudged)
         filtered = {group: value for group, value in known.items() if value is not None}
         return set(filtered), Counter(filtered.values())
-
-
-class JudgedReplayBuffer(JudgedFilter):
-    """For the synchronous trainer."""
-
-    @classmethod
-    def build(cls, config: Any, metric: str | None, refill: Callable[[int], int], max_unjudged: float) -> Self:
-        """The buffer with the arguments that verl's trainer gives its own in synchronous mode."""
-        sampler, data = config.trainer.v1.sampler, config.data
-        exact = metric is not None or bool(sampler.get("sync_refill_failed_groups", False))
-        return cls(
-            max_unjudged=max_unjudged,
-            responses=data.train_batch_size * config.actor_rollout_ref.rollout.n,
-            **_arguments(config, "sync", metric, refill),
-            train_batch_size=data.train_batch_size,
-            gen_batch_size=1 if exact else (data.get("gen_batch_size", None) or data.train_batch_size),
-            max_inflight_gen_batches=config.algorithm.filter_groups.get("max_inflight_gen_batches", 1) if metric else 1,
-        )
-
-
-class FillingReplayBuffer(JudgedFilter, ReplayBufferAsync):
-    """For the asynchronous trainer: while rollouts are missing, something else is done instead of sleeping."""
-
-    def __init__(self, *, fill: Callable[[], bool], **its_own: Any) -> None:
-        """fill: does a piece of work; False where there is none."""
-        super().__init__(**its_own)
-        self._fill = fill
-
-    @classmethod
-    def build(
-        cls,
-        config: Any,
-        metric: str | None,
-        refill: Callable[[int], int],
-        max_unjudged: float,
-        fill: Callable[[], bool],
-    ) -> Self:
-        """The buffer with the arguments that verl's trainer gives its own in asynchronous modes."""
-        responses = config.actor_rollout_ref.actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
-        own = _arguments(config, "separate_async", metric, refill)
-        return cls(fill=fill, max_unjudged=max_unjudged, responses=responses, **own)
-
-    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
-        if partition_id != "val" and self._fill():
-            return last_debug_time
-        return super()._wait_for_next_poll(partition_id, last_debug_time)
-
-
-def _arguments(config: Any, mode: str, metric: str | None, refill: Callable[[int], int]) -> dict[str, Any]:
-    sampler = config.trainer.v1.sampler
-    return {
-        "trainer_mode": mode,
-        "trainer_config": config.trainer.v1.get(mode, {}),
-        "max_off_policy_threshold": sampler.max_off_policy_threshold,
-        "max_off_policy_strategy": sampler.max_off_policy_strategy,
-        "sampler_kwargs": sampler.sampler_kwargs,
-        "refill_fn": refill,
-        "filter_groups_metric": metric,
-        "sync_refill_failed_groups": bool(sampler.get("sync_refill_failed_groups", False)),
-    }

@@ -15,9 +15,6 @@ from dph.objective.policy_losses import selects_tokens
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
-ASYNC_MODE = "dph_separate_async"
-"""The same for rollouts on GPUs of their own."""
-
 VENDOR = "dph"
 """Where the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
 
@@ -45,8 +42,6 @@ class DPHSettings(RehearsalTerm):
     """Run directory of `dph presample`."""
     rows: int = 0
     """Stored responses per step, over all ranks; 0 trains without rehearsal."""
-    fill_rows: int = 32
-    """Stored responses that are computed at a time while the trainer waits for rollouts (mode dph_separate_async)."""
     check_rows: int = 64
     """Stored responses whose log-probabilities are recomputed before the first update of a run; 0 checks none."""
     tolerance: float = 0.1
@@ -79,8 +74,6 @@ def read_settings(config: Mapping[str, Any]) -> DPHSettings:
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
     if settings.rows < 0 or settings.check_rows < 0:
         raise UserError("dph.rows and dph.check_rows must not be negative")
-    if settings.fill_rows < 1:
-        raise UserError(f"dph.fill_rows is {settings.fill_rows}; it must be at least 1")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     return settings

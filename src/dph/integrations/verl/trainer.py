@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""verl's trainers with DPH-RL's objective (verl 0.9.1, V1); the synchronous one is trainer mode `dph_sync`.
+"""verl's synchronous trainer with DPH-RL's objective (verl 0.9.1, V1): trainer mode `dph_sync`.
 
 Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be judged.
 Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics includes them.
@@ -25,7 +25,6 @@ from dph.errors import UserError
 from dph.integrations.verl.grouped import GroupedBatchMixin
 from dph.integrations.verl.judged import JudgedResponse, check_unjudged, is_scored, read_judged
 from dph.integrations.verl.loss import DPHLoss
-from dph.integrations.verl.mixing import rows_of_update
 from dph.integrations.verl.passk import PassAtKMixin
 from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
 from dph.integrations.verl.replay import JudgedReplayBuffer
@@ -33,14 +32,13 @@ from dph.integrations.verl.settings import TRAINER_MODE, loss_config, make_advan
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
 from dph.objective.advantages import GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation
-from dph.rehearsal.store import Rehearsal, RehearsalSet
+from dph.rehearsal.store import RehearsalSet
 from dph.training.shaping import overlong_penalty
 
 
-class RehearsalMixin(GroupedBatchMixin, PassAtKMixin):
-    """Judged advantages and stored responses, for verl's trainers."""
-
-    worker_class: type = DPHActorRolloutRefWorker
+@register_trainer(TRAINER_MODE)
+class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+    """Synchronous, colocated training with judged advantages and stored responses."""
 
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
@@ -66,7 +64,12 @@ class RehearsalMixin(GroupedBatchMixin, PassAtKMixin):
         super()._init_resource_pool_mgr()
         for role in self.role_worker_mapping:
             if str(role) in ("actor", "actor_rollout", "actor_rollout_ref"):
-                self.role_worker_mapping[role] = ray.remote(self.worker_class)
+                self.role_worker_mapping[role] = ray.remote(DPHActorRolloutRefWorker)
+
+    def _build_replay_buffer(self) -> Any:
+        return JudgedReplayBuffer.build(
+            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
+        )
 
     def on_init_end(self) -> None:
         self.actor_rollout_wg.set_loss_fn(DPHLoss(self._loss, self._dph.plugins))
@@ -136,30 +139,17 @@ class RehearsalMixin(GroupedBatchMixin, PassAtKMixin):
         minibatches = len(batch) // rows
         batch.extra_info[MINIBATCHES] = minibatches
         if self._stored is None:
-            return self._train(batch, metrics)
-        stored = self._rows_of_update()
-        mixed, own = put_rows(batch, self._not_computed(stored), ranks, minibatches, self.global_steps)
+            return super()._update_actor(batch, metrics)
+        cursor = (self.global_steps - 1) * self._dph.rows  # of the step alone, so that a resumed run takes the same
+        stored = self._stored[1].take(cursor, self._dph.rows)
+        mixed, own = put_rows(batch, stored, ranks, minibatches, self.global_steps)
         try:
             self._check_model(own, metrics)
-            self._train(mixed, metrics)
+            super()._update_actor(mixed, metrics)
         finally:
             remove_rows(own)
         metrics["dph/rehearsal_rows"] = len(stored)
         return batch
-
-    def _train(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's own update."""
-        return super()._update_actor(batch, metrics)
-
-    def _rows_of_update(self) -> list[Rehearsal]:
-        """The stored responses of the current update: a function of step and update, so that a resumed run has them."""
-        assert self._stored is not None
-        place = rows_of_update(self._dph.rows, self.global_steps, self.local_trigger_step, self.parameter_sync_step)
-        return self._stored[1].take(*place)
-
-    def _not_computed(self, stored: list[Rehearsal]) -> list[Rehearsal]:
-        """Those of an update's stored responses that join its rollouts: all that were not computed before."""
-        return stored
 
     def _check_model(self, own: KVBatchMeta, metrics: dict[str, Any]) -> None:
         """Compare stored with recomputed log-probabilities of a few rows, before the first update of a run."""
@@ -183,16 +173,6 @@ class RehearsalMixin(GroupedBatchMixin, PassAtKMixin):
         data = tq.kv_batch_get(part.keys, part.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
         now = response_from_nested(data["log_probs"], data["responses"]).values()
         return float((now - data["old_log_probs"].values()).abs().mean())
-
-
-@register_trainer(TRAINER_MODE)
-class DPHTrainerSync(RehearsalMixin, PPOTrainerSync):
-    """Synchronous, colocated training with rehearsal."""
-
-    def _build_replay_buffer(self) -> Any:
-        return JudgedReplayBuffer.build(
-            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
-        )
 
 
 def group_view(rows: Sequence[JudgedResponse], rewards: Sequence[float], tokenizer: Any) -> GroupView:

@@ -39,6 +39,8 @@ class Setting:
     """The name of its training, which settings that differ in `evaluate` and `share` only have in common."""
     variant_of: str = ""
     """The setting that it equals but for its number of steps; "" for one with the steps of all."""
+    retired: str = ""
+    """See `Arm.retired`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Bench:
                     "training": f"{setting.training}.{base_of(world)}" if setting.training else "",
                     "variant_of": f"{setting.variant_of}.{base_of(world)}" if setting.variant_of else "",
                     "other_budget": bool(setting.variant_of),
+                    "retired": setting.retired,
                 }
                 for world in worlds
                 for setting in settings
@@ -229,6 +232,7 @@ def _settings(method: str, preset: str, tried: Mapping[str, Any]) -> list[Settin
                     evaluate=evaluate,
                     share=1.0 if share is None else share,
                     training=f"{trained}-lr{lr:g}" if shared else "",
+                    retired=tried.get("retired", ""),
                 )
             )
     return found

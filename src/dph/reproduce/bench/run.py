@@ -124,7 +124,8 @@ def choose(run: Run) -> tuple[Frozen, list[Phase], list[str]]:
         phase, failures = run.phase(name, {setting: seeds for setting in every})
         phases.append(phase)
         points = development_points(bench, phases)
-        if failures or any(setting.name not in points.get(setting.method, ()) for setting in every):
+        wanted = [setting for setting in every if not setting.retired]
+        if failures or any(setting.name not in points.get(setting.method, ()) for setting in wanted):
             return frozen, phases, failures or [f"{name} is not finished"] * (not run.config.report_only)
         kept = halved(points, bench.rule)
         every = [by_name(bench)[one] for names in kept.values() for one in names]
