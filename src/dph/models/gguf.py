@@ -63,7 +63,11 @@ def dequantise(file: Path, folder: Path) -> None:
     say(f"dequantising {file.name}, once")
     if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
         raise UserError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
-    place: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
+    place: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(file.parent),
+        "gguf_file": file.name,
+        "trust_remote_code": False,
+    }
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(**place)
         _set_special_tokens(tokenizer, GGUFReader(file))

@@ -200,7 +200,9 @@ def _check_weight_files(model: str, config: Any) -> None:
         if file := _file_of(model, index):
             weights += {str(name) for name in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()}
     for name in sorted(set(weights)):
-        if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(model, name):
+        if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
+            model, name
+        ):
             raise UserError(_foreign(model, name))
 
 
