@@ -70,7 +70,7 @@ def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, c
 def test_adapters_beside_a_file_are_not_loaded(tmp_path: Path, cache: Path) -> None:
     write_model(tmp_path / "tiny.gguf")
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="holds adapters too; move tiny.gguf into a folder"):
+    with pytest.raises(UserError, match="holds adapters too; move"):
         folder_of(tmp_path / "tiny.gguf")
 
 

@@ -1,8 +1,8 @@
 """Atomic writing and removal of files and directories: a reader never sees a partial result.
 
 A temporary file or directory is named `.NAME.new.PID.N.tmp` (`.old.` while it is removed) and locked by the process
-that uses it. The system releases the lock when the process ends, even if it is killed. So what is not locked is abandoned,
-and the next process that writes into the same directory removes it.
+that uses it. The system releases the lock when the process ends, even if it is killed. So what is not locked is
+abandoned, and the next process that writes into the same directory removes it.
 """
 
 import contextlib
