@@ -4,6 +4,8 @@ Attacks on the sandbox are tested with the verifiers, pickled models in test_loa
 """
 
 import ast
+import functools
+import hashlib
 import json
 import os
 import pickle
@@ -22,12 +24,12 @@ import tomli_w
 
 import dph
 from complaints import complaint, run
-from dph.cli.main import COMMANDS
+from dph.cli.main import COMMANDS, main
 from dph.config import ModelConfig
 from dph.errors import UserError, one_line, reason_of
 from dph.process.progress import say
 from dph.report.write import report
-from helpers import base_run, presampled
+from helpers import base_run, folder, presampled
 
 SOURCE = Path(dph.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -53,7 +55,7 @@ def watch(event, args):
 
 sys.addaudithook(watch)
 from dph.cli.main import main
-from helpers import base_run, presampled
+from helpers import base_run, folder, presampled
 
 toy = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2", "--model.path", str(base_run() / "model")]
 rehearse = ["--rehearsal.path", str(presampled()), "--rehearsal.rows", "2"]
@@ -203,7 +205,29 @@ def test_every_model_is_loaded_by_a_call_that_says_whether_its_code_may_run():
 
 TOY = ("--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2")
 TRAIN = ("train", "--preset", "grpo", *TOY, "--rollout.prompts", "2", "--steps", "1")
-STAGE_OF = {"sft": base_run, "presample": presampled}
+JUDGED = ("verify", "--task", "records", "--task.split", "train", "--column", "response")
+
+
+@functools.cache
+def finished(stage):
+    """A finished run of a stage."""
+    if stage in ("sft", "presample"):
+        return {"sft": base_run, "presample": presampled}[stage]()
+    out, data, model = folder() / stage, str(data_file()), str(base_run() / "model")
+    words = {
+        "train": (*TRAIN, "--model.path", model),
+        "eval": ("eval", *TOY, "--model.path", model),
+        "verify": (*JUDGED, "--data", data, "--predictions", data),
+    }
+    main([*words[stage], "--out", str(out)])
+    return out
+
+
+@functools.cache
+def data_file():
+    path = folder() / "data.jsonl"
+    path.write_text('{"prompt": "easy 1", "response": " yes", "answer": "yes", "verifier": "exact", "id": "a"}\n')
+    return path
 
 
 class Trap:
@@ -217,22 +241,42 @@ class Trap:
             "class Config: pass\n"
         )
 
-    def run(self, stage, out=""):
-        """A copy of a run of `dph sft` or `dph presample`, as if of another stage."""
-        path = self.folder / (out or stage)
-        shutil.copytree(STAGE_OF.get(stage, base_run)(), path)
+    def run(self, stage):
+        """A copy of a finished run whose settings name code, and whose models are spoiled."""
+        path = self.folder / stage
+        shutil.copytree(finished(stage), path)
         if not (path / "model").exists():
             shutil.copytree(base_run() / "model", path / "model")
-        manifest = json.loads((path / "manifest.json").read_text())
-        (path / "manifest.json").write_text(json.dumps(manifest | {"stage": stage}))
         settings = tomllib.loads((path / "config.toml").read_text()) | {"plugins": [str(self.evil)]}
-        settings |= {"reward": {"function": f"{self.evil}:reward", "in_process": True}} if stage != "sft" else {}
-        settings["model"] |= {"trust_remote_code": True, "path": str(path / "model")}
+        if "reward" in settings:
+            settings["reward"] |= {"function": f"{self.evil}:reward", "in_process": True}
+        if "model" in settings:
+            used = self.folder / ("sft" if stage == "train" else stage) / "model"
+            settings["model"] |= {"trust_remote_code": True, "path": str(used)}
         (path / "config.toml").write_text(tomli_w.dumps(settings))
         self.spoil(path / "model")
         for name in ("dph", "json", "sitecustomize", "tokenizer", "model/json"):
             (path / f"{name}.py").write_text(self.evil.read_text())
-        return path
+        return str(path)
+
+    def resumed(self, stage):
+        """Command lines that go on in two runs of a stage: in one whose settings name code, and in one whose last model
+        is spoiled, with the checksums that belong to it."""
+        for kind in ("settings", "models"):
+            path = self.folder / f"resumed-{stage}-{kind}"
+            shutil.copytree(finished(stage), path)
+            manifest = json.loads((path / "manifest.json").read_text())
+            (path / "manifest.json").write_text(json.dumps(manifest | {"status": "running"}))
+            asked = shutil.copy(path / "config.toml", f"{path}.toml")
+            if kind == "settings":
+                named = f'plugins = ["{self.evil}"]'
+                (path / "config.toml").write_text((path / "config.toml").read_text().replace("plugins = []", named))
+            for model in path.glob("checkpoints/*/model"):
+                self.spoil(model)
+                files = [file for file in model.parent.rglob("*") if file.is_file() and file.name != "checksums.json"]
+                sums = {str(f.relative_to(model.parent)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+                (model.parent / "checksums.json").write_text(json.dumps(sums))
+            yield stage, "--config", asked, "--out", path, "--resume"
 
     def spoil(self, model):
         """Put code into a model's folder, or leave it as it is if the settings alone name code."""
@@ -278,24 +322,19 @@ KINDS = (
 
 def walk(trap):
     """Command lines that read a run, or go on in one, with every command among them."""
-    runs = {stage: str(trap.run(stage)) for stage in ("sft", "presample", "train", "eval", "verify")}
+    runs = {stage: trap.run(stage) for stage in ("sft", "presample", "train", "eval", "verify")}
     new = iter(str(trap.folder / f"new-{number}") for number in range(99))
-    model, data = f"{runs['sft']}/model", trap.folder / "data.jsonl"
-    data.write_text('{"prompt": "easy 1", "response": " yes", "answer": "yes", "verifier": "exact", "id": "a"}\n')
+    model, data = f"{runs['sft']}/model", data_file()
     yield "sft", "--model.path", model, "--data", data, "--steps", "1", "--out", next(new)
-    yield "sft", "--data", data, "--steps", "61", "--out", runs["sft"], "--resume"
     yield "presample", "--check", runs["presample"]
     yield "presample", "--check", runs["presample"], "--check-logprobs"
     yield "presample", *TOY, "--threshold", "1", "--model.path", model, "--out", next(new)
-    yield "presample", *TOY, "--threshold", "1", "--model.path", model, "--out", runs["presample"], "--resume"
     yield *TRAIN, "--model.path", model, "--out", next(new)
     yield *TRAIN, "--model.path", base_run() / "model", "--rehearsal.path", runs["presample"], "--out", next(new)
-    yield *TRAIN, "--model.path", model, "--out", runs["train"], "--resume"
     yield "eval", *TOY, "--model.path", model, "--out", next(new)
-    yield "eval", *TOY, "--model.path", model, "--out", runs["eval"], "--resume"
-    judged = ("verify", "--task", "records", "--data", data, "--predictions", data, "--column", "response")
-    yield *judged, "--task.split", "train", "--out", next(new)
-    yield *judged, "--task.split", "train", "--out", runs["verify"], "--resume"
+    yield *JUDGED, "--data", data, "--predictions", data, "--out", next(new)
+    for stage in runs:
+        yield from trap.resumed(stage)
     yield "interpolate", runs["train"], "--out", next(new)
     yield "interpolate", runs["train"], "--initial", base_run() / "model", "--out", next(new)
     yield "push", runs["sft"], "--out", next(new)
@@ -326,13 +365,13 @@ def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
     trap = Trap(tmp_path, kind)
     monkeypatch.setattr("dph.reproduce.demo.run_jobs", lambda *_, **__: [])  # jobs: tests/process/test_jobs.py
     monkeypatch.setattr("builtins.input", lambda *_: "y")
-    walked = {}
+    walked = set()
     for words in walk(trap):
         status, said = run(capsys, *words)
         assert status in (0, 2), said
         assert not trap.mark.exists(), f"{words} ran the code: {said}"
-        walked.setdefault(words[0], []).append(status)
-    assert walked.keys() == COMMANDS.keys() - {"chat"}
+        walked.add(words[0])
+    assert walked == COMMANDS.keys() - {"chat"}
 
 
 def test_the_traps_work_if_a_flag_opens_them(tmp_path, capsys):

@@ -59,8 +59,8 @@ def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
         if setting not in given:
             flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
             raise UserError(
-                f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, add "
-                f"{flags}"
+                f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, "
+                f"add {flags}"
             )
 
 
