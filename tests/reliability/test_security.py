@@ -16,6 +16,7 @@ import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -247,7 +248,7 @@ class Trap:
         shutil.copytree(finished(stage), path)
         if not (path / "model").exists():
             shutil.copytree(base_run() / "model", path / "model")
-        settings = tomllib.loads((path / "config.toml").read_text()) | {"plugins": [str(self.evil)]}
+        settings: dict[str, Any] = tomllib.loads((path / "config.toml").read_text()) | {"plugins": [str(self.evil)]}
         if "reward" in settings:
             settings["reward"] |= {"function": f"{self.evil}:reward", "in_process": True}
         if "model" in settings:
@@ -359,6 +360,7 @@ def walk(trap):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
     """Every command, on runs with code wherever a run can name it, in a directory with modules to import."""
@@ -376,7 +378,7 @@ def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
 
 def test_the_traps_work_if_a_flag_opens_them(tmp_path, capsys):
     trap = Trap(tmp_path, "code of the model")
-    path = trap.run("presample")
+    path = Path(trap.run("presample"))
     run(capsys, "presample", "--check", path, "--plugin", trap.evil, "--reward", f"{trap.evil}:reward")
     trap.mark.unlink()
     run(capsys, "eval", *TOY, "--model.path", path / "model", "--model.trust-remote-code", "--out", tmp_path / "new")

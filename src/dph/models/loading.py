@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file
 
 from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
