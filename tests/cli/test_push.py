@@ -2,6 +2,10 @@
 
 import base64
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -132,6 +136,34 @@ class Hub(BaseHTTPRequestHandler):
 
     def log_message(self, format, *args):
         """Requests are not printed."""
+
+
+KILLED = """
+import os, shutil, sys
+from dph.cli.main import main
+shutil.copy2 = lambda *_: os.kill(os.getpid(), 9)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_a_killed_push_leaves_nothing_after_the_next(trained, tmp_path, capsys):
+    words = ["push", str(trained), "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True)
+    assert done.returncode == -9 and [path.name[:9] for path in tmp_path.iterdir()] == [".out.new."], done.stderr
+    assert run(capsys, *words)[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_link_out_of_the_run_is_not_published(tmp_path, capsys):
+    path = tmp_path / "run"
+    shutil.copytree(base_run(), path)
+    (path / "model" / "inside").symlink_to(path / "config.toml")
+    assert run(capsys, "push", path, "--out", tmp_path / "first")[0] == 0
+    (tmp_path / "secret").write_text("mine")
+    (path / "model" / "notes").symlink_to(tmp_path / "secret")
+    assert "notes is a link out of" in complaint(capsys, "push", path, "--out", tmp_path / "second")
+    assert not (tmp_path / "second").exists()
 
 
 @pytest.fixture

@@ -67,6 +67,18 @@ def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, c
         model_folder(str(tmp_path / "absent.gguf"))
 
 
+def test_adapters_beside_a_file_are_not_loaded(tmp_path: Path, cache: Path) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds adapters too; move"):
+        folder_of(tmp_path / "tiny.gguf")
+
+
+def test_a_file_keeps_no_note_of_how_its_tokenizer_was_loaded(tmp_path: Path, cache: Path) -> None:
+    write_model(tmp_path / "tiny.gguf")
+    assert "local" not in (folder_of(tmp_path / "tiny.gguf") / "tokenizer_config.json").read_text()
+
+
 def test_other_paths_stay_as_they_are() -> None:
     assert model_folder("runs/base/model") == "runs/base/model"
     assert model_folder("org/name") == "org/name"

@@ -1,5 +1,8 @@
 """Weights between two models: the formula, what is refused, and the two ways to ask for it."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -7,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from complaints import complaint, run
-from dph.config import ModelConfig
+from dph.config import ModelConfig, to_toml
 from dph.errors import UserError
 from dph.models.interpolation import interpolated
 from dph.models.policy import Policy
@@ -90,6 +93,57 @@ def test_models_without_a_run_are_interpolated_too(saved, tmp_path, capsys):
     first, last = (weights(path) for path in saved)
     for name, value in weights(tmp_path / "out").items():
         torch.testing.assert_close(value, (first[name] + last[name]) / 2)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+import helpers  # the task of this test
+from dph.cli.main import main
+from dph.models.policy import Policy
+save = Policy.save
+
+def killed(policy, path):
+    save(policy, path)
+    if Path(sys.argv[1]) in (path.parent, path.parent.parent):
+        os.kill(os.getpid(), 9)
+
+Policy.save = killed
+main(sys.argv[2:])
+"""
+
+
+def killed(folder, *words):
+    """Run a command that is killed when it has written a model into a folder, or into a folder in it."""
+    command = [sys.executable, "-c", KILLED, str(folder), *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    left = [path for path in folder.rglob("model.safetensors") if ".tmp" in str(path)]
+    assert len(left) == 1  # a whole model
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_a_killed_interpolation_leaves_nothing_after_the_next(saved, tmp_path, capsys):
+    words = ("interpolate", saved[1], "--initial", saved[0], "--out")
+    killed(tmp_path, *words, tmp_path / "out")
+    status, said = run(capsys, *words, tmp_path / "other")
+    assert status == 0, said
+    assert {path.name for path in tmp_path.iterdir()} == {"first", "last", "other"}
+    files = {path.name for path in (tmp_path / "other").iterdir()}
+    assert {"config.json", "model.safetensors"} < files and not any(name.startswith((".", "tmp")) for name in files)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_a_run_that_is_killed_among_its_weights_leaves_nothing_after_it_is_resumed(tmp_path):
+    """The trained weights and the mean are both written at the end."""
+    config = train_config(tmp_path / "run", "grpo", trained_share=0.5)
+    (tmp_path / "train.toml").write_text(to_toml(config))
+    killed(tmp_path / "run", "train", "--config", tmp_path / "train.toml")
+    run = train(config, resume=True)
+    assert {path.name for path in run.iterdir() if path.name.startswith((".", "tmp", "model"))} == {"model"}
+    assert {path.name for path in (run / "model").iterdir()} >= {"model.safetensors", "README.md"}
+    assert not [path for path in (run / "model").iterdir() if path.is_dir()]
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):

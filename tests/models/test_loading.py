@@ -104,6 +104,135 @@ def test_large_finite_weights_are_accepted(folder):
     assert torch.equal(loaded, tensors["model.norm.weight"]) and loaded.sum().isinf()
 
 
+def indexed(folder, name, index="model.safetensors.index.json"):
+    """An index that says all weights of a model are in one file."""
+    weights = dict.fromkeys(load_file(folder / "model.safetensors"), name)
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+
+
+@pytest.fixture
+def unpickled(monkeypatch):
+    """What `torch.load` was asked for, which should be nothing."""
+    asked, load_pickle = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda file, **more: asked.append(file) or load_pickle(file, **more))
+    return asked
+
+
+@pytest.mark.parametrize("name", ["evil.bin", "../x.safetensors", "/x.safetensors", "out.safetensors", "a/../../x.pt"])
+def test_an_index_names_safetensors_files_of_its_folder_only(folder, tmp_path_factory, unpickled, name):
+    outside = tmp_path_factory.mktemp("outside") / "x.safetensors"
+    indexed(folder, name)
+    torch.save(load_file(folder / "model.safetensors"), folder / "evil.bin")
+    (folder / "model.safetensors").rename(outside)
+    if name == "out.safetensors":
+        (folder / name).symlink_to(outside)
+    (folder / "other.safetensors").write_bytes(outside.read_bytes())
+    if name == "../x.safetensors":
+        (folder.parent / "x.safetensors").write_bytes(outside.read_bytes())
+    assert f"name the weights {name!r}" in complaint(folder)
+    assert unpickled == []
+
+
+@pytest.mark.parametrize("name", ["part.safetensors", "parts/1.safetensors"])
+def test_an_index_may_name_files_of_its_folder(folder, name):
+    indexed(folder, name)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / "model.safetensors").rename(folder / name)
+    assert load(folder).weight_hash() == tiny_policy().weight_hash()
+
+
+def test_an_index_in_the_hubs_cache_may_lead_to_the_repositorys_blobs(tmp_path):
+    stored = tmp_path / "models--some--model"
+    snapshot = stored / "snapshots" / "0"
+    tiny_policy().save(snapshot)
+    indexed(snapshot, "part.safetensors")
+    (stored / "blobs").mkdir()
+    (snapshot / "model.safetensors").rename(stored / "blobs" / "1")
+    (snapshot / "part.safetensors").symlink_to("../../blobs/1")
+    assert load(snapshot).weight_hash() == tiny_policy().weight_hash()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        ("adapter_model.bin", "adapter_model.bin"),
+        ("../x.safetensors", "../x.safetensors"),
+        ("mine.safetensors.index.json", "evil.bin"),
+        ("../mine.safetensors.index.json", "../mine.safetensors.index.json"),
+        ("part.safetensors", ""),
+    ],
+)
+def test_settings_of_a_model_name_safetensors_files_of_its_folder_only(folder, unpickled, name, refused):
+    for pickled in ("adapter_model.bin", "evil.bin"):
+        torch.save(load_file(folder / "model.safetensors"), folder / pickled)
+    (folder / "adapter_model.safetensors").write_bytes(b"")  # otherwise pickled adapters are refused for themselves
+    for place in (folder, folder.parent):
+        indexed(folder, "evil.bin", place / "mine.safetensors.index.json")
+        for file in ("x.safetensors", "part.safetensors"):
+            (place / file).write_bytes((folder / "model.safetensors").read_bytes())
+    change(folder / "config.json", transformers_weights=name)
+    if refused:
+        assert f"name the weights {refused!r}" in complaint(folder)
+    else:
+        assert load(folder).weight_hash() == tiny_policy().weight_hash()
+    assert unpickled == []
+
+
+@pytest.fixture
+def adapters(tmp_path):
+    """A folder of LoRA adapters, and the model that it names."""
+    peft = pytest.importorskip("peft", reason="needs the extra peft")
+    tiny_policy().save(tmp_path / "base")
+    model = tiny_policy().model
+    model.name_or_path = str(tmp_path / "base")
+    lora = peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    peft.get_peft_model(model, lora).save_pretrained(tmp_path / "adapters")
+    tiny_policy().tokenizer.save_pretrained(tmp_path / "adapters")
+    return tmp_path / "adapters"
+
+
+PEFT_ASKS = "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+
+
+@pytest.mark.filterwarnings(PEFT_ASKS)
+def test_adapters_are_loaded_with_their_model(adapters):
+    delta = load(adapters).model.model.layers[0].self_attn.q_proj.get_delta_weight("default")
+    assert delta.shape == (32, 32) and float(delta.abs().max()) > 0
+
+
+@pytest.mark.filterwarnings(PEFT_ASKS)
+@pytest.mark.parametrize(
+    ("values", "fragment"),
+    [
+        ({"peft_type": "PROMPT_TUNING"}, "are of the kind PROMPT_TUNING; only LoRA"),
+        ({"peft_type": "XLORA"}, "are of the kind XLORA; only LoRA"),
+        ({"megatron_config": {"a": 1}, "megatron_core": "own"}, "are of the kind LORA for Megatron; only LoRA"),
+    ],
+)
+def test_adapters_that_may_import_modules_or_open_other_files_are_refused(
+    adapters, monkeypatch, tmp_path, values, fragment
+):
+    (tmp_path / "own.py").write_text(f"import os; os.mkdir({str(tmp_path / 'ran')!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    change(adapters / "adapter_config.json", **values)
+    assert fragment in complaint(adapters)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.filterwarnings(PEFT_ASKS)
+def test_the_model_of_adapters_is_checked_as_any_other(adapters, unpickled):
+    base = adapters.parent / "base"
+    indexed(base, "evil.bin")
+    torch.save(load_file(base / "model.safetensors"), base / "evil.bin")
+    (base / "model.safetensors").rename(base / "other.safetensors")
+    assert "name the weights 'evil.bin'" in complaint(adapters)
+    (base / "other.safetensors").unlink()
+    assert f"the weights of {base} are pickled (evil.bin)" in complaint(adapters)
+    (adapters / "adapter_model.safetensors").unlink()
+    assert "have no file adapter_model.safetensors" in complaint(adapters)
+    assert unpickled == []
+
+
 REMOTE = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
 
 

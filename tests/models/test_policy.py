@@ -408,6 +408,20 @@ def test_a_model_without_an_end_token_or_an_unusable_device_is_refused(tmp_path)
         Policy.load(TrainedModelConfig(path=str(tmp_path), device="abacus"))
 
 
+@pytest.mark.parametrize("loaded", [{}, {"is_local": False, "local_files_only": False}, {"local_files_only": True}])
+def test_a_policy_is_saved_alike_wherever_it_was_loaded_from(tmp_path, loaded):
+    """transformers notes in a tokenizer whether it came from a directory and whether the hub was forbidden."""
+
+    def files(folder):
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    tiny_policy().save(tmp_path / "new")
+    policy = Policy.load(TrainedModelConfig(str(tmp_path / "new"), device="cpu"))
+    policy.tokenizer.init_kwargs |= loaded
+    policy.save(tmp_path / "again")
+    assert files(tmp_path / "new") == files(tmp_path / "again")
+
+
 def test_saved_models_load_with_plain_transformers():
     path = base_run() / "model"
     model: Any = AutoModelForCausalLM.from_pretrained(path)  # transformers does not declare `generate`

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import dph
 from dph.errors import UserError
 from dph.process import jobs as module
 from dph.process.jobs import Job, run_jobs
@@ -18,8 +19,8 @@ def scripts(monkeypatch):
     start = subprocess.Popen
 
     def popen(words, **options):
-        assert words[:3] == [sys.executable, "-m", "dph"]
-        return start([sys.executable, "-S", "-c", words[3]], **options)
+        assert words[:4] == [sys.executable, "-P", "-m", "dph"]
+        return start([sys.executable, "-S", "-c", words[4]], **options)
 
     monkeypatch.setattr(module.subprocess, "Popen", popen)
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
@@ -105,3 +106,12 @@ def test_complete_runs_are_not_started_again(tmp_path, scripts):
     ]
     assert run_jobs(planned, tmp_path / "logs", slots=1, label="test") == []
     assert {path.name for path in tmp_path.iterdir()} == {"half", "new", "logs", "runs"}
+
+
+def test_a_job_imports_nothing_from_the_current_directory(tmp_path, monkeypatch):
+    for name in ("dph.py", "json.py", "torch.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert run_jobs([Job("version", ("--version",))], tmp_path / "logs", 1, "jobs") == []
+    assert (tmp_path / "logs" / "version.log").read_text().split() == [dph.__version__]
+    assert not (tmp_path / "ran").exists()

@@ -1,8 +1,11 @@
 """Run directories: what is written comes back, a write is whole or absent, and a mistake is named."""
 
+import errno
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +13,7 @@ from dph.config import EvalConfig, RewardConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
-from dph.runs.files import directory_written_atomically, write_atomically
+from dph.runs.files import directory_written_atomically, remove_leftovers, write_atomically, written_atomically
 from dph.runs.locks import unlock
 from dph.verifiers import judging_versions
 
@@ -245,6 +248,69 @@ def test_a_directory_appears_whole_or_not_at_all(tmp_path):
     with directory_written_atomically(target) as path:
         (path / "b").write_text("3")
     assert [entry.name for entry in target.iterdir()] == ["b"] and len(list(tmp_path.iterdir())) == 1
+
+
+LEAVES = """
+import os, sys
+from pathlib import Path
+from dph.runs.files import directory_written_atomically, remove_atomically, written_atomically
+folder = Path(sys.argv[1])
+with directory_written_atomically(folder / "model") as draft, written_atomically(folder / "a.json") as file:
+    (draft / "weights").write_bytes(bytes(1000))
+    file.write_text("half")
+    print("ready", flush=True)
+    sys.stdin.read() if sys.argv[2] == "wait" else os.kill(os.getpid(), 9)
+"""
+
+
+def leaving(folder, how):
+    command = [sys.executable, "-c", LEAVES, str(folder), how]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_the_next_writer_removes_what_a_killed_process_left_and_nothing_else(tmp_path):
+    own = tmp_path / ".notes.tmp"  # not one of ours
+    own.write_text("mine")
+    killed = leaving(tmp_path, "kill")
+    killed.communicate()
+    assert killed.returncode == -9
+    left = [path for path in tmp_path.iterdir() if path != own]
+    assert sorted(path.name.partition(".new.")[0] for path in left) == [".a.json", ".model"]
+    living = leaving(tmp_path, "wait")
+    try:
+        assert not any(path.exists() for path in left)  # its own writing removed them
+        kept = {path.name for path in tmp_path.iterdir()}
+        assert len(kept) == 3
+        write_atomically(tmp_path / "b.json", "{}")
+        with directory_written_atomically(tmp_path / "model"), written_atomically(tmp_path / "a.json") as file:
+            file.write_text("whole")
+        remove_leftovers(tmp_path)
+        assert kept < {path.name for path in tmp_path.iterdir()}
+    finally:
+        living.kill()
+        living.communicate()
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".notes.tmp", "a.json", "b.json", "model"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
+def test_where_nothing_can_be_locked_the_process_is_asked_for(tmp_path, monkeypatch):
+    import fcntl
+
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for pid in (dead.pid, os.getpid()):
+        (tmp_path / f".model.new.{pid}.0.tmp").mkdir()
+        (tmp_path / f".model.old.{pid}.tmp").mkdir()
+    remove_leftovers(tmp_path)
+    assert {path.name.split(".")[3] for path in tmp_path.iterdir()} == {str(os.getpid())}
 
 
 def test_the_manifest_is_plain_json(tmp_path):

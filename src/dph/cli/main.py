@@ -19,6 +19,7 @@ from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory
 from dph.process.memory import keep_few_kernels
 from dph.process.orphans import LAUNCHED, PARENT, when_parent_ends
 from dph.process.progress import show, show_messages
+from dph.runs.code import check_named, without_code
 from dph.runs.directory import RunDir
 
 
@@ -160,14 +161,20 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
         arguments += words[min(count, 2) :]
     line = read_words(stage, arguments)
     default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
+    recorded: dict[str, Any] = {}
     if line.checked:
-        default = from_dict(STAGES[stage], RunDir.open(Path(line.checked), stage).settings(), default=default)
+        recorded = RunDir.open(Path(line.checked), stage).settings()
+        from_dict(STAGES[stage], recorded, f"the settings of {line.checked}")  # that they can be read at all
+        default = from_dict(STAGES[stage], without_code(recorded), default=default)
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     if stage in STAGES_WITH_SHORTCUTS:
         description += _SHORT
     settings = line.finish(parse_flags(stage, default, line.rest, description))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
+    if line.checked:
+        loaded = {key: value for key, value in recorded.items() if key != "model" or settings.check_logprobs}
+        check_named(Path(line.checked), loaded, settings)
     check_bounds(settings)
     return settings, line
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dph.errors import UserError
+from dph.models.identity import save_tokenizer
 from dph.process.progress import say
 from dph.runs.cache import cache_folder
 from dph.runs.files import directory_written_atomically
@@ -60,13 +61,19 @@ def dequantise(file: Path, folder: Path) -> None:
 
     transformers_logging.disable_progress_bar()
     say(f"dequantising {file.name}, once")
-    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
+        raise UserError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
+    place: dict[str, Any] = {
+        "pretrained_model_name_or_path": str(file.parent),
+        "gguf_file": file.name,
+        "trust_remote_code": False,
+    }
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(**place)
         _set_special_tokens(tokenizer, GGUFReader(file))
         model: Any = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, **_dequantised())
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
     except OSError as error:
         if error.errno is not None:  # of the system; transformers raises OSError without a number for bad files
             raise

@@ -1,6 +1,7 @@
 """What a model is on disk and by its hash: weights with adapters merged, hashes of weights and tokenizer."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,18 @@ def weight_hash(model: Any) -> str:
         digest.update(name.replace(".base_layer", "").encode())
         digest.update(parameter.detach().to("cpu").float().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+_LOADING = ("is_local", "local_files_only")
+"""What transformers notes in a tokenizer about how it was loaded, and would write with it: whether from a directory,
+and whether the hub was forbidden. A resumed run loads from its checkpoint, and must write the same files."""
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer: the same files for the same tokenizer, wherever it was loaded from."""
+    for key in _LOADING:
+        tokenizer.init_kwargs.pop(key, None)
+    tokenizer.save_pretrained(folder)
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

@@ -40,6 +40,7 @@ def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) 
     """Write a trained policy, or with weight < 1 the interpolation between the model that it began with and it."""
     if weight == 1:
         return policy.save(path)
-    with TemporaryDirectory(dir=path.parent) as trained:  # adapters are merged when they are saved
+    path.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path) as trained:  # adapters are merged when they are saved; a killed run leaves `path`
         policy.save(Path(trained))
         interpolated(initial, trained, weight).save(path)

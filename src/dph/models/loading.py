@@ -1,7 +1,7 @@
 """Load a model and its tokenizer from a directory or a hub. A failure is reported in one sentence.
 
-No code in the files is run. Weights are read only from safetensors, because the older format (pytorch_model.bin) is a
-pickle, which can contain code.
+No code in the files is run. Weights are read only from safetensors files of the model's own folder, because the older
+format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
 import json
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file
 
 from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
@@ -18,6 +20,7 @@ from dph.models.packaged import model_folder
 from dph.process.hub import ask_hub
 from dph.process.progress import say
 
+_INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _LONGEST_REASON = 400  # characters of a library's message that are quoted
 
@@ -40,11 +43,12 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     check_model(config.path)
     device = choose_device(config.device)
     path = from_hub(model_folder(config.path))
-    _refuse_pickles(Path(path))
     common = {"trust_remote_code": config.trust_remote_code}
     try:
-        if not (Path(path) / "adapter_config.json").exists():  # which names another model
-            refuse_other_kinds(config.path, AutoConfig.from_pretrained(path, **common))
+        base = _base_of(path)
+        settings = AutoConfig.from_pretrained(base, **common)
+        refuse_other_kinds(config.path, settings)
+        _check_weight_files(base, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -89,10 +93,9 @@ def read_config(config: ModelConfig) -> Any:
     check_model(config.path)
     path = from_hub(model_folder(config.path))
     try:
-        adapters = Path(path) / "adapter_config.json"
-        if adapters.exists():
-            path = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        return AutoConfig.from_pretrained(_base_of(path), trust_remote_code=config.trust_remote_code)
+    except UserError:
+        raise
     except Exception as error:  # damaged files make transformers raise many types
         raise UserError(_load_failure(config.path, error)) from error
 
@@ -145,6 +148,34 @@ def refuse_other_kinds(path: str, config: Any) -> None:
         )
 
 
+def _file_of(model: str, name: str) -> Path | None:
+    """A file of a model's folder or, downloaded, of its repository on the hub; None if it has no such file."""
+    found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(found)
+
+
+def _base_of(model: str) -> str:
+    """The folder or name of the model itself: for adapters, of the one that they change.
+
+    Raises UserError for pickled weights, and for adapters whose settings could import a module or open other files.
+    """
+    _refuse_pickles(Path(model))
+    found = _file_of(model, "adapter_config.json")
+    if found is None:
+        return model
+    adapters = json.loads(found.read_text(encoding="utf-8"))
+    if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
+        kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
+        raise UserError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them first")
+    if _file_of(model, "adapter_model.safetensors") is None:
+        raise UserError(f"the adapters of {model} have no file adapter_model.safetensors; save them as safetensors")
+    if (Path(model) / "config.json").is_file():  # the model is in the same folder
+        return model
+    base = from_hub(str(adapters["base_model_name_or_path"]))
+    _refuse_pickles(Path(base))
+    return base
+
+
 def _refuse_pickles(folder: Path) -> None:
     """Raise UserError if a directory has only pickled weights."""
     found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
@@ -155,6 +186,40 @@ def _refuse_pickles(folder: Path) -> None:
             f"the weights of {folder} are pickled ({name}), and unpickling a file can run code; if you trust them, "
             "convert them to safetensors: load them with transformers and call save_pretrained"
         )
+
+
+def _check_weight_files(model: str, config: Any) -> None:
+    """Raise UserError if a model's index or settings name weights other than safetensors files of its own folder.
+
+    transformers unpickles a file of another name, and follows a path that leads out of the folder.
+    """
+    named = getattr(config, "transformers_weights", None)
+    weights = [] if named is None else [str(named)]
+    for index in (SAFE_WEIGHTS_INDEX_NAME, *(name for name in weights if name.endswith(_INDEX))):
+        if not _is_inside(model, index):
+            raise UserError(_foreign(model, index))
+        if file := _file_of(model, index):
+            weights += {str(name) for name in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()}
+    for name in sorted(set(weights)):
+        if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
+            model, name
+        ):
+            raise UserError(_foreign(model, name))
+
+
+def _foreign(model: str, name: str) -> str:
+    return (
+        f"the files of {model} name the weights {name!r}, but weights are read from safetensors files in that folder "
+        "only; correct its index or config.json, or save the model again"
+    )
+
+
+def _is_inside(model: str, name: str) -> bool:
+    """Whether a file's name leads to a place inside a model's folder, links followed. In the hub's cache a folder links
+    to the repository's `blobs`."""
+    folder = Path(model).resolve()
+    places = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]
+    return any((folder / name).resolve().is_relative_to(place) for place in places)
 
 
 def _check_keys(path: str, missing: Any, unexpected: Any) -> None:

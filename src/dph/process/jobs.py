@@ -144,7 +144,7 @@ def _start(job: Job, logs: Path) -> _Running:
     }
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dph", *job.arguments],
+            [sys.executable, "-P", "-m", "dph", *job.arguments],  # -P: no module of the current directory is imported
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,

@@ -1,10 +1,26 @@
-"""Atomic writing and removal of files and directories: a reader never sees a partial result."""
+"""Atomic writing and removal of files and directories: a reader never sees a partial result.
 
+A temporary file or directory is named `.NAME.new.PID.N.tmp` (`.old.` while it is removed) and locked by the process
+that uses it. The system releases the lock when the process ends, even if it is killed. So what is not locked is
+abandoned, and the next process that writes into the same directory removes it.
+"""
+
+import contextlib
+import itertools
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked
+    fcntl = None
+
+_TEMPORARY = re.compile(r"\..+\.(new|old)\.(\d+)(\.\d+)?\.tmp", re.DOTALL)
+_numbers = itertools.count()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -19,14 +35,16 @@ def written_atomically(path: Path) -> Iterator[Path]:
 
     The block writes the file. It and its new name are on the disk when this returns.
     """
+    remove_leftovers(path.parent)
     temporary = _temporary(path)
-    try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _held(temporary, is_folder=False):
+        try:
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -35,35 +53,45 @@ def directory_written_atomically(path: Path) -> Iterator[Path]:
 
     Files, directories and the new name are on the disk when this returns. An existing directory `path` is replaced.
     """
-    temporary = _temporary(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with drafted_directory(path) as temporary:
         yield temporary
         for entry in [*temporary.rglob("*"), temporary]:
             sync(entry)
         remove_atomically(path)
         os.replace(temporary, path)
         sync(path.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def drafted_directory(path: Path) -> Iterator[Path]:
+    """Yield a new directory beside `path`, which is deleted after the block unless the block renames it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(path.parent)
+    temporary = _temporary(path)
+    with _held(temporary, is_folder=True):
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_atomically(path: Path) -> None:
     """Remove a directory if it exists; a reader finds it either complete or not at all."""
     if path.exists():
         temporary = _temporary(path, "old")
-        os.replace(path, temporary)
-        shutil.rmtree(temporary)
+        with _lock(path):
+            os.replace(path, temporary)
+            shutil.rmtree(temporary)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files left in a directory by a killed process. The caller must be its only user."""
+    """Remove the temporary files and directories in a directory, if it exists, whose processes ended without removing
+    them; those of living processes stay."""
     for entry in folder.glob(".*.tmp"):
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+        if _is_abandoned(entry):
+            shutil.rmtree(entry, ignore_errors=True)
+            with contextlib.suppress(OSError):  # it was a directory, or is not ours
+                entry.unlink()
 
 
 def sync(path: Path) -> None:
@@ -78,4 +106,71 @@ def sync(path: Path) -> None:
 
 
 def _temporary(path: Path, what: str = "new") -> Path:
-    return path.with_name(f".{path.name}.{what}.{os.getpid()}.tmp")
+    return path.with_name(f".{path.name}.{what}.{os.getpid()}.{next(_numbers)}.tmp")
+
+
+@contextmanager
+def _held(temporary: Path, *, is_folder: bool) -> Iterator[None]:
+    """Create a temporary file or directory and lock it; no other process removes it in the context."""
+    shutil.rmtree(temporary, ignore_errors=True)  # of an earlier process with this id
+    while True:
+        if is_folder:
+            temporary.mkdir()
+        else:
+            temporary.touch()
+        with _lock(temporary) as is_there:
+            if is_there:
+                yield
+                return
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Lock a file or directory, where the file system can; yields whether the path is still its name."""
+    if fcntl is None:
+        yield True
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:  # removed since it was created, before it was locked
+        yield False
+        return
+    try:
+        with contextlib.suppress(OSError):  # no locks there
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(entry: Path) -> bool:
+    """Whether a directory's entry is a temporary file or directory whose process has ended. Where nothing can be
+    locked, a process with its id on this machine counts as the one."""
+    found = _TEMPORARY.fullmatch(entry.name)
+    if found is None or fcntl is None:
+        return False
+    try:
+        descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return not _is_alive(int(found[2]))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return not _is_alive(int(found[2]))
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.errors import UserError, one_line
-from dph.runs.files import written_atomically
+from dph.runs.files import remove_leftovers, written_atomically
 from dph.types import Problem, Rollout, as_text
 
 FOLDER = "samples"
@@ -109,8 +109,7 @@ def drop_samples(run: Path, after: int) -> None:
     for step, file in _files(run):
         if step > after:
             file.unlink()
-    for leftover in (run / FOLDER).glob(".*.tmp"):
-        leftover.unlink()
+    remove_leftovers(run / FOLDER)
 
 
 def read_samples(run: Path, source: str) -> list[Sample]:

@@ -8,7 +8,7 @@ from dph.models.card import CARD, model_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically
+from dph.runs.files import directory_written_atomically, remove_leftovers
 from dph.runs.models import find_model
 
 
@@ -22,6 +22,7 @@ def interpolate(config: InterpolateConfig) -> Path:
     out, found = Path(config.out), find_model(config.run)
     if out.exists():
         raise UserError(f"{out} exists already; name a new folder with --out")
+    remove_leftovers(out.parent)  # before the models need memory and disk
     run = None if found.run is None else RunDir.open(found.run)
     settings = {} if run is None else run.settings().get("model", {})
     initial = config.initial or settings.get("path", "")

@@ -37,6 +37,9 @@ def push(config: PushConfig) -> None:
             raise UserError(f"{path} evaluates another model than {folder}")
     card = model_card(run, evals, config.licence)
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CARD]
+    for file in files:
+        if not file.resolve().is_relative_to(found.run.resolve()):  # it would publish any file of this machine
+            raise UserError(f"{file} is a link out of {found.run}; replace it by a copy of the file that it means")
     if config.out:
         return _write(Path(config.out), files, card)
     _upload(config, files, card)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import tyro
 
 from dph.build import load_plugin, load_problems, make_verifiers, select
-from dph.config import TrainConfig, from_dict, read_toml
+from dph.config import ModelConfig, TrainConfig, from_dict, read_toml
 from dph.errors import UserError
 from dph.integrations.problems import problem_json
 from dph.process.progress import say, show_messages
@@ -51,14 +51,16 @@ def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str)
         pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), file)
 
 
-def check_tokenizer(path: str) -> None:
+def check_tokenizer(model: ModelConfig) -> None:
     """verl renders every prompt with the tokenizer's chat template. Raises UserError for a tokenizer without one."""
     from transformers import AutoTokenizer
 
     from dph.models.loading import from_hub
 
+    path = model.path
     try:
-        tokenizer = AutoTokenizer.from_pretrained(from_hub(path))
+        # Without this word transformers asks on the terminal whether to run the model's code
+        tokenizer = AutoTokenizer.from_pretrained(from_hub(path), trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot load the tokenizer of {path}: {str(error).splitlines()[0]}") from error
     if not getattr(tokenizer, "chat_template", None):
@@ -67,7 +69,7 @@ def check_tokenizer(path: str) -> None:
 
 def convert(config: TrainConfig, out: Path) -> None:
     """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes."""
-    check_tokenizer(config.model.path)
+    check_tokenizer(config.model)
     task, problems = load_problems(config.task)
     chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:

@@ -4,12 +4,12 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
+from dph.runs.files import drafted_directory
 from dph.tasks.minisql.databases import write_database
 from dph.tasks.minisql.world import Sample
 from dph.types import Problem
@@ -28,13 +28,9 @@ def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> l
     if problems is not None:
         return problems
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
+        with drafted_directory(folder) as draft:
             _write(draft, split, build())
             _publish(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         raise UserError(
             f"cannot write the databases of minisql under {folder.parent} ({error.strerror or error}); "
