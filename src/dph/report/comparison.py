@@ -82,6 +82,8 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
         return first
     rows = aligned_rows(runs, split)
     every = [run.splits[split] for run in runs]
+    shared = [k for k in first.pass_curve if all(k in part.pass_curve for part in every)]
+    curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
     for name in first.metrics:
         if not all(name in part.metrics for part in every):
@@ -93,11 +95,7 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     return replace(
         first,
         metrics=metrics,
-        pass_curve={
-            k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}")
-            for k in first.pass_curve
-            if all(k in part.pass_curve for part in every)
-        },
+        pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
             style: float(np.mean([part.style_shares.get(style, 0.0) for part in every]))
             for style in sorted({style for part in every for style in part.style_shares})

@@ -48,8 +48,8 @@ class Phase:
                 kept[name] = own
         return replace(self, results=replace(self.results, arms=kept, seeds=dict.fromkeys(kept, (seed,))))
 
-    def whole_table(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, np.ndarray]:
-        """Values [seeds, problems] of a metric by world, NaN for a problem without one.
+    def table(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, np.ndarray]:
+        """Values [seeds, problems] of a metric by world; problems without a value are left out.
 
         like: only the training seeds that each of these settings has in that world too; a world without one is left
         out. Runs of one seed in one world begin from the same model.
@@ -59,17 +59,13 @@ class Phase:
             shared = set.intersection(*(set(self.seeds(one, world)) for one in (setting, *like)))
             pairs = zip(self.seeds(setting, world), self.runs(setting, world), strict=True)
             if runs := [run for seed, run in pairs if seed in shared]:
-                found[world] = values(runs, self.split, metric)
+                array = values(runs, self.split, metric)
+                found[world] = array[:, ~np.isnan(array).any(0)]
         return found
 
-    def table(self, setting: Setting, metric: str) -> dict[int, np.ndarray]:
-        """The same without the problems that lack a value."""
-        found = self.whole_table(setting, metric)
-        return {world: array[:, ~np.isnan(array).any(0)] for world, array in found.items()}
-
     def means(self, setting: Setting, metric: str, like: Sequence[Setting] = ()) -> dict[int, float]:
-        """Mean of a metric over seeds and the problems that have it with every seed, by world; `like` as above."""
-        return means_of([self.whole_table(setting, metric, like)])[0]
+        """Mean of a metric over seeds and problems, by world; `like` as above."""
+        return {world: float(array.mean()) for world, array in self.table(setting, metric, like).items() if array.size}
 
     def base_means(self, metric: str) -> dict[int, float]:
         """The same of each world's base model."""
@@ -83,16 +79,6 @@ class Phase:
         return sum(int(np.isnan(values([run], self.split, metric)).sum()) for run in runs)
 
 
-def means_of(tables: Sequence[Mapping[int, np.ndarray]]) -> list[dict[int, float]]:
-    """The means of several settings' values, by world, over the problems that have one in all of them."""
-    worlds = [world for world in tables[0] if all(world in table for table in tables)]
-    known = {world: ~np.isnan(np.concatenate([table[world] for table in tables])).any(0) for world in worlds}
-    return [
-        {world: float(table[world][:, known[world]].mean()) for world in worlds if known[world].any()}
-        for table in tables
-    ]
-
-
 def evaluated(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
     """The methods that were run in a phase, each with its settings that were."""
     found = {method: [s for s in settings if phase.seen(s)] for method, settings in bench.methods.items()}
@@ -101,8 +87,8 @@ def evaluated(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
 
 def differences(phase: Phase, setting: Setting, other: Setting, metric: str) -> list[float]:
     """A setting's means minus another's, in the worlds that both were run in, over the training seeds of both there."""
-    left, right = means_of([phase.whole_table(setting, metric, [other]), phase.whole_table(other, metric, [setting])])
-    return [left[world] - right[world] for world in sorted(left)]
+    left, right = phase.means(setting, metric, [other]), phase.means(other, metric, [setting])
+    return [left[world] - right[world] for world in sorted(left.keys() & right.keys())]
 
 
 def frontier(
@@ -111,9 +97,9 @@ def frontier(
     """The points of a method's settings by world, in the worlds where all of them were run, over the training seeds
     that all of them have there, and `others`, with which they are compared, have too."""
     like = [*settings, *others]
-    one, other = (means_of([phase.whole_table(s, metric, like) for s in settings]) for metric in (accuracy, coverage))
-    worlds = one[0].keys() & other[0].keys()
-    return {world: [(x[world], y[world]) for x, y in zip(one, other, strict=True)] for world in worlds}
+    found = [(phase.means(setting, accuracy, like), phase.means(setting, coverage, like)) for setting in settings]
+    worlds = set.intersection(*({*one} & {*other} for one, other in found))
+    return {world: [(one[world], other[world]) for one, other in found] for world in worlds}
 
 
 def development_points(bench: Bench, phases: Sequence[Phase]) -> dict[str, dict[str, Point]]:
