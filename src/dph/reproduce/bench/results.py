@@ -73,11 +73,6 @@ class Phase:
         found = {world: values([run], self.split, metric) for world, run in runs.items() if run is not None}
         return {world: float(np.nanmean(array)) for world, array in found.items() if not np.isnan(array).all()}
 
-    def missing(self, metric: str) -> int:
-        """The problems of all runs that lack a metric; means leave them out."""
-        runs = [run for found in (self.results.bases.values(), *self.results.arms.values()) for run in found]
-        return sum(int(np.isnan(values([run], self.split, metric)).sum()) for run in runs)
-
 
 def evaluated(bench: Bench, phase: Phase) -> dict[str, list[Setting]]:
     """The methods that were run in a phase, each with its settings that were."""

@@ -45,11 +45,9 @@ def chosen_table(bench: Bench, test: Phase) -> Table | None:
         if worlds := test.seen(setting):
             found = [_level(metric, test.means(setting, metric)) for metric in metrics]
             rows.append([Cell(setting.label), *found, Cell(str(len(worlds)))])
-    note = f"Percent. {_WORLDS}."
-    for metric, title in metrics.items():
-        if count := test.missing(metric):
-            note += f" {title} leaves out {count} problems of all runs, which lack it."
-    return Table("The chosen settings in the test worlds", ["", *metrics.values(), "worlds"], rows, note)
+    return Table(
+        "The chosen settings in the test worlds", ["", *metrics.values(), "worlds"], rows, f"Percent. {_WORLDS}."
+    )
 
 
 def _level(metric: str, by_world: Mapping[int, float]) -> Cell:
