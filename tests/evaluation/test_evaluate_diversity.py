@@ -3,16 +3,19 @@
 import json
 import math
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
-from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.stages.evaluate import evaluate
+from dph.tasks import register_task
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
+from dph.verifiers import register_verifier
 from dph.verifiers.sql.plan import PlanReader
 from helpers import ToyTask, base_run
 
@@ -79,6 +82,36 @@ def test_a_vote_of_texts_and_a_vote_of_what_the_verifier_reads(plans: PlanReader
     assert "maj@32" not in diversity_of(voters, SamplingParams(8), plans)
 
 
+@pytest.mark.parametrize(
+    ("verifier", "text", "told", "expected"),
+    [
+        ("sql", "```sql\nSELECT nothing\n```", [None] * 8, 0),  # no query ran
+        ("sql", "no query", [None] * 8, 0),
+        ("sql", "```sql\nSELECT 1\n```", [], None),  # judged by a reward function, which tells no answers
+        ("math", "no number", [], 0),
+        ("math", "no number", [None] * 8, 0),
+        ("exact", "", [], 0),
+        ("exact", "yes", [None] * 8, 1),  # as texts: nobody tells
+        ("another", "yes", [None] * 8, 0),  # a plug-in's, which tells that no response has an answer
+        ("another", "yes", [], None),
+    ],
+)
+def test_a_vote_without_any_answer_is_lost_if_answers_are_told(plans, tmp_path, verifier, text, told, expected):
+    path = tmp_path / "db.sqlite"
+    sqlite3.connect(path).close()
+    right = GOOD if expected or expected is None else BAD
+    voters = group(Problem("p", "", "", verifier, {"db": str(path)}), *[(text, right)] * 8)
+    found = diversity_of(voters, SamplingParams(8), plans, told)
+    assert found.get("maj@8") == expected and "maj@32" not in found
+    lost = group(voters.problem, *[(text, right)] * 7, (text, LOST))
+    assert "maj@8" not in diversity_of(lost, SamplingParams(8), plans, told)  # seven could be judged
+
+
+def test_a_tied_vote_is_drawn_and_silent_samples_do_not_vote(plans: PlanReader):
+    voters = group(Problem("p", "", "", "sql", {"db": ""}), *[("", GOOD)] * 2, *[("", BAD)] * 2, *[("", NONE)] * 4)
+    assert diversity_of(voters, SamplingParams(8), plans, [*"AABB", *[None] * 4])["maj@8"] == pytest.approx(1 / 2)
+
+
 def test_more_than_32_samples_are_thinned_out(plans: PlanReader):
     pairs = [("yes", GOOD)] * 39 + [("no", BAD)]
     found = diversity_of(group(Problem("p", "", "", "exact"), *pairs), SamplingParams(40), plans)
@@ -119,7 +152,65 @@ def test_means_are_over_the_problems_that_a_measure_applies_to():
     metrics = summarise([item(distinct_sql=2.0), item(distinct_answers=5.0), item(distinct_sql=3.0)], 1)["metrics"]
     assert metrics["distinct_sql"]["mean"] == 2.5 and metrics["distinct_answers"]["mean"] == 5
     assert metrics["distinct_sql"]["low"] == 2 and metrics["distinct_sql"]["high"] == 3
+    counts = {name: metrics[name]["problems"] for name in ("distinct_sql", "distinct_answers", "pass@1", "mean@1")}
+    assert counts == {"distinct_sql": 2, "distinct_answers": 1, "pass@1": 3, "mean@1": 3}
     assert not {"ngram_overlap", "distinct_plans", "token_entropy"} & metrics.keys()
+
+
+class Silent:
+    """A verifier that finds no answer in any response."""
+
+    def verify(self, items):
+        return [Verdict(BAD, 0.0) for _ in items]
+
+    def check(self, problems):
+        return {}
+
+    def close(self):
+        pass
+
+    def answers(self, items):
+        return [None for _ in items]
+
+
+class Mixed(ToyTask):
+    """Problems with and without a verifier that tells answers, with and without styles."""
+
+    def problems(self, split):
+        problems = super().problems(split)[:4]
+        return [replace(problem, verifier="exact" if i < 3 else "silent") for i, problem in enumerate(problems)]
+
+    def style(self, problem, response):
+        return super().style(problem, response) if problem.verifier == "exact" else None
+
+
+register_verifier("silent")(Silent)
+register_task("mixed")(Mixed)
+
+
+@pytest.mark.parametrize(
+    ("judge", "voters", "rows"),
+    [
+        (None, 4, [None, None, None, 0]),  # the last problem: nobody reads its responses but the verifier, and it none
+        (lambda prompt, completion, answer, **_: 0.0, 3, [None, None, None, None]),
+    ],
+)
+def test_a_mixed_split(tmp_path: Path, judge, voters: int, rows, capsys):
+    settings = EvalConfig(
+        out=str(tmp_path / "run"),
+        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
+        task=TaskConfig(name="mixed", split="dev"),
+        rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
+    )
+    run = evaluate(settings, reward=judge)
+    scores = json.loads((run / "scores.json").read_text())
+    metrics = scores["splits"]["dev"]["metrics"]
+    assert scores["measures"] == RULES
+    assert [metrics[name]["problems"] for name in ("maj@8", "styles", "pass@8")] == [voters, 3, 4]
+    found = pq.read_table(run / "problems.parquet").to_pylist()
+    assert [found[3][name] for name in ("styles", "styles_correct", "distinct_answers", "maj@8")] == rows
+    assert metrics["maj@8"]["mean"] == sum(row["maj@8"] or 0 for row in found) / voters
+    assert f"styles {metrics['styles']['mean']:.3f} (3 problems)" in capsys.readouterr().err
 
 
 def test_the_files_of_a_run_hold_them(tmp_path: Path):

@@ -291,6 +291,91 @@ def test_runs_with_one_label_are_averaged(tmp_path: Path) -> None:
     assert summary.metrics["greedy"].low < 0.5 < summary.metrics["greedy"].high
 
 
+def test_seeds_are_averaged_over_the_problems_that_each_of_them_has_a_metric_for(tmp_path: Path) -> None:
+    votes = [None, 1.0, 0.5, 0.0]
+    first = {"maj@8": votes, "ngram_overlap": votes, "samples": [4, 4, 4, 1], "correct": [4, 0, 2, 0]}
+    votes = [1.0, None, 0.5, 1.0]
+    second = {"maj@8": votes, "ngram_overlap": [None] * 4, "samples": [1, 4, 4, 4], "correct": [1, 0, 1, 0]}
+    measured = {name: interval(0.1) for name in ("maj@8", "ngram_overlap")}
+    paths = [
+        write_eval(tmp_path / str(seed), "GRPO", [4, 4, 0, 0], metrics=measured, columns=columns)
+        for seed, columns in enumerate((first, second))
+    ]
+    summary = summarise_label([read_eval(path) for path in paths], "test")
+    value = summary.metrics["maj@8"]
+    assert (value.mean, value.problems, value.of) == (pytest.approx((0.5 + 0 + 0.5 + 1) / 4), 2, 4)
+    assert value.low < value.mean < value.high
+    assert math.isnan(summary.metrics["ngram_overlap"].mean)  # no problem has it with both seeds
+    value = summary.pass_curve[2]  # of 2 and of 1 correct in 4: 5/6 and 1/2
+    assert (value.mean, value.problems) == (pytest.approx((0 + 5 / 6 + 0 + 1 / 2) / 4), 2)
+    assert (summary.metrics["pass@1"].problems, summary.metrics["pass@1"].over) == (4, "")
+    assert summary.by_kind["join"]["greedy"].problems == 4
+
+
+def test_no_problem_with_enough_samples_in_every_seed_is_blank(tmp_path: Path) -> None:
+    paths = [
+        write_eval(tmp_path / str(seed), "GRPO", [1, 1], columns={"samples": samples, "correct": [1, 1]})
+        for seed, samples in enumerate(([4, 1], [1, 4]))
+    ]
+    runs = [read_eval(path) for path in paths]
+    curve = summarise_label(runs, "test").pass_curve
+    assert list(curve) == [1] and curve[1].mean == pytest.approx((1 / 4 + 1) / 2)
+    report(paths, tmp_path / "out", base=None, title="T")
+
+
+def test_a_mean_over_fewer_problems_has_their_number_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("maj@8", "ngram_overlap_correct")
+    measured = {name: interval(0.3) for name in names}
+    base = {"maj@8": [0.5, 0.5, 0.0, None, 0.0, 0.0], "ngram_overlap_correct": [0.2, 0.4, None, 0.6, None, None]}
+    other = {"maj@8": [1.0] * 6, "ngram_overlap_correct": [None, 0.8, 0.9, 1.0, None, None]}
+    judged = {"samples": [16] * 5 + [3], "correct": [16] * 3 + [0] * 3, "greedy": [True, False, None, None, True, True]}
+    paths = [
+        write_eval(tmp_path / "a", "base", [16] * 6, samples=16, metrics=measured, columns=base | judged),
+        write_eval(tmp_path / "b", "T", [16] * 3 + [0] * 3, samples=16, metrics=measured, columns=other, measures=2),
+    ]
+    path = report(paths, tmp_path / "out", base=None, title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    main, varied = text.split("diversity of the samples")
+    assert "| base | 50.0 (45.0–55.0; 4 of 6) |" in main and "| 30.0 (25.0–35.0; 5 of 6) |" in main
+    assert "| T | 50.0 (45.0–55.0) |" in main
+    assert "| base | 30.0 (25.0–35.0; 3 of 6) |" in varied and "| T | 30.0 (25.0–35.0; 3 of 6) |" in varied
+    # The labels have it for problems 0, 1, 3 and 1, 2, 3: both for 1 and 3.
+    assert "4-gram overlap (correct) over the problems that have it in every row (2): base 50.0, T 90.0." in varied
+    assert "maj@8 over the problems that have it in every row (5): base 20.0, T 100.0." in main
+    assert "greedy over the problems that have it in every row (4): base 75.0, T 50.0." in main
+    assert "over 35 of the 40 problems" in main and "over 35 of the 40 problems" in varied
+    # "base" is a run of an earlier version, and T is not.
+    assert text.count("maj@k of base is over problems with at least one answer") == 1 and "maj@k of T" not in text
+    page = Page(path.read_text(encoding="utf-8")).text
+    curves = page_data(path)["curves"]["test"]
+    assert curves["base"]["over"] == ["", "", ", 5 of 6 problems"] and "over" not in curves["T"]
+    assert page.count("3 of 6") == 2 and "maj@k of base is over" in page
+    assert "5 of 6" in capsys.readouterr().out
+
+
+def test_a_report_of_runs_that_have_everything_says_nothing_of_problems(tmp_path: Path) -> None:
+    columns = {"maj@8": [0.5, 1.0], "samples": [8, 8]}
+    path = write_eval(tmp_path / "a", "a", [1, 2], metrics={"maj@8": interval(0.75)}, columns=columns, measures=2)
+    report([path], tmp_path / "out", base=None, title="T")
+    text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "75.0 (70.0–80.0) |" in text
+    assert not re.search(r"at least one answer|of the 40|in every row|; \d of 2", text)
+    older = write_eval(tmp_path / "b", "older", [1, 2])  # it has no maj@k
+    report([older], tmp_path / "out", base=None, title="T")
+    assert "at least one answer" not in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+
+
+def test_rates_say_how_many_problems_they_compare(tmp_path: Path) -> None:
+    columns = {"samples": [16] * 19 + [7], "correct": [16] * 10 + [0] * 10}
+    base = read_eval(write_eval(tmp_path / "a", "base", [16] * 10 + [0] * 10, samples=16))
+    run = read_eval(write_eval(tmp_path / "b", "T", [16] * 20, samples=16, columns=columns))
+    found = retention([run], base, "test")
+    assert {(value.problems, value.of) for value in found.values()} == {(19, 20)}
+    assert {value.over for value in retention([base], base, "test").values()} == {""}
+
+
 def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
     (run,), _ = read_runs([write_eval(tmp_path / "a", "base", [1, 0])])
     answers = read_answers(run, "test")

@@ -24,7 +24,7 @@ from dph.reproduce.plan import Choice, RunPaths, write_settings
 from dph.reproduce.results import Results, difference, mean_value, read_results
 from dph.reproduce.run import reproduce, tables, write_results
 from dph.reproduce.strata import kinds_table, strata_table
-from dph.reproduce.tables import accuracy_table, comparison_table, diversity_table, sampling_table
+from dph.reproduce.tables import accuracy_table, comparison_table, diversity_table, sampling_table, variety_table
 from report_support import interval, small_grid, write_eval
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -218,6 +218,27 @@ def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
         cells = with_intervals(table, lambda title: "pass@8 − " not in title)
         assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published_counts() -> None:
+    tiny = read_grid("tiny")
+    results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
+    table = variety_table(results, tiny.bases["base"])
+    assert table is not None and sum(bool(entry.over) for row in table.rows for entry in row) == 5
+    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
+    for row in table.rows:
+        for cells in (row[1:5], row[5:]):
+            line = to_markdown(Table("", ["", *"abcd"], [[row[0], *cells]])).splitlines()[4]
+            assert line in text.splitlines()
+
+
+def test_published_votes_are_absent_only_with_too_few_samples() -> None:
+    files = sorted((PUBLISHED / "data").rglob("*.parquet"))
+    assert len(files) > 300
+    for file in files:
+        names = {"maj@8", "maj@32"} & {*pq.read_schema(file).names}
+        rows = pq.read_table(file, columns=["samples", *names]).to_pylist()
+        assert all((row[name] is None) == (row["samples"] < int(name[4:])) for row in rows for name in names), file
 
 
 def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[str]:

@@ -1,6 +1,8 @@
 """The coverage ledger: metrics by hand, its file under cuts and rewinds, and a run that is resumed."""
 
-from math import comb
+from fractions import Fraction
+from itertools import permutations
+from math import comb, factorial
 
 import pytest
 
@@ -62,6 +64,43 @@ def test_the_chance_of_as_few_by_integration(correct, n, before, out_of):
     tails = [sum(comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(correct + 1)) for p in rates]
     expected = sum(w * t for w, t in zip(weights, tails, strict=True)) / sum(weights)
     assert as_few(correct, n, before, out_of) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_chance_of_as_few_of_more_than_a_float_can_count():
+    """By fractions: C(1030, 515) exceeds 1.8e308. Sums of logarithms of up to 1e4 keep 12 digits."""
+
+    def beta(x: int, y: int) -> Fraction:
+        return Fraction(factorial(x - 1) * factorial(y - 1), factorial(x + y - 1))
+
+    expected = sum(comb(1030, k) * beta(k + 5, 1035 - k) for k in range(516)) / beta(5, 5)
+    assert as_few(515, 1030, 4, 8) == pytest.approx(float(expected), rel=1e-11)
+    assert as_few(1030, 1030, 4, 8) == pytest.approx(1, rel=1e-11) and as_few(1030, 1030, 4, 8) <= 1
+    assert as_few(0, 100_000, 8, 8) == pytest.approx(0, abs=1e-30)
+    assert as_few(99_999, 100_000, 0, 0) == pytest.approx(1 - 1 / 100_001, rel=1e-7)  # uniform: every count alike
+
+
+def test_visits_of_one_step_count_together_in_any_order():
+    """q has 8 of 16 after 8 of 8, which the reference policy would do with a probability of 0.012; r was solved by one
+    of its two groups; s, solved before the step, by none."""
+    visits = [("q", 8, 8), ("q", 0, 8), ("r", 0, 8), ("r", 1, 8), ("s", 0, 4), ("s", 0, 0), ("s", 0, 4)]
+    found = set()
+    for order in permutations(visits):
+        ledger = Ledger({"q": (8, 8), "r": (1, 8)})
+        ledger.note([("s", 1, 4)])
+        metrics = ledger.note(order)
+        assert sorted(ledger.falling) == ["q"] and ledger.lost == ["s"]
+        found.add(tuple(sorted(metrics.items())))
+    [metrics] = found
+    assert dict(metrics) == {
+        "coverage/visited": 3,
+        "coverage/falling": 1,
+        "coverage/lost": 1,
+        "coverage/unsolved": 0,
+        "coverage/solved_easy": 1,
+        "coverage/solved_hard": 1,  # one problem, though one of its groups has no correct response
+        "coverage/fell_easy": 0.5,  # classes count groups: q's second
+        "coverage/fell_hard": 0,  # none of 8 after one of 8: 0.26
+    }
 
 
 def test_falling_by_hand():

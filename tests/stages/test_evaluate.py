@@ -10,7 +10,7 @@ import pytest
 
 from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
-from dph.evaluation.scoring import Scored, metric_means, powers_of_two, score_group, summarise
+from dph.evaluation.scoring import Scored, metric_counts, metric_means, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
 from dph.stages.evaluate import evaluate
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
@@ -117,6 +117,11 @@ def test_problems_with_too_few_judged_samples_enter_smaller_k_only():
             "pass@4": 1.0,
         }
     )
+    items = [scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)]
+    assert metric_counts(items, 4) == {"mean@4": 3, "pass@1": 3, "pass@2": 2, "pass@4": 1}
+    metrics = summarise(items, 4)["metrics"]
+    assert {name: value["problems"] for name, value in metrics.items()} == metric_counts(items, 4)
+    assert metric_counts([scored(4, 1)] * 2, 4) == {} and metric_counts([], 4) == {}
 
 
 def test_nothing_could_be_judged():

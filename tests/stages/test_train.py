@@ -225,6 +225,24 @@ def test_the_monitor_measures_before_the_first_step_and_then_as_asked(tmp_path):
     assert "loss" not in lines[0]
 
 
+def test_the_monitor_says_how_many_problems_could_be_judged(tmp_path, monkeypatch):
+    from dph.verifiers import Verifiers
+
+    verify = Verifiers.verify
+
+    def without_one(self, items):
+        verdicts = zip(items, verify(self, items), strict=True)
+        return [Verdict(Outcome.INFRA_ERROR, 0.0) if p.id == "dev/1" else verdict for (p, _), verdict in verdicts]
+
+    monkeypatch.setattr(Verifiers, "verify", without_one)
+    monitor = MonitorConfig(every=1, split="dev", limit=3, n=2)
+    run = train(train_config(tmp_path, "grpo", {"steps": 1}, monitor=monitor))
+    for line in read_metrics(run):
+        names = ("greedy", "mean@2", "pass@1", "pass@2", "styles", "styles_correct")
+        counts = {name: value for name, value in line.items() if name.startswith("eval/problems/")}
+        assert counts == {f"eval/problems/{name}": 2 for name in names}
+
+
 def test_the_monitored_problems_are_in_the_order_that_the_task_has(tmp_path):
     monitor = MonitorConfig(every=1, split="dev", limit=4, n=2)
     task = TaskConfig(name="toy", shuffle=True)

@@ -1,6 +1,7 @@
 """`dph verify`: files in the official formats, known verdicts, and messages about files that do not fit."""
 
 import json
+import re
 import shutil
 import sqlite3
 import sys
@@ -193,7 +194,7 @@ def test_totals_difficulties_outcomes_and_the_printed_table(spider: Path, tmp_pa
     assert (manifest["stage"], manifest["status"]) == ("verify", "complete")
 
 
-def test_several_samples_give_pass_at_k(spider: Path, tmp_path: Path):
+def test_several_samples_give_pass_at_k(spider: Path, tmp_path: Path, capsys):
     right, wrong = "```sql\nSELECT count(*) FROM club\n```", "no idea"
     samples = [[right, right, wrong, wrong], [wrong] * 4, [wrong] * 2]
     rows = [{"id": f"spider/dev/{i:04d}", "responses": texts} for i, texts in enumerate(samples)]
@@ -204,6 +205,9 @@ def test_several_samples_give_pass_at_k(spider: Path, tmp_path: Path):
     expected = {f"pass@{k}": pass_at_k([4, 4, 2], [2, 0, 0], k).mean() for k in (1, 2)}
     expected["pass@4"] = pass_at_k([4, 4], [2, 0], 4).mean()  # the third has too few
     assert means == pytest.approx({"mean@4": 1 / 6, **expected})
+    counts = {name: value["problems"] for name, value in scores(out)["metrics"].items() if "problems" in value}
+    assert counts == {"pass@4": 2}
+    assert re.search(r"^all +3  .* 50\.0 \(0\.0–100\.0; 2 problems\)$", capsys.readouterr().out, re.MULTILINE)
     assert [row["sample"] for row in verdicts(out)] == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1]
     flat = [{"id": row["id"], "response": text} for row in rows for text in row["responses"]]  # one sample a row
     verify("--task", "spider", "--data", spider, "--subset", "--partial", "--out", tmp_path / "flat",

@@ -1,6 +1,6 @@
 """The diversity of repeated samples as `dph eval` reports it: the same measures for every problem and every policy.
 
-| name                | over the judged samples of a problem                                                | of     |
+| name                | over the judged samples of a problem                                                | tasks  |
 |---------------------|-------------------------------------------------------------------------------------|--------|
 | `distinct_sql`      | distinct queries among 32 samples, up to layout, letter case and aliases            | SQL    |
 | `distinct_plans`    | distinct execution plans among 32 samples (SQLite's, without the query's own names) | SQL    |
@@ -10,6 +10,8 @@
 | `maj@8`, `maj@32`   | accuracy of a majority vote of k samples (SQL: over what the queries return)        | all    |
 | `pass_area`         | mean of pass@k over log₂ k from 1 to the number of samples                          | all    |
 | `token_entropy`     | entropy per token in nats, estimated from the samples' log-probabilities            | all    |
+
+docs/reference/metrics.md says which problems have each measure. A mean is over the problems that have it.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,6 +35,9 @@ MEASURES = (
     *("pass_area", "token_entropy"),
 )
 """All names, in the order in which they are reported."""
+RULES = 2
+"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
+record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 
@@ -41,17 +46,19 @@ def diversity_of(
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
-    answers: what each response answers where its verifier tells (`Verifiers.answers`); else answers are compared as
-    texts.
+    answers: what each response answers, if the problem's verifier tells (`Verifiers.answers`); empty if it does not. If
+    none is told, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
+    0; only problems of which nobody reads answers have none.
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
     found: dict[str, float] = {}
     of_kind = _kinds(group.problem, scored, plans)
-    votes = [answer for answer, rollout in zip(answers, group.rollouts, strict=False) if rollout.verdict.scored]
+    told = zip(answers, group.rollouts, strict=True) if answers else ()
+    votes = [answer for answer, rollout in told if rollout.verdict.scored]
     if not any(votes):
-        votes = of_kind.get("answers", [])
+        votes = of_kind.get("answers", votes)
     for k in _VOTERS:
         if len(votes) >= k:
             found[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dph.config import VerifyConfig
@@ -95,29 +96,32 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
     """With one prediction per problem: "accuracy" with a Wilson interval; else mean@n and pass@k with bootstrap
     intervals.
 
-    A problem counts towards pass@k only if at least k of its predictions were judged.
+    A problem counts towards pass@k only if at least k of its predictions were judged, and towards the others only if
+    one was; "problems" is the number of those that count, if some do not.
     """
     judged = [(item.scored, item.correct) for item in items if item.scored]
     if not judged:
         return {}
+    value = partial(_value, of=len(items))
     if samples == 1:
-        return {"accuracy": _value(wilson_interval(sum(correct for _, correct in judged), len(judged)))}
+        return {"accuracy": value(wilson_interval(sum(correct for _, correct in judged), len(judged)), len(judged))}
     import numpy as np  # slow to load, and only several samples need it
 
     from dph.metrics.bootstrap import bootstrap_interval
     from dph.metrics.passk import mean_at_k, pass_at_k
 
     counts = np.array(judged)
-    metrics = {f"mean@{samples}": _value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])))}
+    metrics = {f"mean@{samples}": value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])), len(counts))}
     for k in (1 << power for power in range(samples.bit_length())):
         enough = counts[counts[:, 0] >= k]
         if len(enough):
-            metrics[f"pass@{k}"] = _value(bootstrap_interval(pass_at_k(enough[:, 0], enough[:, 1], k)))
+            metrics[f"pass@{k}"] = value(bootstrap_interval(pass_at_k(enough[:, 0], enough[:, 1], k)), len(enough))
     return metrics
 
 
-def _value(interval: Interval) -> dict[str, float]:
-    return {"mean": interval.estimate, "low": interval.low, "high": interval.high}
+def _value(interval: Interval, problems: int, of: int) -> dict[str, float]:
+    fewer = {"problems": problems} if problems < of else {}
+    return {"mean": interval.estimate, "low": interval.low, "high": interval.high} | fewer
 
 
 def table_of(summary: Mapping[str, Any]) -> str:
@@ -127,11 +131,11 @@ def table_of(summary: Mapping[str, Any]) -> str:
     lines = [f"{summary['task']} {summary['split']}: {summary['problems']} problems{each}; {rules}", ""]
     rows = {"all": {"problems": summary["problems"], "metrics": summary["metrics"]}, **summary["by_difficulty"]}
     names = list(summary["metrics"])
-    width = max(len(name) for name in rows)
-    lines.append(f"{'':{width}}  problems" + "".join(f"  {name:>21}" for name in names))
+    cells = {name: [_cell(row["metrics"].get(metric)) for metric in names] for name, row in rows.items()}
+    first, width = max(map(len, rows)), max([21, *(len(cell) for row in cells.values() for cell in row)])
+    lines.append(f"{'':{first}}  problems" + "".join(f"  {name:>{width}}" for name in names))
     for name, row in rows.items():
-        cells = [_cell(row["metrics"].get(metric)) for metric in names]
-        lines.append(f"{name:{width}}  {row['problems']:>8}" + "".join(f"  {cell:>21}" for cell in cells))
+        lines.append(f"{name:{first}}  {row['problems']:>8}" + "".join(f"  {cell:>{width}}" for cell in cells[name]))
     total = sum(summary["outcomes"].values())
     counted = [f"{name} {count} ({100 * count / total:.1f} %)" for name, count in summary["outcomes"].items()]
     lines += ["", "percent with 95 % intervals; outcomes: " + ", ".join(counted)]
@@ -156,4 +160,5 @@ _FLAGS = {
 def _cell(value: Mapping[str, float] | None) -> str:
     if value is None:
         return "–"
-    return f"{100 * value['mean']:.1f} ({100 * value['low']:.1f}–{100 * value['high']:.1f})"
+    over = f"; {value['problems']} problems" if "problems" in value else ""
+    return f"{100 * value['mean']:.1f} ({100 * value['low']:.1f}–{100 * value['high']:.1f}{over})"

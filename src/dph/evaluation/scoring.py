@@ -68,8 +68,13 @@ def powers_of_two(limit: int) -> list[int]:
 
 
 def metric_means(scored: Sequence[Scored], n: int) -> dict[str, float]:
-    """Mean of every metric over the problems of a split, without intervals; see `summarise`."""
+    """Mean of every metric over the problems of a split that have it, without intervals; see `summarise`."""
     return {name: float(values.mean()) for name, values in _values(scored, n).items()}
+
+
+def metric_counts(scored: Sequence[Scored], n: int) -> dict[str, int]:
+    """The number of problems that have each metric, for metrics that some problems lack."""
+    return {name: len(values) for name, values in _values(scored, n).items() if len(values) < len(scored)}
 
 
 def metric_interval(scored: Sequence[Scored], n: int, name: str) -> Interval:
@@ -80,7 +85,8 @@ def metric_interval(scored: Sequence[Scored], n: int, name: str) -> Interval:
 def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     """Metrics of a split with 95 % intervals by bootstrap over problems (layout: docs/reference/runs.md).
 
-    Problems with fewer than n judged samples enter pass@k only for those k that they reach.
+    A metric's "problems" is the number of problems that it is the mean over: those that have it. Problems with fewer
+    than n judged samples have pass@k only for those k that they reach.
     """
     metrics = {name: _with_interval(values) for name, values in _values(scored, n).items()}
     styles = sum((item.styles for item in scored), Counter[str]())
@@ -103,9 +109,8 @@ def _values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
         for k in powers_of_two(n):
             enough = counts[counts[:, 0] >= k]
             found[f"pass@{k}"] = pass_at_k(enough[:, 0], enough[:, 1], k)
-    if any(item.styles for item in scored):
-        found["styles"] = [len(item.styles) for item in scored]
-        found["styles_correct"] = [item.distinct_styles_correct for item in scored]
+    found["styles"] = [len(item.styles) for item in scored if item.styles]
+    found["styles_correct"] = [item.distinct_styles_correct for item in scored if item.styles]
     for name in MEASURES:
         found[name] = [item.diversity[name] for item in scored if name in item.diversity]
     arrays = {name: np.asarray(values, dtype=float) for name, values in found.items()}
@@ -114,7 +119,7 @@ def _values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
 
 def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
     interval = bootstrap_interval(values)
-    return {"mean": interval.estimate, "low": interval.low, "high": interval.high}
+    return {"mean": interval.estimate, "low": interval.low, "high": interval.high, "problems": len(values)}
 
 
 def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:

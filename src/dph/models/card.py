@@ -148,7 +148,7 @@ def _scores(run: RunDir, scores: Sequence[Mapping[str, Any]]) -> str:
     """Scores of evaluations; without any, the monitor's last measurement, where there is one."""
     if scores:
         rows = [
-            (split, one["problems"][split], key, f"{100 * value['mean']:.1f}", _interval(value))
+            (split, value.get("problems", one["problems"][split]), key, f"{100 * value['mean']:.1f}", _interval(value))
             for one in scores
             for split, metrics in one["splits"].items()
             for key, value in metrics.items()

@@ -11,7 +11,7 @@ from dph.errors import UserError
 from dph.metrics.bootstrap import bootstrap_interval, cluster_bootstrap, widened_by_seeds
 from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
 from dph.metrics.wilson import Interval
-from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of
+from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8
 """Samples within which a problem counts as solved for keep and exploration rates (paper §6, Fig. 4)."""
@@ -72,8 +72,8 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
-    """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and their problems,
-    with intervals over runs and problems together.
+    """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and the problems
+    that have the metric in each of them, with intervals over runs and problems together.
 
     Raises UserError when the runs were evaluated on different problems.
     """
@@ -82,48 +82,63 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
         return first
     rows = aligned_rows(runs, split)
     every = [run.splits[split] for run in runs]
-    curve = {k: _pass(rows, k) for k in first.pass_curve if all(k in part.pass_curve for part in every)}
+    shared = [k for k in first.pass_curve if all(k in part.pass_curve for part in every)]
+    curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
     for name in first.metrics:
         if not all(name in part.metrics for part in every):
             continue
-        if name.startswith("pass@"):
-            metrics[name] = curve.get(int(name.removeprefix("pass@")), Value(math.nan))
-        elif name in rows[0][0] and all(row[name] is not None for run in rows for row in run):
-            metrics[name] = _over_seeds(column(rows, lambda row, name=name: float(row[name])), name)
+        if name.startswith("pass@") or all(name in row for run in rows for row in run):
+            metrics[name] = mean_of(values_of(rows, name), name)
         else:
             metrics[name] = Value(float(np.mean([part.metrics[name].mean for part in every])))
     return replace(
         first,
         metrics=metrics,
-        pass_curve=curve,
+        pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
             style: float(np.mean([part.style_shares.get(style, 0.0) for part in every]))
             for style in sorted({style for part in every for style in part.style_shares})
         },
-        by_kind={
-            kind: {
-                name: Value(float(np.mean([part.by_kind[kind][name].mean for part in every])))
-                for name in values
-                if all(name in part.by_kind.get(kind, {}) for part in every)
-            }
-            for kind, values in first.by_kind.items()
-        },
+        by_kind={kind: {**values, **_kind_means(rows, kind)} for kind, values in first.by_kind.items()},
     )
 
 
-def _over_seeds(values: np.ndarray, name: str) -> Value:
-    return _value(cluster_bootstrap(values, within=range_of(name)))
+def mean_of(values: np.ndarray, metric: str) -> Value:
+    """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
+    (the others are NaN); NaN without such a problem."""
+    known = np.asarray(~np.isnan(values).any(axis=0))
+    if not known.any():
+        return Value(math.nan)
+    return _value(cluster_bootstrap(values[:, known], within=range_of(metric)), known)
 
 
-def _value(interval: Interval) -> Value:
-    return Value(interval.estimate, interval.low, interval.high)
+def _value(interval: Interval, known: np.ndarray) -> Value:
+    return Value(interval.estimate, interval.low, interval.high, int(known.sum()), known.size)
 
 
-def _pass(rows: Rows, k: int) -> Value:
-    samples, correct = _counts(rows)
-    enough = (samples >= k).all(axis=0)
-    return _over_seeds(pass_at_k(samples[:, enough], correct[:, enough], k), f"pass@{k}")
+def _kind_means(rows: Rows, kind: str) -> dict[str, Value]:
+    own = [index for index, row in enumerate(rows[0]) if (row["kind"] or "") == kind]
+    found = {name: mean_of(values_of(rows, name)[:, own], name) for name in ("greedy", "pass@1")}
+    return {name: replace(value, low=math.nan, high=math.nan) for name, value in found.items()}
+
+
+def on_shared_problems(
+    runs: Mapping[str, Sequence[EvalRun]], split: str, metric: str
+) -> tuple[int, dict[str, float]] | None:
+    """The number of problems that have a metric in every run of every label, and its mean over these by label; None if
+    the labels have it for the same problems, because their own means can be compared then, or if one has it for none.
+
+    Raises UserError when the runs were evaluated on different problems.
+    """
+    rows = iter(aligned_rows([run for group in runs.values() for run in group], split))
+    values = {label: values_of([next(rows) for _ in group], metric) for label, group in runs.items()}
+    known = [~np.isnan(found).any(axis=0) for found in values.values()]
+    if all(np.array_equal(one, known[0]) for one in known) or not all(map(np.any, known)):
+        return None
+    shared = np.all(known, axis=0)
+    means = {label: float(found[:, shared].mean()) if shared.any() else math.nan for label, found in values.items()}
+    return int(shared.sum()), means
 
 
 def _counts(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +159,7 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     rows = aligned_rows([base] if floor else [base, *others], split)
     samples, correct = _counts(rows)
     needed = 2 * k if floor else k
-    enough = (samples >= needed).all(axis=0)
+    enough = np.asarray((samples >= needed).all(axis=0))
     if not enough.any():
         return {}
     solved = pass_at_k(samples[:, enough], correct[:, enough], k)
@@ -156,7 +171,7 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
         pairs = np.stack([ref, both], 1)
         kept = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 1], v[..., 0]))
         found = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
-        values = {f"keep@{k}": _value(kept), f"explore@{k}": _value(found)}
+        values = {f"keep@{k}": _value(kept, enough), f"explore@{k}": _value(found, enough)}
         return {name: value for name, value in values.items() if name in supported}
     values: dict[str, Value] = {}
     for name in supported:
@@ -166,5 +181,5 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
         over_problems = bootstrap_interval(pairs, lambda v, rate=rate: rate(v[..., 0], v[..., 1]))
         # To first order the rate is the mean of these over problems, and so it is for each seed.
         linear = over_problems.estimate + weight * (trained - over_problems.estimate) / weight.mean()
-        values[name] = _value(widened_by_seeds(over_problems, [linear], within=range_of(name)))
+        values[name] = _value(widened_by_seeds(over_problems, [linear], within=range_of(name)), enough)
     return values

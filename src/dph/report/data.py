@@ -4,7 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from dph.config import read_toml
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.measures import MEASURES, RULES
+from dph.metrics.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
@@ -28,6 +29,15 @@ class Value:
     mean: float
     low: float = math.nan
     high: float = math.nan
+    problems: int = 0
+    """The problems that the mean is over: those that have the metric. 0 if it is not known."""
+    of: int = 0
+    """All problems that were asked."""
+
+    @property
+    def over(self) -> str:
+        """The number of problems, as "35 of 40", if some lack the metric."""
+        return f"{self.problems} of {self.of}" if self.problems < self.of else ""
 
 
 def range_of(metric: str) -> tuple[float, float]:
@@ -60,6 +70,8 @@ class EvalRun:
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, where they were
     stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
+    measures: int = RULES
+    """Version of the rules by which problems have a measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +126,15 @@ def read_eval(path: Path) -> EvalRun:
         scores = json.loads(file.read_text(encoding="utf-8"))
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
+        measures = int(scores.get("measures", 1))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
     if not splits:
         raise UserError(f"{file} holds no split; {_AGAIN}")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), _AGAIN)
-    return EvalRun(path, label, model, splits, problems)
+    splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
+    return EvalRun(path, label, model, splits, problems, measures)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
@@ -139,9 +153,50 @@ def _read_split(split: Mapping[str, Any]) -> Split:
     )
 
 
+def counted(split: Split, rows: Sequence[Mapping[str, Any]]) -> Split:
+    """The split with the number of problems beside each value, as far as its rows tell."""
+    kinds = {kind: [row for row in rows if (row["kind"] or "") == kind] for kind in split.by_kind}
+    return replace(
+        split,
+        metrics={name: _with_count(value, name, rows) for name, value in split.metrics.items()},
+        pass_curve={k: _with_count(value, f"pass@{k}", rows) for k, value in split.pass_curve.items()},
+        by_kind={
+            kind: {name: _with_count(value, name, kinds[kind]) for name, value in values.items()}
+            for kind, values in split.by_kind.items()
+        },
+    )
+
+
+def _with_count(value: Value, metric: str, rows: Sequence[Mapping[str, Any]]) -> Value:
+    k = _samples_needed(metric)
+    count = sum(row.get(metric) is not None if k is None else row["samples"] >= k for row in rows)
+    return replace(value, problems=count, of=len(rows)) if count else value
+
+
+def _samples_needed(metric: str) -> int | None:
+    """The judged samples that a problem needs to have pass@k or mean@n; None for other metrics."""
+    name, _, k = metric.partition("@")
+    return 1 if name == "mean" else int(k) if name == "pass" and k.isdecimal() else None
+
+
+def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.ndarray:
+    """A metric of every problem in every run, [runs, problems]: "pass@k", "mean" or "mean@n", or a column of
+    problems.parquet. NaN for a problem that does not have it."""
+    k = _samples_needed(metric)
+    if k is None:
+        return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
+    samples, correct = (column(rows, lambda row, key=key: row[key]) for key in ("samples", "correct"))
+    found = np.full(samples.shape, math.nan)
+    if (enough := samples >= k).any():
+        counts = samples[enough], correct[enough]
+        found[enough] = pass_at_k(*counts, k) if metric.startswith("pass") else mean_at_k(*counts)
+    return found
+
+
 def _value(value: Any) -> Value:
-    parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value]
-    return Value(*(part if math.isnan(part) else _finite(part) for part in map(float, parts)))
+    parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
+    mean, low, high = (part if math.isnan(part) else _finite(part) for part in map(float, parts))
+    return Value(mean, low, high)
 
 
 def _finite(value: float) -> float:
@@ -183,6 +238,7 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("samples", "correct", "sample", "seed"), (int,)),
     **dict.fromkeys(("styles", "styles_correct"), (int, float, type(None))),
     "greedy": (bool, type(None)),
+    **dict.fromkeys(MEASURES, (int, float, type(None))),
 }
 """What each column of an evaluation's tables may hold."""
 

@@ -55,11 +55,13 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
     }
 
 
-def _curve(summary: Split) -> dict[str, list[float]]:
+def _curve(summary: Split) -> dict[str, list[float] | list[str]]:
     points = summary.pass_curve
     low, high = ([getattr(point, part) for point in points.values()] for part in ("low", "high"))
     known = not any(math.isnan(value) for value in [*low, *high])
+    over = [f", {point.over} problems" if point.over else "" for point in points.values()]
     return {
+        **({"over": over} if any(over) else {}),
         "x": [float(k) for k in points],
         "y": [point.mean for point in points.values()],
         "low": low if known else [],

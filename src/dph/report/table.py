@@ -13,10 +13,13 @@ from dph.report.data import Value
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's entry: text, and its interval where it has one."""
+    """A table's entry: text, with its interval and the number of problems behind it, as far as there is anything to
+    say."""
 
     text: str
     interval: str = ""
+    over: str = ""
+    """See `dph.report.data.Value.over`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,16 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
 
+    @property
+    def caption(self) -> str:
+        """The note, and what "35 of 40" in an entry means."""
+        over = (
+            ""
+            if not any(entry.over for row in self.rows for entry in row)
+            else ("An entry with “35 of 40” is over 35 of the 40 problems: the others lack the metric.")
+        )
+        return " ".join(filter(None, (self.note, over)))
+
 
 def cell(name: str, value: Value | None) -> Cell:
     """A metric as text: counts of styles and the like as they are, entropies in nats, everything else in percent."""
@@ -36,7 +49,7 @@ def cell(name: str, value: Value | None) -> Cell:
     counts = name.startswith(("styles", "distinct"))
     scale, digits = (1, 2) if counts else (1, 3) if name == "token_entropy" else (100, 1)
     interval = "" if math.isnan(value.low) else f"{scale * value.low:.{digits}f}–{scale * value.high:.{digits}f}"
-    return Cell(f"{scale * value.mean:.{digits}f}", interval)
+    return Cell(f"{scale * value.mean:.{digits}f}", interval, value.over)
 
 
 def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
@@ -44,7 +57,7 @@ def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
     if math.isnan(value.mean):
         return Cell("–")
     interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
-    return Cell(f"{scale * value.mean:+.{digits}f}", interval)
+    return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
 
 
 def _transposed(table: Table) -> Table:
@@ -60,11 +73,9 @@ def to_markdown(table: Table) -> str:
     def line(entries: Sequence[str]) -> str:
         return "| " + " | ".join(entry.replace("|", "\\|").replace("\n", " ") for entry in entries) + " |"
 
-    body = [
-        line([entry.text + (f" ({entry.interval})" if entry.interval else "") for entry in row]) for row in table.rows
-    ]
+    body = [line([entry.text + _bracketed(entry.interval, entry.over) for entry in row]) for row in table.rows]
     rule = line(["---", *("---:" for _ in table.columns[1:])])
-    parts = [f"**{table.title}**", "\n".join([line(table.columns), rule, *body]), table.note]
+    parts = [f"**{table.title}**", "\n".join([line(table.columns), rule, *body]), table.caption]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -76,13 +87,15 @@ def print_table(table: Table) -> None:
     console = Console()
     # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
-    shown = TerminalTable(title=table.title, title_justify="left", caption=table.note, caption_justify="left")
+    shown = TerminalTable(title=table.title, title_justify="left", caption=table.caption, caption_justify="left")
     for index, name in enumerate(table.columns):
         shown.add_column(Text(name), justify="left" if index == 0 else "right")
     for row in table.rows:
-        shown.add_row(*(Text.assemble(e.text, (_bracketed(e.interval) if intervals else "", "dim")) for e in row))
+        details = (_bracketed(entry.interval if intervals else "", entry.over) for entry in row)
+        shown.add_row(*(Text.assemble(entry.text, (more, "dim")) for entry, more in zip(row, details, strict=True)))
     console.print(shown)
 
 
-def _bracketed(interval: str) -> str:
-    return f" ({interval})" if interval else ""
+def _bracketed(*details: str) -> str:
+    found = "; ".join(filter(None, details))
+    return f" ({found})" if found else ""

@@ -1,10 +1,10 @@
 """The tables of a report: all metrics of each label, diversity, kinds of problems."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from dph.evaluation.measures import MAJORITY
-from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, retention
-from dph.report.data import Split, TrainRun, Value
+from dph.evaluation.measures import MAJORITY, RULES
+from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
+from dph.report.data import EvalRun, Split, TrainRun, Value
 from dph.report.table import Cell, Table, cell
 from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
 
@@ -30,12 +30,42 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
+    older = sorted({run.label for group in labels.values() for run in group if run.measures < RULES and _votes(run)})
+    if older:
+        notes.append(
+            f"maj@k of {', '.join(older)} is over problems with at least one answer, as an earlier version "
+            "evaluated them; a problem without any now counts 0."
+        )
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
+    notes += _on_shared_problems(comparison, main, _main_metrics(summaries))
     found = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
-    found += [main_table(split, others, {}, {}) for split, others in elsewhere.items() if others]
-    further = diversity_table(main, summaries), kind_table(main, summaries), coverage_table(trains)
+    for split, others in elsewhere.items():
+        if others:
+            notes = _on_shared_problems(comparison, split, _main_metrics(others))
+            found.append(main_table(split, others, {}, {}, " ".join(notes)))
+    notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
+    further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries), coverage_table(trains)
     return found + [table for table in further if table is not None]
+
+
+def _votes(run: EvalRun) -> bool:
+    return any(name in split.metrics for split in run.splits.values() for name in MAJORITY)
+
+
+def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]) -> list[str]:
+    """Sentences with the means of metrics that the labels have for different problems, over those that all have."""
+    said = []
+    for name in names:
+        own = {
+            label: comparison.runs[label] for label, part in comparison.splits[split].items() if name in part.metrics
+        }
+        if found := on_shared_problems(own, split, name):
+            number, means = found
+            values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
+            title = _TITLES.get(name, name)
+            said.append(f"{title} over the problems that have it in every row ({number}): {values}.")
+    return said
 
 
 def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
@@ -88,12 +118,7 @@ def main_table(
 
     elsewhere[other split][label] holds the summaries of the other splits.
     """
-    known = {name for summary in summaries.values() for name in summary.metrics}
-    passes = sorted(int(name.removeprefix("pass@")) for name in known if name.startswith("pass@"))
-    # The curve has every power of two; a table of all of them hides the point.
-    shown = [k for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
-    wanted = ("greedy", *(f"pass@{k}" for k in shown), *MAJORITY, "styles", "styles_correct")
-    names = [name for name in wanted if name in known]
+    names = _main_metrics(summaries)
     rates = RATES if any(kept.values()) else ()
     rows = []
     for label, summary in summaries.items():
@@ -103,11 +128,20 @@ def main_table(
             cell("greedy", part[label].metrics.get("greedy") if label in part else None) for part in elsewhere.values()
         ]
         rows.append(row)
-    titles = {"styles": "styles", "styles_correct": "styles (correct)"}
-    columns = ["", *(titles.get(name, name) for name in [*names, *rates]), *(f"{other}: greedy" for other in elsewhere)]
+    columns = ["", *(_TITLES.get(name, name) for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
     sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
     size = ", ".join(f"{problems} problems, {samples} samples each" for problems, samples in sorted(sizes))
     return Table(f"Split {split} ({size})", columns, rows, note)
+
+
+def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
+    """The metrics of the first table."""
+    known = {name for summary in summaries.values() for name in summary.metrics}
+    passes = sorted(int(name.removeprefix("pass@")) for name in known if name.startswith("pass@"))
+    # The curve has every power of two; a table of all of them hides the point.
+    shown = [k for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
+    wanted = ("greedy", *(f"pass@{k}" for k in shown), *MAJORITY, "styles", "styles_correct")
+    return [name for name in wanted if name in known]
 
 
 def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
@@ -138,6 +172,7 @@ DIVERSITY = {
     "token_entropy": "entropy a token",
 }
 """Column titles of the measures of diversity that `dph eval` reports."""
+_TITLES = {"styles_correct": "styles (correct)", **DIVERSITY}
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
     "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "
@@ -145,7 +180,7 @@ DIVERSITY_NOTE = (
 )
 
 
-def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
+def diversity_table(split: str, summaries: Mapping[str, Split], note: str = DIVERSITY_NOTE) -> Table | None:
     """How varied the samples are, one row per label; None where no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
@@ -154,6 +189,4 @@ def diversity_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
         [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
         for label, summary in summaries.items()
     ]
-    return Table(
-        f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, DIVERSITY_NOTE
-    )
+    return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, note)

@@ -22,7 +22,7 @@ from dph.evaluation.measures import MEASURES
 from dph.evaluation.scoring import powers_of_two
 from dph.metrics.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
-from dph.report.data import EvalRun, Split, Value, read_problems
+from dph.report.data import EvalRun, Split, Value, counted, read_problems
 from dph.reproduce.plan import AGAIN, Choice, RunPaths, check_settings, write_settings
 from dph.reproduce.results import Counts, Results
 from dph.runs.files import written_atomically
@@ -125,4 +125,4 @@ def _split(rows: Sequence[Mapping[str, Any]]) -> Split:
         found = [float(row[name]) for row in rows if row.get(name) is not None]
         if found:
             metrics[name] = Value(sum(found) / len(found))
-    return Split(len(rows), n, metrics, curve, {}, {})
+    return counted(Split(len(rows), n, metrics, curve, {}, {}), rows)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dph.metrics.bootstrap import cluster_bootstrap, cluster_difference
-from dph.metrics.passk import mean_at_k, pass_at_k
-from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, column, range_of, read_eval
+from dph.metrics.bootstrap import cluster_difference
+from dph.report.comparison import mean_of
+from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.reproduce.grid import Arm, Base
 from dph.reproduce.plan import Choice, RunPaths
 from dph.runs.directory import read_metrics
@@ -116,31 +116,12 @@ def values(runs: Sequence[EvalRun], split: str, metric: str) -> np.ndarray:
 
     Raises UserError when the runs were evaluated on different problems.
     """
-    rows = aligned_rows(runs, split)
-    if metric.startswith("pass@") or metric == "mean":
-        samples, correct = (column(rows, lambda row, key=key: row[key]) for key in ("samples", "correct"))
-        k = 1 if metric == "mean" else int(metric.removeprefix("pass@"))
-        enough = samples >= k
-        found = np.full(samples.shape, math.nan)
-        counts = samples[enough], correct[enough]
-        found[enough] = mean_at_k(*counts) if metric == "mean" else pass_at_k(*counts, k)
-        return found
-    return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
+    return values_of(aligned_rows(runs, split), metric)
 
 
 def mean_value(runs: Sequence[EvalRun], split: str, metric: str) -> Value:
     """Mean over seeds and problems with its interval over both, or over problems alone with one seed."""
     return mean_of(values(runs, split, metric), metric)
-
-
-def mean_of(found: np.ndarray, metric: str) -> Value:
-    """Mean of a metric's values [seeds, problems] with its interval; problems that are NaN for any seed are left
-    out."""
-    known = found[:, ~np.isnan(found).any(0)]
-    if known.size == 0:
-        return Value(math.nan)
-    interval = cluster_bootstrap(known, within=range_of(metric))
-    return Value(interval.estimate, interval.low, interval.high)
 
 
 def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, metric: str) -> Value:
@@ -152,4 +133,4 @@ def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, m
         return Value(math.nan)
     lowest, highest = range_of(metric)
     interval = cluster_difference(left[:, both], right[:, both], within=(lowest - highest, highest - lowest))
-    return Value(interval.estimate, interval.low, interval.high)
+    return Value(interval.estimate, interval.low, interval.high, int(both.sum()), both.size)

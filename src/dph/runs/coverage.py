@@ -11,7 +11,7 @@ written before the update of their step, and a resumed run drops those after its
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import comb, exp, lgamma
+from math import exp, lgamma, log, sqrt
 from pathlib import Path
 
 from dph.runs.files import write_atomically
@@ -24,7 +24,7 @@ FALLING = 0.2
 """A pass rate has fallen if the reference policy would do as badly with at most this probability."""
 
 Visit = tuple[str, int, int]
-"""A problem's id, its correct responses and its judged ones at one visit."""
+"""A problem's id, and the correct and the judged responses of one group."""
 
 
 class Ledger:
@@ -65,15 +65,19 @@ class Ledger:
         return list(self._last)
 
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
-        """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md)."""
+        """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md).
+
+        One policy made all responses of a step, so a problem's visits in it are counted together, in whatever order
+        they come.
+        """
+        step: dict[str, tuple[int, int]] = {}
         for id, correct, judged in visits:
             if judged:
-                self._last[id] = (correct, judged)
-                if id in self._reference:
-                    before, out_of = self._reference[id]
-                    self._fallen[id] = as_few(correct, judged, before, out_of) <= FALLING
-                if correct:
-                    self._solved.add(id)
+                before = step.get(id, (0, 0))
+                step[id] = (before[0] + correct, before[1] + judged)
+        self._last |= step
+        self._fallen |= {id: self._fell(id, *counts) for id, counts in step.items()}
+        self._solved |= {id for id, (correct, _) in step.items() if correct}
         found = {
             "coverage/visited": float(len(self._last)),
             "coverage/falling": float(len(self.falling)),
@@ -81,10 +85,13 @@ class Ledger:
             "coverage/unsolved": float(sum(id not in self._solved for id in self._last)),
         }
         for name in CLASSES:
-            own = [correct > 0 for id, correct, judged in visits if judged and self._class.get(id) == name]
+            own = [correct > 0 for id, (correct, _) in step.items() if self._class.get(id) == name]
             if own:
                 found[f"coverage/solved_{name}"] = sum(own) / len(own)
         return found
+
+    def _fell(self, id: str, correct: int, judged: int) -> bool:
+        return id in self._reference and as_few(correct, judged, *self._reference[id]) <= FALLING
 
 
 def as_few(correct: int, n: int, before: int, out_of: int) -> float:
@@ -99,7 +106,11 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     def log_beta(x: int, y: int) -> float:
         return lgamma(x) + lgamma(y) - lgamma(x + y)
 
-    return sum(comb(n, k) * exp(log_beta(k + a, n - k + b) - log_beta(a, b)) for k in range(correct + 1))
+    # C(n, k) = 1 / ((n + 1) B(k + 1, n − k + 1)); as an integer it exceeds a float from n = 1030 on.
+    total = log_beta(a, b) + log(n + 1)
+    return min(
+        1.0, sum(exp(log_beta(k + a, n - k + b) - log_beta(k + 1, n - k + 1) - total) for k in range(correct + 1))
+    )
 
 
 def _class_of(rate: float) -> str:

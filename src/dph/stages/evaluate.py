@@ -1,7 +1,7 @@
 """Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (paper §6)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -69,13 +69,18 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         with written_atomically(run.path / f"{name}.parquet") as file:
             pq.write_table(pa.Table.from_pylist(rows), file)
     label = label_of(config)
-    scores = {"label": label, "model": config.model.path, "splits": splits}
+    scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
     write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
     run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), label=label)
     for split, summary in splits.items():
-        shown = {name: f"{value['mean']:.3f}" for name, value in summary["metrics"].items()}
-        say(f"{split}: {summary['problems']} problems, " + ", ".join(f"{k} {v}" for k, v in shown.items()))
+        shown = [f"{name} {_with_count(value, summary['problems'])}" for name, value in summary["metrics"].items()]
+        say(f"{split}: {summary['problems']} problems, " + ", ".join(shown))
     return run.path
+
+
+def _with_count(value: Mapping[str, float], problems: int) -> str:
+    """A mean, and the number of problems that it is over if some of the split's lack the metric."""
+    return f"{value['mean']:.3f}" + (f" ({value['problems']} problems)" if value["problems"] < problems else "")
 
 
 def _with_diversity(
@@ -91,7 +96,8 @@ def _with_diversity(
     with progress(label, len(groups)) as shown:
         for group, best in groups:
             scored = score_group(task, group, best)
-            answers = verifiers.answers([(group.problem, rollout.text) for rollout in group.rollouts])
+            items = [(group.problem, rollout.text) for rollout in group.rollouts]
+            answers = verifiers.answers(items) if verifiers.tells_answers(group.problem) else ()
             measured.append(replace(scored, diversity=diversity_of(group, params, plans, answers)))
             shown.advance()
     return measured
@@ -113,8 +119,8 @@ def _problem_row(split: str, item: Scored) -> dict[str, Any]:
         "samples": item.samples,
         "correct": item.correct,
         "greedy": item.greedy,
-        "styles": len(item.styles),
-        "styles_correct": item.distinct_styles_correct,
+        "styles": len(item.styles) or None,
+        "styles_correct": item.distinct_styles_correct if item.styles else None,
         **{name: item.diversity.get(name) for name in MEASURES},
     }
 

@@ -11,7 +11,7 @@ from dph.build import select
 from dph.config import MonitorConfig
 from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.scoring import Scored, metric_interval, metric_means, score_group
+from dph.evaluation.scoring import Scored, metric_counts, metric_interval, metric_means, score_group
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
@@ -219,6 +219,7 @@ class Monitor:
         every = [item for part in self._world.gather(scored) for item in part]
         n = self._evaluator.params.n
         values = {f"eval/{name}": value for name, value in metric_means(every, n).items()}
+        values |= {f"eval/problems/{name}": float(count) for name, count in metric_counts(every, n).items()}
         bounds = [metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)]
         placed = [
             (own[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))

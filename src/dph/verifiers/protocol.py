@@ -88,6 +88,10 @@ class Verifiers:
                 flags.update(find(members))
         return flags
 
+    def tells_answers(self, problem: Problem) -> bool:
+        """Whether the problem's verifier has a method `answers`."""
+        return hasattr(self._get(self._name(problem)), "answers")
+
     def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """What each response answers, as a text that equal answers share; None for a response without an answer.
 

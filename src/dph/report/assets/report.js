@@ -68,7 +68,8 @@ function lines(label, look, points, name, legend) {
       mode: "lines",
     });
   }
-  const text = points.x.map((_, i) => (band ? ` (${name.show(points.low[i])} to ${name.show(points.high[i])})` : ""));
+  const text = points.x.map((_, i) => (band ? ` (${name.show(points.low[i])} to ${name.show(points.high[i])})` : "") +
+    (points.over?.[i] ?? ""));
   traces.push({
     x: points.x, y: points.y, text, name: label, legendgroup: label, showlegend: legend, mode: name.mode,
     line: { color, dash: DASHES[look.linestyle], width: 2 },
