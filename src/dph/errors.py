@@ -49,5 +49,7 @@ def visible(text: str) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on the machine or on the GPU."""
-    said, named = str(error).lower(), type(error).__name__ == "OutOfMemoryError"  # of torch, which is not loaded here
-    return isinstance(error, MemoryError) or named or "out of memory" in said or "can't allocate memory" in said
+    said = f"{type(error).__name__} {error}".lower()  # torch.OutOfMemoryError may come without a message
+    return isinstance(error, MemoryError) or any(
+        words in said for words in ("outofmemory", "out of memory", "can't allocate memory")
+    )

@@ -22,7 +22,7 @@ def untried() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own
-@pytest.mark.parametrize(("function", "per_row"), [(_sums, 0), (_weighted, 2)])
+@pytest.mark.parametrize(("function", "per_row"), [(_sums, 0), (_weighted, 3)])
 def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any], per_row: int) -> None:
     assert module._works(function, per_row, CPU, torch.bfloat16, 5000)
     assert module._works(function, per_row, CPU, torch.float32, 300)
@@ -38,10 +38,10 @@ def test_a_compiler_that_fails_or_is_wrong_is_not_used(
     assert not module._works(_sums, 0, CPU, torch.bfloat16, 50)
     assert "logits are not read by compiled kernels on cpu: no compiler for this card" in capsys.readouterr().err
     monkeypatch.setattr(module, "_kernel", lambda function: lambda *given: function(*given) * 1.001)
-    assert not module._works(_weighted, 2, CPU, torch.bfloat16, 50)
+    assert not module._works(_weighted, 3, CPU, torch.bfloat16, 50)
     assert "because their results differ" in capsys.readouterr().err
     monkeypatch.setattr(module, "_kernel", lambda function: function)
-    assert module._works(_weighted, 2, CPU, torch.bfloat16, 51)
+    assert module._works(_weighted, 3, CPU, torch.bfloat16, 51)
 
 
 def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,3 +58,20 @@ def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) 
 
     assert compiled(_sums, OnGpu(few)) is None  # type: ignore[arg-type]
     assert compiled(_sums, OnGpu(many)) is _sums  # type: ignore[arg-type]
+
+
+def test_a_kernel_that_takes_masked_tokens_for_others_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(logits: torch.Tensor, *given: Any) -> Any:
+        return _sums(logits.clamp(min=-4), *given)
+
+    monkeypatch.setattr(module, "_kernel", lambda function: forgets)
+    assert not module._works(_sums, 0, CPU, torch.float32, 50)
+
+
+def test_memory_that_runs_out_is_not_taken_for_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "_kernel", lambda function: fails)
+    with pytest.raises(torch.OutOfMemoryError):
+        module._works(_sums, 0, CPU, torch.bfloat16, 52)

@@ -1,5 +1,6 @@
 """Weights between two models: the formula, what is refused, and the two ways to ask for it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from complaints import complaint, run
-from dph.config import ModelConfig, to_toml
+from dph.config import ModelConfig, TrainedModelConfig, to_toml
 from dph.errors import UserError
-from dph.models.interpolation import interpolated
+from dph.models.interpolation import interpolated, save_share
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.stages.train import train
@@ -78,13 +79,79 @@ def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
         assert torch.equal(value, weights(whole / "model")[name])
 
 
-def test_adapters_are_merged_first(tmp_path, capsys):
-    settings = {"model": {"lora_rank": 2}, "optim": {"lr": 0.05}}
+@pytest.mark.parametrize("targets", ["all-linear", "lm_head"])
+def test_adapters_are_merged_first(tmp_path, targets):
+    settings = {"model": {"lora_rank": 2, "lora_targets": targets}, "optim": {"lr": 0.05}}
     whole = train(train_config(tmp_path / "whole", "grpo", settings))
     part = train(train_config(tmp_path / "part", "grpo", {**settings, "trained_share": 0.5}))
     first, last, found = (weights(path) for path in (base_run() / "model", whole / "model", part / "model"))
+    assert found.keys() == last.keys() == first.keys() | ({"lm_head.weight"} if targets == "lm_head" else set())
+    first.setdefault("lm_head.weight", first["model.embed_tokens.weight"])  # tied
     for name, value in found.items():
         torch.testing.assert_close(value, (first[name] + last[name]) / 2)
+    assert any(not torch.equal(value, first[name]) for name, value in last.items())
+
+
+def with_adapters(folder, targets):
+    """A policy whose embeddings are tied in its files, with random adapters."""
+    if not folder.exists():
+        tiny_policy().save(folder)
+    policy = Policy.load(TrainedModelConfig(str(folder), device="cpu", lora_rank=2, lora_targets=targets))
+    generator = torch.Generator().manual_seed(3)
+    for _, parameter in policy.trainable():
+        parameter.data.normal_(0, 0.1, generator=generator)
+    return policy
+
+
+def logits(model):
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([[3, 4, 5, 6]])).logits
+
+
+@pytest.mark.parametrize("targets", ["lm_head", "embed_tokens", "embed_tokens,lm_head", "q_proj"])
+@pytest.mark.parametrize("weight", [0.25, 1.0])
+def test_adapters_of_tied_embeddings_untie_them_for_every_program(tmp_path, targets, weight):
+    """The delta of an adapter times its share is the adapter with one of its matrices times the share."""
+    policy = with_adapters(tmp_path / "base", targets)
+    save_share(policy, ModelConfig(str(tmp_path / "base"), device="cpu"), weight, tmp_path / "out")
+    for name, parameter in policy.trainable():
+        if "_B" in name:
+            parameter.data.mul_(weight)
+    found = Policy.load(ModelConfig(str(tmp_path / "out"), device="cpu"))
+    torch.testing.assert_close(logits(found.model), logits(policy.model), rtol=1e-5, atol=1e-4)
+    tied = targets == "q_proj"
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["tie_word_embeddings"] == tied
+    assert ("lm_head.weight" in weights(tmp_path / "out")) != tied
+    assert policy.model.config.tie_word_embeddings, "the model in memory is as before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "out"]
+
+
+@pytest.mark.parametrize("untied", ["first", "last"])
+def test_embeddings_that_one_model_ties_are_not_tied_between_the_two(saved, untied):
+    other = with_adapters(saved[0].parent / untied, "lm_head")
+    other.save(saved[0].parent / "merged")
+    pair = {"first": saved[0], "last": saved[1], untied: saved[0].parent / "merged"}
+    found = interpolated(ModelConfig(str(pair["first"]), device="cpu"), str(pair["last"]), 0.25)
+    found.save(saved[0].parent / "out")
+    first, last, out = (weights(path) for path in (pair["first"], pair["last"], saved[0].parent / "out"))
+    assert "lm_head.weight" in out
+    for name, value in out.items():
+        start, end = (x.get(name, x["model.embed_tokens.weight"]) for x in (first, last))
+        torch.testing.assert_close(value, 0.75 * start + 0.25 * end)
+
+
+def test_folders_of_adapters_are_refused_before_anything_is_trained(tmp_path):
+    policy = with_adapters(tmp_path / "base", "q_proj")
+    policy.model.save_pretrained(tmp_path / "adapters")
+    policy.tokenizer.save_pretrained(tmp_path / "adapters")
+    folder = str(tmp_path / "adapters")
+    for config in (TrainedModelConfig(folder, device="cpu"), TrainedModelConfig(folder, device="cpu", lora_rank=2)):
+        with pytest.raises(UserError, match="holds adapters"):
+            Policy.load(config)
+    for pair in ((folder, str(tmp_path / "base")), (str(tmp_path / "base"), folder)):
+        with pytest.raises(UserError, match="holds adapters"):
+            interpolated(ModelConfig(pair[0], device="cpu"), pair[1], 0.5)
+    assert logits(Policy.load(ModelConfig(folder, device="cpu")).model).equal(logits(policy.model))
 
 
 def test_models_without_a_run_are_interpolated_too(saved, tmp_path, capsys):

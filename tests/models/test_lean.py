@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers.models.llama.modeling_llama import LlamaMLP
 
+from architectures import any_policy, evaluated, some_rows
 from dph.config import TrainedModelConfig
+from dph.errors import UserError
 from dph.models import lean
 from dph.models.lean import make_lean
 from dph.models.memory import kept_bytes
@@ -65,6 +68,22 @@ def compared(name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_a_model_has_the_same_logprobs_and_gradients_as_exact_with_less_memory(name: str) -> None:
     before, after, _ = compared(name)
     assert torch.equal(before, after)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers' own code in recurrent layers
+@pytest.mark.parametrize("name", ["bamba", "granitemoehybrid", "mamba2", "zamba2"])
+def test_a_model_with_gated_norms_trains_as_before(name: str) -> None:
+    policy = any_policy(name)
+    policy.model.eval()
+    rows, results = some_rows(), []
+    _, exact = evaluated(policy, rows)
+    policy.precision = "bf16"
+    for _ in range(2):
+        logprobs, gradients = evaluated(policy, rows)
+        results.append((torch.cat(logprobs), float((gradients - exact).norm() / exact.norm())))
+        policy.keep_less()
+    (before, usual), (after, found) = results
+    assert torch.equal(before, after) and 0 < found < 1.2 * usual
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -215,6 +234,114 @@ def test_a_norm_with_another_formula_is_left_as_it_is() -> None:
     policy.model.model.norm = Shifted()
     make_lean(policy.model)
     assert len(changed(policy.model)) == 6 and "forward" not in vars(policy.model.model.norm)
+
+
+class Small(Shifted):
+    """Adds ε to the root, which shows among small numbers only."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        root = hidden_states.pow(2).mean(-1, keepdim=True).sqrt() + self.variance_epsilon
+        return self.weight * (hidden_states / root)
+
+
+class Detached(Shifted):
+    """Has the outputs of a norm, and other gradients: the root counts as a constant."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        root = torch.rsqrt(hidden_states.detach().pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * (hidden_states * root)
+
+
+class Gated(Shifted):
+    """A norm that may take a second argument."""
+
+    def forward(self, hidden_states: torch.Tensor, gate: torch.Tensor | None = None) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        hidden_states = hidden_states if gate is None else hidden_states * nn.functional.silu(gate)
+        root = torch.rsqrt(hidden_states.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+        return self.weight * (hidden_states * root)
+
+
+class Named(Gated):
+    """A norm that callers may call by another name of its argument."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("norm", [Small, Detached, Gated, Named])
+def test_a_norm_of_another_kind_is_left_as_it_is(norm: type[nn.Module]) -> None:
+    policy = policy_of()
+    policy.model.model.norm = norm()
+    make_lean(policy.model)
+    assert len(changed(policy.model)) == 6 and "forward" not in vars(policy.model.model.norm)
+
+
+class Limited(LlamaMLP):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.act_fn(self.gate_proj(x).clamp(max=30)) * self.up_proj(x))
+
+
+def test_a_gated_layer_with_a_limit_and_one_with_another_activation_are_left_as_they_are() -> None:
+    policy = policy_of()
+    first, second = policy.model.model.layers
+    first.mlp.__class__, second.mlp.act_fn = Limited, nn.GELU()
+    make_lean(policy.model)
+    assert changed(policy.model) == ["LlamaRMSNorm"] * 5
+
+
+def test_a_model_in_training_mode_is_changed_without_its_noise() -> None:
+    policy = policy_of(attention_dropout=0.5)
+    policy.model.train()
+    make_lean(policy.model)
+    assert len(changed(policy.model)) == 7 and policy.model.training
+
+
+class Fails(Reads):
+    """Raises an error as soon as a norm's output is in bf16."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype == torch.bfloat16:
+            raise self.error
+        return super().forward(x)
+
+
+def test_a_model_that_fails_with_the_changed_layers_is_left_as_it_is_and_says_so(capsys: Any) -> None:
+    policy = policy_of()
+    policy.model.lm_head = Fails(RuntimeError("mixed types"))
+    make_lean(policy.model)
+    assert changed(policy.model) == []
+    assert capsys.readouterr().err.count("mixed types") == 1
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError(), TypeError("two arguments")])
+def test_memory_that_runs_out_in_a_trial_and_wrong_arguments_are_not_taken_for_an_answer(error: Exception) -> None:
+    policy = policy_of()
+    policy.model.lm_head = Fails(error)
+    with pytest.raises(type(error)):
+        make_lean(policy.model)
+
+
+def test_memory_that_runs_out_in_the_trial_of_a_layer_is_not_taken_for_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*given: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(lean._Norm, "apply", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        make_lean(policy_of().model)
+
+
+def test_a_model_that_cannot_compute_in_bf16_is_refused() -> None:
+    policy = policy_of()
+    policy.model.lm_head = Fails(RuntimeError("mixed types"))
+    policy.model.model.norm = nn.Linear(64, 64)
+    with pytest.raises(UserError, match=r"in bf16 .*mixed types"):
+        policy.keep_less()
 
 
 def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:

@@ -55,6 +55,28 @@ def test_chunks_of_any_size_compute_what_all_logits_give(size, entropy, temperat
         assert float((slope - expected).abs().max()) <= EXACT * float(expected.abs().max())
 
 
+@pytest.mark.parametrize("size", [1, 7, STATES])
+@pytest.mark.parametrize("scale", [1.0, 2.0**12])
+def test_masked_tokens_change_neither_entropies_nor_gradients(size, scale):
+    """A head whose bias is −∞ for two thirds of the vocabulary, against the head of the other tokens in float64."""
+    (hidden, weight, bias), states, targets = inputs()
+    left = torch.arange(0, VOCABULARY, 3)
+    targets = targets % len(left)
+    masked = torch.full((VOCABULARY,), -torch.inf)
+    masked[left] = scale * bias.detach()[left]
+    tensors = [hidden, (scale * weight.detach()).requires_grad_(), masked.requires_grad_()]
+    values, slopes = evaluated(linear_logprobs, (tensors, states, left[targets]), 0.7, "gradient", size)
+    part = [tensors[0], tensors[1][left], tensors[2][left]]
+    part = [x.detach().double().requires_grad_() for x in part]
+    expected, exact = evaluated(plain, (part, states, targets), 0.7, "gradient")
+    wide = [exact[0], *(torch.zeros_like(x, dtype=torch.float64) for x in slopes[1:])]
+    for whole, some in zip(wide[1:], exact[1:], strict=True):
+        whole[left] = some
+    for found, truth in zip([*values, *slopes], [*expected, *wide], strict=True):
+        # the logits themselves have the rounding of fp32, which is as large as they are
+        assert float((found - truth).abs().max()) <= 4 * EXACT * scale * float(truth.abs().max().clamp(min=1.0))
+
+
 def test_gradients_are_those_of_finite_differences():
     (hidden, weight, bias), states, targets = inputs(torch.float64)
 

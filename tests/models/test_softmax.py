@@ -110,6 +110,72 @@ def test_a_token_that_is_excluded_has_no_probability_and_no_gradient() -> None:
     assert logits.grad is not None and logits.grad[0].tolist() == pytest.approx([-0.5, 0.0, 0.5])
 
 
+def masked(dtype: torch.dtype) -> torch.Tensor:
+    """Logits of which many are −∞, some are large, and some differ by more than any exponential can tell."""
+    gone, generator = -math.inf, torch.Generator().manual_seed(1)
+    logits = 3 * torch.randn(7, VOCABULARY, generator=generator, dtype=torch.float64)
+    logits[1, 3:] = gone
+    logits[2, :-1] = gone  # one token is certain
+    logits[3] = torch.tensor([3e4, 3e4, 3e4 - 128, *[-3e4] * 5, *[gone] * 5])
+    logits[4] = 2.0**100
+    logits[4, 1::2] = gone
+    logits[5] += 4096
+    logits[6, :3] = torch.tensor([2.0**100, -(2.0**100), gone])
+    return logits.to(dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("entropy", ["value", "gradient"])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_masked_and_large_logits_have_the_entropies_and_gradients_of_the_tokens_that_are_left(
+    rows: int, entropy: str, temperature: float, on_gpu: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    if on_gpu:
+        monkeypatch.setattr(softmax, "compiled", lambda function, *_: function)
+    logits = masked(dtype).requires_grad_()
+    states = torch.arange(len(logits)).repeat(2)
+    finite = logits.detach().isfinite()
+    targets = torch.cat([finite.int().argmax(-1), VOCABULARY - 1 - finite.flip(-1).int().argmax(-1)])
+    values, entropies = token_logprobs(logits, states, targets, temperature, entropy)  # type: ignore[arg-type]
+    assert entropies is not None
+    found = [values.detach(), entropies.detach()]
+    slopes = torch.linspace(-1, 1, len(states), dtype=torch.float64)
+    total = (slopes * values).sum() + ((slopes.flip(0) * entropies).sum() if entropy == "gradient" else 0)
+    gradient = torch.autograd.grad(total, logits)[0]
+    exact = torch.zeros_like(gradient, dtype=torch.float64)
+    for state, row in enumerate(logits.detach().double()):
+        left = finite[state]
+        x = row[left].requires_grad_()
+        every = (x / temperature).log_softmax(-1)
+        own = (states == state).nonzero()[:, 0]
+        logprobs = every[left.cumsum(0)[targets[own]] - 1]
+        spread = torch.special.entr(every.exp()).sum()
+        torch.testing.assert_close(found[0][own].double(), logprobs.detach(), rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(found[1][own].double(), spread.detach().expand(2), rtol=0, atol=2e-6)
+        whole = slopes[own] @ logprobs
+        if entropy == "gradient":
+            whole = whole - slopes.flip(0)[own].sum() * (every.exp() * every.clamp(min=-1e5)).sum()
+        exact[state, left] = torch.autograd.grad(whole, x)[0]
+    allowed = torch.finfo(dtype).eps / 2 * exact.abs() + 4e-6
+    assert bool(((gradient.double() - exact).abs() <= allowed).all())
+
+
+def test_an_entropy_by_hand_with_a_masked_token() -> None:
+    """Logits 0, log 3, −∞: p = 1/4, 3/4, 0. The gradient of H is −p(log p + H)."""
+    logits = torch.tensor([[0.0, math.log(3), -math.inf]], dtype=torch.float64).requires_grad_()
+    one = torch.tensor([0])
+    _, entropies = token_logprobs(logits, one, one, 1.0, "gradient")
+    assert entropies is not None
+    expected = math.log(4) - 0.75 * math.log(3)
+    assert float(entropies.detach()) == pytest.approx(expected, abs=1e-15)
+    slope = torch.autograd.grad(entropies.sum(), logits)[0][0].tolist()
+    by_hand = [-0.25 * (math.log(1 / 4) + expected), -0.75 * (math.log(3 / 4) + expected), 0.0]
+    assert slope == pytest.approx(by_hand, abs=1e-15)
+
+
 def test_no_rows() -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
     logits = torch.zeros(0, VOCABULARY).requires_grad_()

@@ -136,7 +136,7 @@ def test_what_says_nothing_about_the_model_is_raised_by_a_trial(error):
 def test_a_cache_is_given_under_the_name_that_the_signature_has(name):
     """transformers before 5.24 called it past_key_values, and recurrent models cache_params."""
     policy = tiny_policy()
-    inner, own, used = policy.model.forward, policy.arguments.cache, []
+    inner, own, used = policy.model.forward, str(policy.arguments.cache), []
 
     def forward(*, input_ids, **given):
         assert not set(given) & {"cache", "past_key_values", "cache_params"} - {name}

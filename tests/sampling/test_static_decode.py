@@ -4,6 +4,7 @@
 from Python as it was then, and repeats them in that memory.
 """
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -48,15 +49,21 @@ class Tape(TorchDispatchMode):
                     old.copy_(new)
 
 
-def record(decoder: StaticDecoder) -> None:
+@contextmanager
+def taping(decoder: StaticDecoder) -> Iterator[Tape]:
     """In place of a CUDA graph: recording does not compute, so what the step has changed is put back."""
     own = [buffer for layer in decoder._layers for buffer in layer._own]
     changing = [decoder._positions, decoder._at, decoder._found, *own]
     before = [tensor.clone() for tensor in changing]
     with Tape() as tape:
-        decoder._compute()
+        yield tape
     for tensor, value in zip(changing, before, strict=True):
         tensor.copy_(value)
+
+
+def record(decoder: StaticDecoder) -> None:
+    with taping(decoder) as tape:
+        decoder._compute()
     decoder._graph = tape
 
 
@@ -192,3 +199,94 @@ def test_how_often_the_sampler_looks_changes_nothing(monkeypatch: pytest.MonkeyP
 def test_models_that_cannot_share_prompts_cannot_have_fixed_steps(name: str) -> None:
     policy = architecture(name, vocab_size=18)
     assert why_not_shared(policy) and why_not_static(policy)
+
+
+class Cuda:
+    """In place of torch.cuda: what a decoder asks for, with tapes for graphs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
+        self.decoder: Any = None
+        self.fails = fails
+        self.pools: list[object] = []
+        self.live: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.recorded: list[tuple[int, Any, Any, str, int]] = []
+        """Of each recording: its decoder, pool, stream and mode, and the graphs of the same pool that were alive."""
+        self.current: Any = "default"
+        for name in ("CUDAGraph", "graph", "graph_pool_handle", "Stream", "stream", "current_stream"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(static_decode, "FIRST_TOKENS", 6)
+        monkeypatch.setattr(HFSampler, "_replays", lambda _: True)
+        static_decode._recording_stream.cache_clear()
+        static_decode._say_unrecorded.cache_clear()
+        begin = StaticDecoder.__init__
+
+        def begun(decoder: StaticDecoder, *given: Any) -> None:
+            begin(decoder, *given)
+            decoder._records, self.decoder = True, decoder
+
+        monkeypatch.setattr(StaticDecoder, "__init__", begun)
+
+    class CUDAGraph:
+        pool: Any
+        tape: Tape
+
+        def replay(self) -> None:
+            self.tape.replay()
+
+    @contextmanager
+    def graph(self, graph: Any, *, pool: Any, stream: Any, capture_error_mode: str) -> Iterator[None]:
+        alive = sum(other.pool == pool for other in self.live)
+        self.recorded.append((id(self.decoder), pool, stream, capture_error_mode, alive))
+        assert self.current == "default"
+        self.current = stream
+        with taping(self.decoder) as graph.tape:
+            yield
+        if self.fails:  # as torch does, without going back to the stream before
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        graph.pool = pool
+        self.live.add(graph)
+        self.current = "default"
+
+    def graph_pool_handle(self) -> object:
+        self.pools.append(object())
+        return self.pools[-1]
+
+    def Stream(self, device: torch.device) -> tuple[str, torch.device]:
+        return ("recording", device)
+
+    def current_stream(self, device: torch.device) -> Any:
+        return self.current
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+def test_graphs_of_a_decoder_share_a_pool_and_let_other_threads_use_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = architecture("llama", vocab_size=18)
+    policy.eos_ids = frozenset({1, 4, 9, 13})
+    expected = drawn(policy)
+    cuda = Cuda(monkeypatch)
+    assert why_not_static(policy) == ""
+    cuda.recorded.clear()
+    assert apart(drawn(policy), expected) < EXACT
+    assert len(cuda.recorded) >= 3
+    _, pools, streams, modes, alive = zip(*cuda.recorded, strict=True)
+    assert set(streams) == {("recording", policy.device)} and set(modes) == {"thread_local"}
+    assert len(set(pools)) == 1 and pools[0] is cuda.pools[-1]
+    assert alive[0] == 0 and all(number == 1 for number in alive[1:]), "a pool without graphs cannot be used again"
+
+
+def test_a_step_that_cannot_be_recorded_runs_on_the_stream_of_before_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = architecture("llama", vocab_size=18)
+    expected = drawn(policy)
+    cuda = Cuda(monkeypatch, fails=True)
+    assert why_not_static(policy) == "" and apart(drawn(policy), expected) < EXACT
+    assert cuda.recorded and cuda.current == "default" and not cuda.live
+    assert capsys.readouterr().err.count("could not be recorded: CUDA out of memory") == 1

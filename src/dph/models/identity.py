@@ -1,6 +1,7 @@
 """What a model is on disk and by its hash: weights with adapters merged, hashes of weights and tokenizer."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,28 @@ def merged_state(model: Any) -> dict[str, Tensor]:
             key = f"{name}.base_layer.weight"
             state[key] = state[key] + module.get_delta_weight("default").to(state[key].dtype)
     return {name.replace(".base_layer", ""): value for name, value in state.items()}
+
+
+def save_model(model: Any, state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a model with these weights.
+
+    Its config says that the embeddings are not tied if they differ, as after adapters of one of them were merged. Other
+    programs believe the config, and would read one for both.
+    """
+    configs = [model.config, model.config.get_text_config()]
+    wrong = [x for x in configs if getattr(x, "tie_word_embeddings", False) and not _ties(model, state)]
+    for config in wrong:
+        config.tie_word_embeddings = False
+    try:
+        model.save_pretrained(path, state_dict=dict(state))
+    finally:
+        for config in wrong:
+            config.tie_word_embeddings = True
+
+
+def _ties(model: Any, state: Mapping[str, Tensor]) -> bool:
+    """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
+    names = {module: name for name, module in model.named_modules()}
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    found = [state.get(f"{names.get(end)}.weight") for end in ends]
+    return any(x is None for x in found) or len({x.data_ptr() for x in found if x is not None}) == 1

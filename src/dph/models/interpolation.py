@@ -1,46 +1,70 @@
 """Weights between two models of the same kind (WiSE-FT, arXiv 2109.01903; of reasoning models, arXiv 2504.10478)."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
+from torch import Tensor
 
 from dph.config import ModelConfig
 from dph.errors import UserError
+from dph.models.identity import merged_state
+from dph.models.loading import load_model, refuse_adapters
 from dph.models.policy import Policy
 
 
 def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
     """The policy with θ = (1 − weight)·θ_initial + weight·θ_trained, each parameter computed in fp32.
 
+    Embeddings that are tied in one of the models only are not tied in the result.
+
     Args:
         initial: the model that training began with; the result has its device and precision.
         trained: path or name of the trained model, adapters merged.
         weight: 0 gives the initial weights, 1 the trained ones.
 
-    Raises UserError when the two differ in their tokenizers, or in the names or shapes of their parameters.
+    Raises UserError for folders of adapters, and when the two differ in their tokenizers, or in the names or shapes of
+    their parameters.
     """
-    config = ModelConfig(initial.path, initial.precision, initial.device, initial.attention, initial.trust_remote_code)
+    config = _plain(initial)
     first, last = Policy.load(config), Policy.load(replace(config, path=trained))
+    refuse_adapters(initial.path, first.model)
+    refuse_adapters(trained, last.model)
     if first.tokenizer_hash() != last.tokenizer_hash():
         raise UserError(f"{initial.path} and {trained} have different tokenizers; weights between them mean nothing")
-    start, end = dict(first.model.named_parameters()), dict(last.model.named_parameters())
-    shapes = [{name: parameter.shape for name, parameter in found.items()} for found in (start, end)]
-    if shapes[0] != shapes[1]:
-        name = next(name for name in start.keys() | end.keys() if shapes[0].get(name) != shapes[1].get(name))
-        raise UserError(f"{initial.path} and {trained} are models of different shapes: they differ in {name}")
-    with torch.no_grad():
-        for name, parameter in end.items():
-            parameter.copy_(torch.lerp(start[name].float(), parameter.float(), weight))
-    return last
+    found = _between(merged_state(first.model), merged_state(last.model), weight, f"{initial.path} and {trained}")
+    result = max(last, first, key=lambda policy: len(list(policy.model.parameters())))  # one that ties no more weights
+    result.model.load_state_dict(found)
+    return result
 
 
 def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) -> None:
-    """Write a trained policy, or with weight < 1 the interpolation between the model that it began with and it."""
+    """Write a trained policy, adapters merged, or with weight < 1 the interpolation between the model that it began
+    with, which is loaded on the CPU, and it."""
     if weight == 1:
         return policy.save(path)
-    path.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=path) as trained:  # adapters are merged when they are saved; a killed run leaves `path`
-        policy.save(Path(trained))
-        interpolated(initial, trained, weight).save(path)
+    begun, _ = load_model(replace(_plain(initial), device="cpu"))
+    what = f"{initial.path} and the model that was trained from it"
+    policy.save(path, _between(merged_state(begun), policy.merged_state(), weight, what))
+
+
+def _plain(config: ModelConfig) -> ModelConfig:
+    """The same model without the settings of its training."""
+    return ModelConfig(config.path, config.precision, config.device, config.attention, config.trust_remote_code)
+
+
+def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: float, what: str) -> dict[str, Tensor]:
+    """The state dict between two, in the types of the second one. Names that share a tensor in both share one."""
+    names = start.keys() | end.keys()
+    for name in sorted(names):
+        if name not in start or name not in end or start[name].shape != end[name].shape:
+            raise UserError(f"{what} are models of different shapes: they differ in {name}")
+    found: dict[tuple[int, int, torch.Size], Tensor] = {}
+    places = {name: (start[name].data_ptr(), end[name].data_ptr(), end[name].shape) for name in end}
+    for name, place in places.items():
+        one, other = start[name], end[name].detach().cpu()
+        if place not in found:
+            mixed = torch.lerp(one.detach().cpu().float(), other.float(), weight)
+            found[place] = mixed.to(other.dtype) if other.is_floating_point() else other
+    return {name: found[place] for name, place in places.items()}

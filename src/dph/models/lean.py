@@ -14,6 +14,7 @@ On a CPU, an input embedding that is also the output embedding gives its gradien
 which is added to that of the output embedding. Otherwise a gradient of the whole vocabulary would be zeroed and added.
 """
 
+import inspect
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -22,42 +23,73 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from dph.errors import UserError, is_out_of_memory, reason_of
+from dph.models.modes import evaluating
+from dph.process.progress import say
+
 _TRIAL_TOKENS = 5
+_TRIAL_SCALES = (0.0, 1e-4, 1.0, 1e3)
+"""Sizes of the numbers that a layer reads in its trial: an ε shows among small ones, a limit among large ones."""
 _UNIT = torch.finfo(torch.bfloat16).eps
-"""On a GPU, the outputs and gradients of a changed layer may differ by this share of their norm."""
+"""What differs by this share of its norm or less differs by rounding. Outputs on a CPU must be equal."""
 _LARGEST_ERROR = 1.5
-"""On a GPU, the changed model may have this many times the error of the model's own bf16, against fp32."""
+"""The changed model may have this many times the error of the model's own bf16, against fp32."""
+
+Forward = Callable[[Any, Tensor], Tensor]
 
 
-def make_lean(model: nn.Module) -> None:
-    """Replace the forward pass of norms and gated layers where that changes no result of the model.
+def make_lean(model: Any) -> None:
+    """Replace the forward pass of norms and gated layers if that changes no result of the model.
 
-    It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, and
-    by a trial that compares results; then one compares those of the whole model, whose other parts may read a norm's
-    output.
+    It changes the model under autocast only and, on a CPU, with gradients only. A layer is recognised by its parts, by
+    the names of what its forward pass takes, and by a trial that compares outputs and gradients. Then outputs and
+    gradients of the whole model are compared, because its other parts may read a norm's output in another type.
+
+    Raises UserError if the model cannot compute in bf16 at all.
     """
     if _device(model).type == "cpu":
         _sparse_if_tied(model)
-    alike: dict[type, bool] = {}
-    changes: list[tuple[Any, Callable[..., Tensor]]] = []
+    with evaluating(model):
+        try:
+            expected = _outcome(model)
+        except Exception as error:  # the model's own code may raise anything
+            if is_out_of_memory(error):
+                raise
+            raise UserError(
+                f"the model cannot be trained in bf16 ({type(error).__name__}: {reason_of(error)}); set "
+                "model.precision to fp32"
+            ) from error
+        changes = _changes(model)
+        if not changes:
+            return
+        exact = _outcome(model, autocast=False) if model.dtype == torch.float32 else expected
+        for part, forward in changes:
+            part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
+        if reason := _why_not(model, expected, exact):
+            for part, _ in changes:
+                del part.forward
+            say(f"layers of this model keep all that they compute for the backward pass: {reason}")
+
+
+def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
+    """The parts that can have another forward pass, each with it."""
+    alike: dict[tuple[type, str], bool] = {}
+    found = []
     for part in model.modules():
         forward = _norm if _is_norm(part) else _gated if _is_gated(part) else None
-        if forward is None or "forward" in vars(part):
+        if forward is None or "forward" in vars(part) or _taken(type(part).forward) != _taken(forward):
             continue
-        kind = type(part)
+        kind = (type(part), repr(part))  # parts of one class may have other parts inside
         if kind not in alike:
-            alike[kind] = _same_output(part, forward)
+            alike[kind] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
         if alike[kind]:
-            changes.append((part, forward))
-    if not changes:
-        return
-    expected = _outputs(model)
-    exact = _outputs(model, autocast=False) if _fuses(expected.device) else expected
-    for part, forward in changes:
-        part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
-    if not _as_good(_outputs(model), expected, exact):
-        for part, _ in changes:
-            del part.forward
+            found.append((part, forward))
+    return found
+
+
+def _taken(forward: Callable[..., Tensor]) -> list[tuple[str, Any]]:
+    """Names and kinds of the parameters of a forward pass, without the part itself."""
+    return [(parameter.name, parameter.kind) for parameter in inspect.signature(forward).parameters.values()][1:]
 
 
 def _device(part: nn.Module) -> torch.device:
@@ -199,34 +231,79 @@ class _GatedDown(torch.autograd.Function):
 # Trials --------------------------------------------------------------------------------------------------------------
 
 
-def _same_output(part: Any, forward: Callable[..., Tensor]) -> bool:
-    """Whether a part's other forward pass computes what its class does, as linear layers under autocast read it."""
+def _same(part: Any, forward: Forward, scale: float) -> bool:
+    """Whether a part's other forward pass has the outputs of its class, as linear layers under autocast read them, and
+    its gradients, for rows of numbers of this size."""
     width = part.weight.shape[0] if forward is _norm else getattr(part.gate_proj, "in_features", 0)
-    x = torch.randn(_TRIAL_TOKENS, width, generator=torch.Generator().manual_seed(0)).to(_device(part)).requires_grad_()
+    device, generator = _device(part), torch.Generator().manual_seed(0)
+    x, slope = (torch.randn(1, _TRIAL_TOKENS, width, generator=generator).to(device) for _ in range(2))
+    x = (scale * x).requires_grad_()
+    inputs = [x, *(parameter for parameter in part.parameters() if parameter.requires_grad)]
+
+    def results(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        with torch.enable_grad(), torch.autocast(device.type, dtype=torch.bfloat16):
+            out = call(x).to(torch.bfloat16)
+        return [out.detach(), *torch.autograd.grad(out, inputs, slope.to(out.dtype), materialize_grads=True)]
+
     try:
-        with torch.enable_grad(), torch.autocast(x.device.type, dtype=torch.bfloat16):
-            found, expected = (result.to(torch.bfloat16) for result in (forward(part, x), part(x)))
-        if not _fuses(x.device):
-            return torch.equal(found, expected)
-        slopes = [torch.autograd.grad(result, x, torch.ones_like(result))[0] for result in (found, expected)]
-    except (RuntimeError, TypeError, AttributeError):  # a part that takes other inputs
+        expected = results(part)
+        found = results(lambda x: forward(part, x))
+    except RuntimeError as error:  # an operation that this device lacks, or a part that reads something else
+        if is_out_of_memory(error):
+            raise
+        say(f"{type(part).__name__} keeps all that it computes for the backward pass: {reason_of(error)}")
         return False
-    pairs = ((found.detach(), expected.detach()), slopes)  # two fp32 numbers that nearly agree may round to neighbours
-    return all(float((one - other).norm()) <= _UNIT * float(other.norm()) for one, other in pairs)
+    if not _fuses(device) and not torch.equal(found[0], expected[0]):
+        return False
+    return all(
+        _distance(one, other) <= _UNIT * float(other.float().norm()) for one, other in zip(found, expected, strict=True)
+    )
+
+
+def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
+    """Why the changed model is not as good as before; empty if it is.
+
+    expected, exact: outcomes before the change, and those of fp32.
+    """
+    try:
+        found = _outcome(model)
+    except RuntimeError as error:  # another part read a norm's output, and not by a linear layer
+        if is_out_of_memory(error):
+            raise
+        return reason_of(error)
+    if not _fuses(found[0].device) and not torch.equal(found[0], expected[0]):
+        return "another part reads a norm's output in fp32"
+    return "" if all(map(_as_good, found, expected, exact)) else "their bf16 would be less exact than the model's own"
 
 
 def _as_good(found: Tensor, expected: Tensor, exact: Tensor) -> bool:
-    """Whether the changed model's outputs are the model's own or, on a GPU, about as near to those of fp32."""
-    if not _fuses(found.device):
-        return torch.equal(found, expected)
-    error, usual = (float((value.double() - exact.double()).norm()) for value in (found, expected))
-    return error <= _LARGEST_ERROR * usual
+    """Whether numbers of the changed model are about as near to those of fp32 as the model's own."""
+    error, usual = _distance(found, exact), _distance(expected, exact)
+    return error <= max(_LARGEST_ERROR * usual, _UNIT * float(exact.norm()))
 
 
-def _outputs(model: nn.Module, autocast: bool = True) -> Tensor:
-    """The model's logits of a few tokens, in bf16 if under autocast."""
-    device = _device(model)
-    ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.get_input_embeddings().num_embeddings  # type: ignore[operator]
-    with torch.enable_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
-        logits = model(input_ids=ids, use_cache=False).logits.detach()
-    return logits.to(torch.bfloat16) if autocast else logits
+def _distance(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).norm())
+
+
+def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
+    """The model's logits of a few tokens, in bf16 if under autocast, and the gradients of a weighted sum of them in
+    fp32 with respect to what each call of the input embedding returned."""
+    device, generator = _device(model), torch.Generator().manual_seed(0)
+    ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
+    embedded: list[Tensor] = []
+
+    def begin(part: nn.Module, given: Any, output: Tensor) -> Tensor:
+        embedded.append(output.detach().requires_grad_())
+        return embedded[-1].clone()  # a model may change it in place
+
+    hook = model.get_input_embeddings().register_forward_hook(begin)
+    try:
+        with torch.enable_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=autocast):
+            logits = model(input_ids=ids, use_cache=False).logits
+    finally:
+        hook.remove()
+    slope = torch.randn(logits.shape, generator=generator).to(device, logits.dtype)
+    slopes = torch.autograd.grad(logits, embedded, slope, materialize_grads=True)
+    logits = logits.detach()
+    return [logits.to(torch.bfloat16) if autocast else logits, *(one.float() for one in slopes)]

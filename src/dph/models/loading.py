@@ -5,6 +5,7 @@ format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         raise UserError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
     tuned = config if isinstance(config, TunedModelConfig) else None
+    if tuned:
+        refuse_adapters(config.path, model)
     if tuned and tuned.gradient_checkpointing:
         # transformers 5.2x renamed it and warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -176,6 +179,15 @@ def _base_of(model: str) -> str:
     return base
 
 
+def refuse_adapters(path: str, model: Any) -> None:
+    """Raise UserError for a model that was loaded from a folder of adapters: its own weights would not be saved."""
+    if getattr(model, "_hf_peft_config_loaded", False):
+        raise UserError(
+            f"{path} holds adapters, which can be sampled from but not trained; merge them into their model with "
+            "peft's merge_and_unload, save that, and give its folder"
+        )
+
+
 def _refuse_pickles(folder: Path) -> None:
     """Raise UserError if a directory has only pickled weights."""
     found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
@@ -272,8 +284,10 @@ def _add_adapters(model: Any, config: TunedModelConfig, seed: int) -> Any:
         target_modules=targets if targets == "all-linear" else [name.strip() for name in targets.split(",")],
         task_type="CAUSAL_LM",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
+        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.identity`)
+        warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
         try:
             return get_peft_model(model, lora)
         except ValueError as error:

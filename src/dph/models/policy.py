@@ -1,6 +1,6 @@
 """A policy: a causal language model with its tokenizer, and the log-probabilities that training reads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
@@ -17,7 +17,7 @@ from dph.errors import UserError
 from dph.models.arguments import Arguments
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
-from dph.models.identity import merged_state, save_tokenizer, tokenizer_hash, weight_hash
+from dph.models.identity import merged_state, save_model, save_tokenizer, tokenizer_hash, weight_hash
 from dph.models.lean import casts_itself, make_lean
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
@@ -409,15 +409,18 @@ class Policy:
 
     # Storage ---------------------------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> None:
-        """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them."""
+    def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
+        """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them.
+
+        state: what to write instead of `merged_state()`, under the same names.
+        """
         transformers_logging.disable_progress_bar()
-        model = self._causal_lm()
-        if model is self.model:
-            model.save_pretrained(path)
-        else:
-            model.save_pretrained(path, state_dict=merged_state(model))
+        save_model(self._causal_lm(), self.merged_state() if state is None else state, path)
         save_tokenizer(self.tokenizer, path)
+
+    def merged_state(self) -> dict[str, Tensor]:
+        """The model's weights by name, adapters merged."""
+        return merged_state(self._causal_lm())
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""

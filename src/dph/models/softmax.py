@@ -20,6 +20,9 @@ from dph.models.compiled import compiled
 _ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
 _ELEMENTS_ON_A_GPU = 1 << 27
+_LEAST = -1000.0
+"""Stands for log-probabilities below it, such as −∞ of tokens that are masked: a probability this small is 0 in fp32
+and in fp64, and so is its product with this number; with −∞ it would be nan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Normalized:
             z.sub_(top[:, None])
             if temperature != 1.0:
                 z.div_(temperature)
+            if self.entropies is not None:
+                z.clamp_(min=_LEAST)
             weights = z.exp()
             total = weights.sum(-1)
             self.log_sum[rows] = logarithm = total.log()
@@ -71,15 +76,16 @@ def _sums(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """As `Normalized.fill`, with entropies, for all rows; to be compiled."""
     z = logits.to(_wide(logits))
     top = z.amax(-1)
-    z = (z - top[:, None]) / temperature
+    z = ((z - top[:, None]) / temperature).clamp(min=_LEAST)
     weights = z.exp()
     total = weights.sum(-1)
     return top, total.log(), total.log() - (weights * z).sum(-1) / total
 
 
-def _weighted(logits: Tensor, temperature: float, offset: Tensor, factor: Tensor) -> Tensor:
-    """p · factor for each row, where log p = logits / temperature − offset; to be compiled."""
-    return (logits.to(_wide(logits)) / temperature - offset[:, None]).exp() * factor[:, None]
+def _weighted(logits: Tensor, temperature: float, largest: Tensor, log_sum: Tensor, factor: Tensor) -> Tensor:
+    """p · factor for each row; to be compiled."""
+    z = (logits.to(_wide(logits)) - largest[:, None]) / temperature
+    return (z - log_sum[:, None]).exp() * factor[:, None]
 
 
 def logprobs_of(logits: Tensor, known: Normalized, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
@@ -105,19 +111,20 @@ def logit_gradient(
     found = torch.empty_like(logits)
     slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
-    offset = known.largest / temperature + known.log_sum
-    weighted = compiled(_weighted, logits, 2) if grad_entropy is None or known.entropies is None else None
+    weighted = compiled(_weighted, logits, 3) if grad_entropy is None or known.entropies is None else None
     for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
         if weighted:
-            change = weighted(logits[rows], temperature, offset[rows], totals[rows])
+            change = weighted(logits[rows], temperature, known.largest[rows], known.log_sum[rows], totals[rows])
         else:
             change = logits[rows].to(wide, copy=True)  # becomes log p, p, and the gradient
+            change.sub_(known.largest[rows, None])  # first: large logits have no digits left for the logarithm
             if temperature != 1.0:
                 change.div_(temperature)
-            change.sub_(offset[rows, None])
+            change.sub_(known.log_sum[rows, None])
             factor = totals[rows, None]
             if grad_entropy is not None and known.entropies is not None:
                 of_entropy = grad_entropy[rows, None] / temperature
+                change.clamp_(min=_LEAST)
                 factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
             change.exp_().mul_(factor)
         change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)

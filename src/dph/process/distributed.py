@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,14 @@ from torch import Tensor
 from dph.errors import SharedUserError, UserError
 
 T = TypeVar("T")
+
+TIMEOUT = timedelta(hours=6)
+"""How long a process waits for another one: as long as one writes a checkpoint of 120 GB to a slow disk and reads it
+again for its checksums, or samples, while the others wait. torch's own 10 minutes (NCCL) and 30 minutes (gloo) would
+end such a run. A process that dies is noticed long before: torchrun ends the others."""
+
+_host_groups: dict[Any, Any] = {}
+"""For the default group of this process, the group for host objects; None if the default group has gloo itself."""
 
 
 def launched_processes() -> int:
@@ -25,17 +34,30 @@ class World:
 
     rank: int = 0
     size: int = 1
+    host: Any = field(default=None, repr=False)
+    """The process group for what is on the CPU, by gloo: a process that waits there needs no GPU. None is the default
+    group."""
 
     @classmethod
-    def join(cls) -> "World":
-        """Join the process group that torchrun describes in the environment; a single process otherwise."""
+    def join(cls, timeout: timedelta = TIMEOUT) -> "World":
+        """Join the process group that torchrun describes in the environment; a single process otherwise.
+
+        Gradients on a GPU are summed by NCCL, everything else by gloo. A default group that the caller has made is
+        used for gradients only, because its timeout and backend are the caller's.
+
+        timeout: how long a process waits for the others, in each operation.
+        """
         if launched_processes() == 1:
             return cls()
         if not dist.is_initialized():
-            if torch.cuda.is_available():
+            on_gpu = torch.cuda.is_available()
+            if on_gpu:
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-        return cls(dist.get_rank(), dist.get_world_size())
+            dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timeout)
+            _host_groups[dist.group.WORLD] = None
+        elif dist.group.WORLD not in _host_groups:
+            _host_groups[dist.group.WORLD] = dist.new_group(backend="gloo", timeout=timeout)
+        return cls(dist.get_rank(), dist.get_world_size(), _host_groups[dist.group.WORLD])
 
     @property
     def leads(self) -> bool:
@@ -69,9 +91,8 @@ class World:
         if self.size == 1:
             return dict(values)
         names = sorted(values)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        numbers: Tensor = torch.tensor([values[name] for name in names], dtype=torch.float64, device=device)
-        dist.all_reduce(numbers)
+        numbers = torch.tensor([values[name] for name in names], dtype=torch.float64)
+        dist.all_reduce(numbers, group=self.host)
         return dict(zip(names, numbers.tolist(), strict=True))
 
     def gather(self, value: Any) -> list[Any]:
@@ -79,21 +100,20 @@ class World:
         if self.size == 1:
             return [value]
         gathered: list[Any] = [None] * self.size
-        dist.all_gather_object(gathered, value)
+        dist.all_gather_object(gathered, value, group=self.host)
         return gathered
 
     def joined(self, values: Tensor) -> Tensor:
         """Concatenate the one-dimensional tensors of all processes in rank order, on the CPU; lengths may differ."""
         if self.size == 1:
             return values
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(values)], device=device))
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(values)]), group=self.host)
         longest = max(int(size) for size in sizes)
-        own = torch.cat([values.to(device), values.new_zeros(longest - len(values), device=device)])
+        own = torch.cat([values.cpu(), values.new_zeros(longest - len(values), device="cpu")])
         parts = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(parts, own)
-        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).cpu()
+        dist.all_gather(parts, own, group=self.host)
+        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits
@@ -119,9 +139,10 @@ class World:
     def wait(self) -> None:
         """Wait until every process has called this."""
         if self.size > 1:
-            dist.barrier()
+            dist.barrier(group=self.host)
 
     def leave(self) -> None:
         """Leave the process group."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+            _host_groups.clear()

@@ -11,7 +11,7 @@ written before the update of their step, and a resumed run drops those after its
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, lgamma, log, sqrt
+from math import exp, lgamma, log
 from pathlib import Path
 
 from dph.runs.files import write_atomically

@@ -66,6 +66,8 @@ class StaticDecoder(SharedDecoder):
         super().__init__(policy, prompts, repeats)
         self._cast = _weights_to_cast(policy) if policy.precision == "bf16" else {}
         self._graph: Any = None
+        self._last: Any = None
+        self._pool: Any = None
         self._records = policy.device.type == "cuda"
         self._used = 0
         self._at = torch.zeros(1, dtype=torch.long, device=policy.device)
@@ -128,16 +130,31 @@ class StaticDecoder(SharedDecoder):
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
 
     def _record(self) -> None:
-        """Record the step as a graph. If that fails, as when memory runs out, later steps run plainly."""
+        """Record the step as a graph. If that fails, as when memory runs out, later steps run plainly.
+
+        All graphs of a decoder take what a step needs in between from one pool of memory, which is free again when the
+        decoder is. A pool lives as long as one of its graphs, so the last one is kept until the next is recorded.
+        Other threads, such as a reward function's, may use the GPU meanwhile.
+        """
+        place = self._policy.device
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        settings = {"pool": self._pool, "stream": _recording_stream(place), "capture_error_mode": "thread_local"}
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            # A recording that fails leaves its stream behind as the current one; the outer context puts ours back
+            with torch.cuda.stream(torch.cuda.current_stream(place)), torch.cuda.graph(graph, **settings):
                 self._compute()
         except RuntimeError as error:
             self._records = False
             _say_unrecorded(reason_of(error))
         else:
-            self._graph = graph
+            self._graph = self._last = graph
+
+
+@cache
+def _recording_stream(device: torch.device) -> Any:
+    """The stream on which all graphs of a device are recorded: each stream gets a workspace of cuBLAS that stays."""
+    return torch.cuda.Stream(device)
 
 
 @cache

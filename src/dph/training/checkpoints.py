@@ -65,7 +65,7 @@ def save(
     """
     tensors = {f"optimizer/{name}": value for name, value in optimizer.state().items()}
     if hasattr(policy.model, "get_base_model"):
-        tensors.update({f"weight/{name}": p.detach().clone().contiguous() for name, p in policy.trainable()})
+        tensors.update({f"weight/{name}": p.detach().contiguous() for name, p in policy.trainable()})
     target = path_of(run, state.step)
     try:
         with directory_written_atomically(target) as path:

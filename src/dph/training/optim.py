@@ -94,14 +94,14 @@ class Optimizer:
             parameter.copy_(own)
 
     def state(self) -> dict[str, Tensor]:
-        """Moments, counters and fp32 copies by "parameter name/state name"."""
+        """Moments, counters and fp32 copies by "parameter name/state name": the tensors that the next step changes."""
         found = {
-            f"{name}/{key}": self._adamw.state[parameter][key].detach().clone().contiguous()
+            f"{name}/{key}": self._adamw.state[parameter][key].detach().contiguous()
             for name, parameter in zip(self._names, self.parameters, strict=True)
             if parameter in self._adamw.state
             for key in _STATE_NAMES
         }
-        copies = {f"{name}/{_MASTER}": own.detach().clone() for name, (_, own) in self._rounded.items()}
+        copies = {f"{name}/{_MASTER}": own.detach().contiguous() for name, (_, own) in self._rounded.items()}
         return found | copies
 
     def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
