@@ -208,6 +208,13 @@ def some_rows():
     return rows
 
 
+def long_rows():
+    """Two rows for each of two prompts, of which one fills the context with them."""
+    generator = torch.Generator().manual_seed(1)
+    prompts = [random_ids(generator, length, length + 1) for length in (46, 20)]
+    return [Tokens(prompt, random_ids(generator, 12, 13)) for prompt in prompts for _ in range(2)]
+
+
 def plain_logprobs(model, row):
     """log π of a row's response, from the logits of one forward pass over this row alone."""
     ids, start = torch.tensor([[*row.prompt_ids, *row.response_ids]]), len(row.prompt_ids) - 1

@@ -519,7 +519,7 @@ def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls):
         made.model.model.layers[0] = checkpoint_wrapper(made.model.model.layers[0])
     else:
         made.model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}
-    assert reason in (made._obstacle(made.model, 9) or "") and not packed_calls
+    assert reason in (made._obstacle(made.model, 9, 99) or "") and not packed_calls
 
 
 def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkeypatch):

@@ -8,7 +8,7 @@ import gc
 import pytest
 import torch
 
-from architectures import NAMES, any_model, any_policy, evaluated, gap, plain_logprobs, some_rows
+from architectures import NAMES, any_model, any_policy, evaluated, gap, long_rows, plain_logprobs, some_rows
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -37,9 +37,21 @@ NOISE = 0.3
 """Dropout of every kind that a config can set, and other noise in training."""
 
 
+DECODED: dict[str, str] = {}
+SHARED: dict[str, bool] = {}
+"""By architecture: how it is decoded, and whether training shares prompts. `pytest -s` prints them."""
+
+
 def differences(model):
-    """Largest deviation of each path from the oracle."""
-    policy, rows, found = Policy(model, tiny_policy().tokenizer), some_rows(), {}
+    """Largest deviation of each path from the oracle, and how the model is decoded."""
+    policy, found = Policy(model, tiny_policy().tokenizer), {}
+    for length, rows in (("short", some_rows()), ("long", long_rows())):
+        found |= {f"{path}, {length}": value for path, value in differences_of(policy, rows).items()}
+    return found
+
+
+def differences_of(policy, rows):
+    model, found = policy.model, {}
     _ = policy.traits  # may refuse the model
     model.eval()
     expected = [plain_logprobs(model, row) for row in rows]
@@ -57,8 +69,15 @@ def differences(model):
         values, changes = evaluated(policy, rows, shared)
         found[way] = max(map(gap, values, expected))
         found[f"gradient {way}"] = float((changes - wanted).norm() / wanted.norm())
-    prompts, keys = [row.prompt_ids for row in rows[::3]], [1, 2, 3]
-    groups = HFSampler(policy).sample(prompts, SamplingParams(2, max_tokens=9), keys)
+    prompts = list(dict.fromkeys(tuple(row.prompt_ids) for row in rows))
+    params, sampler = SamplingParams(2, max_tokens=9), HFSampler(policy)
+    try:
+        groups = sampler.sample(prompts, params, range(len(prompts)))
+    except UserError:  # no way with a cache
+        groups = HFSampler(policy, decoder="whole").sample(prompts, params, range(len(prompts)))
+    works = [start.__name__ for start, (_, reason) in sampler._trials.items() if not reason]
+    DECODED[model.config.model_type] = works[-1] if works else "none"
+    SHARED[model.config.model_type] = policy.shares(rows)
     model.eval()
     sampled = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
     found["sampled"] = max(
@@ -90,6 +109,10 @@ def test_sampling_and_training_compute_what_the_model_computes():
             compared.append(name)
             if bad := {path: value for path, value in found.items() if not value <= EXACT}:
                 wrong[name] = bad
+    for way in sorted(set(DECODED.values())):
+        print(f"\ndecoded by {way}:", *sorted(name for name, own in DECODED.items() if own == way))
+    print("\ntraining shares prompts:", *sorted(name for name, own in SHARED.items() if own))
+    print("\ncompared", len(compared), "refused", refused, "not built", unbuilt)
     assert not wrong
     assert refused.keys() - ONCE_WRONG == REFUSED.keys() & set(NAMES)
     assert all(REFUSED.get(name, "the model cannot be used") in message for name, message in refused.items())
