@@ -10,13 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dph.errors import SharedUserError, UserError
+from dph.process.launched import launched_processes
 
 T = TypeVar("T")
-
-
-def launched_processes() -> int:
-    """Number of processes started by torchrun; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True, slots=True)
