@@ -10,8 +10,10 @@ resumed run computes the others in the same batches, with the same rounding. Val
 whether they were computed or read, so that both are the same.
 """
 
+import contextlib
 import json
 import signal
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,10 @@ from dph.runs.files import sync
 from dph.runs.pinned import ANEW, compare_problems
 
 T = TypeVar("T")
+
+_APART, _AT_MOST = 100.0, 60.0
+"""Finished chunks are written when 100 times the seconds of the last write have passed since, so that waiting for the
+disk costs 1 %, but at least once a minute. A kill loses what was finished since."""
 
 
 class _Line(NamedTuple):
@@ -55,8 +61,10 @@ class Chunks:
         self._next = next(self._stored, None)
         self._end = 0
         """Where the lines end that have been read or written."""
-        self._waiting = b""
-        """Lines that are written with the next chunk: without a chunk, there is nothing to continue."""
+        self._waiting: list[bytes] = []
+        self._due = False
+        """Whether a chunk is among the waiting lines: without one there is nothing to continue, and no file."""
+        self._next_write = 0.0
         before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
         for name, digest in inputs.items():
             if before["inputs"].get(name) != digest:
@@ -70,7 +78,7 @@ class Chunks:
         if stored is not None:
             return stored
         line, value = _line(what, 0, 0, make())
-        self._waiting += line
+        self._waiting.append(line)
         return value
 
     def map(
@@ -80,7 +88,7 @@ class Chunks:
 
         Args:
             what: what the things are, in the plural, without a tab.
-            at_once: things of a chunk, which is saved as soon as it is computed.
+            at_once: things of a chunk, which is saved soon after it is computed (`_APART`).
             make: computes the values of a chunk.
             label: what the progress says.
         """
@@ -91,7 +99,11 @@ class Chunks:
             for start in range(len(values), len(things), at_once):
                 part = things[start : start + at_once]
                 line, made = _line(what, len(part), len(things), make(part))
-                self._write(line)
+                if self._path is not None:
+                    self._waiting.append(line)
+                    self._due = True
+                    if time.monotonic() >= self._next_write or start + at_once >= len(things):
+                        self._write(self._path)
                 values += made
                 shown.advance(len(part))
         return values
@@ -115,23 +127,26 @@ class Chunks:
         self._end, self._next = line.end, next(self._stored, None)
         return json.loads(line.text)
 
-    def _write(self, line: bytes) -> None:
-        if self._path is None:
-            return
-        new = not self._path.exists()
-        with self._path.open("ab") as file:
+    def _write(self, path: Path) -> None:
+        begun, new = time.monotonic(), not path.exists()
+        with path.open("ab") as file:
             file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
-            file.write(self._waiting + line)
-        sync(self._path)
+            file.writelines(self._waiting)
+        sync(path)
         if new:
-            sync(self._path.parent)
-        self._end += len(self._waiting + line)
-        self._waiting, self._next = b"", None
+            sync(path.parent)
+        self._end += sum(map(len, self._waiting))
+        self._waiting, self._due, self._next = [], False, None
+        now = time.monotonic()
+        self._next_write = now + min(_AT_MOST, _APART * (now - begun))
 
     def __enter__(self) -> "Chunks":
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._due and error is not None and self._path is not None:
+            with contextlib.suppress(OSError):  # a full disk, which may be the error itself
+                self._write(self._path)
         if isinstance(error, KeyboardInterrupt):
             number = error.number if isinstance(error, Interrupted) else signal.SIGINT
             raise Interrupted(number, f"interrupted; {self.saved()}") from error

@@ -117,11 +117,12 @@ def sample_groups(
 
 
 def rollouts_as_json(group: Group) -> list[list[Any]]:
-    """The rollouts of a group as JSON; numbers of tokens are packed, because there are many."""
+    """The rollouts of a group as JSON. Token ids and log-probabilities are packed, because there are many; the latter
+    are rounded to fp32, in which samplers compute them."""
 
     def listed(rollout: Rollout) -> list[Any]:
         completion, verdict = rollout.completion, rollout.verdict
-        numbers = [_packed("q", completion.token_ids), _packed("d", completion.logprobs)]
+        numbers = [_packed("i", completion.token_ids), _packed("f", completion.logprobs)]
         return [
             *numbers,
             completion.finish_reason,
@@ -141,7 +142,7 @@ def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
         item.prompt_ids,
         [
             Rollout(
-                Completion(_unpacked("q", ids), _unpacked("d", logprobs), reason),
+                Completion(_unpacked("i", ids), _unpacked("f", logprobs), reason),
                 text,
                 Verdict(Outcome(outcome), reward, detail),
             )
