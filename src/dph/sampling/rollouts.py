@@ -136,7 +136,7 @@ def rollouts_as_json(group: Group) -> list[list[Any]]:
 
 
 def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
-    """The group of a problem from `rollouts_as_json`."""
+    """The group of a problem from `rollouts_as_json`; its numbers stay in arrays, which are smaller than lists."""
     return Group(
         item.problem,
         item.prompt_ids,
@@ -155,8 +155,8 @@ def _packed(kind: str, numbers: Sequence[float]) -> str:
     return base64.b64encode(array(kind, numbers).tobytes()).decode()
 
 
-def _unpacked(kind: str, text: str) -> list[Any]:
-    return array(kind, base64.b64decode(text)).tolist()
+def _unpacked(kind: str, text: str) -> "array[Any]":
+    return array(kind, base64.b64decode(text))
 
 
 class _Judging:
