@@ -347,7 +347,7 @@ def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, c
         main(["eval", "--out", "x", "--model.path", "m"])
     monkeypatch.setitem(cli.COMMANDS, "eval", ("x", stop))
     status, said = run(capsys, "eval", "--out", "x", "--model.path", "m")
-    assert status == 130 and "--resume goes on" in said
+    assert status == 130 and "--resume continues" in said
 
 
 # What works ---------------------------------------------------------------------------------------------------------

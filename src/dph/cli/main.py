@@ -16,6 +16,7 @@ from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
+from dph.process.launched import require_one_process
 from dph.process.memory import keep_few_kernels
 from dph.process.orphans import LAUNCHED, PARENT, when_parent_ends
 from dph.process.progress import show, show_messages
@@ -234,6 +235,8 @@ def _run(command: str, arguments: Sequence[str]) -> None:
             from dph.cli.fetch import fetch_model
 
             return fetch_model(arguments)
+    if command not in ("sft", "train"):
+        require_one_process(command)
     if command not in COMMANDS:
         raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
     with _reader_may_leave():
@@ -250,7 +253,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         if is_out_of_memory(error):
             raise UserError(
                 "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
-                "--model.gradient-checkpointing; --resume goes on from the last checkpoint"
+                "--model.gradient-checkpointing; --resume continues from what is saved"
             ) from error
         raise
     except OSError as error:

@@ -12,7 +12,11 @@ from dph.verifiers import Verifiers
 
 _SAMPLES_AT_ONCE = 1024
 _PROBLEMS_AT_ONCE = 16
-"""A batch holds so many samples, but never fewer problems than this."""
+
+
+def problems_at_once(n: int) -> int:
+    """Problems of a batch, with n samples each: 1024 samples, but never fewer than 16 problems."""
+    return max(_PROBLEMS_AT_ONCE, _SAMPLES_AT_ONCE // n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +39,29 @@ class Evaluator:
 
         label: what the progress bar says; quiet hides it.
         """
-        items = encode_problems(self.policy, problems, self.max_prompt_tokens, self.params.max_tokens)
+        items = self.prompted(problems)
         found: list[tuple[Group, Group | None]] = []
-        at_once = max(_PROBLEMS_AT_ONCE, _SAMPLES_AT_ONCE // self.params.n)
+        at_once = problems_at_once(self.params.n)
         with progress(label, len(items), quiet=quiet) as shown:
             for start in range(0, len(items), at_once):
                 part = items[start : start + at_once]
-                sampled = self._sample(part, self.params, "eval")
-                best = self._sample(part, greedy(self.params), "greedy") if self.with_greedy else [None] * len(part)
+                sampled = self.sampled(part)
+                best = self.decoded(part) if self.with_greedy else [None] * len(part)
                 found += zip(sampled, best, strict=True)
                 shown.advance(len(part))
         return found
+
+    def prompted(self, problems: Sequence[Problem]) -> list[Prompted]:
+        """The problems whose prompts fit, with the tokens of their prompts."""
+        return encode_problems(self.policy, problems, self.max_prompt_tokens, self.params.max_tokens)
+
+    def sampled(self, items: Sequence[Prompted]) -> list[Group]:
+        """Judged samples of one batch."""
+        return self._sample(items, self.params, "eval")
+
+    def decoded(self, items: Sequence[Prompted]) -> list[Group]:
+        """Judged greedy responses of one batch."""
+        return self._sample(items, greedy(self.params), "greedy")
 
     def _sample(self, items: Sequence[Prompted], params: SamplingParams, purpose: str) -> list[Group]:
         return sample_groups(self.policy, self.sampler, self.verifiers, items, params, self.seed, purpose)

@@ -51,15 +51,20 @@ def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
         if style is not None:
             styles[style] += 1
             correct_styles[style] += rollout.verdict.correct
-    first = greedy_group.rollouts[0].verdict if greedy_group else None
     return Scored(
         group.problem,
         len(scored),
         sum(rollout.verdict.correct for rollout in scored),
-        first.correct if first is not None and first.scored else None,
+        greedy_verdict(greedy_group) if greedy_group else None,
         styles,
         +correct_styles,
     )
+
+
+def greedy_verdict(group: Group) -> bool | None:
+    """Whether the only response of a group is correct; None if it could not be judged."""
+    verdict = group.rollouts[0].verdict
+    return verdict.correct if verdict.scored else None
 
 
 def powers_of_two(limit: int) -> list[int]:

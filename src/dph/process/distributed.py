@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dph.errors import SharedUserError, UserError
+from dph.process.launched import launched_processes
 
 T = TypeVar("T")
 
@@ -21,11 +22,6 @@ end such a run. A process that dies is noticed long before: torchrun ends the ot
 
 _host_groups: dict[Any, Any] = {}
 """For the default group of this process, the group for host objects; None if the default group has gloo itself."""
-
-
-def launched_processes() -> int:
-    """Number of processes started by torchrun; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ config.toml     resolved settings; `--config` reads this file
 manifest.json   stage, status, versions, and facts checked by later stages
 metrics.jsonl   one line per step; depends only on the settings and the seed
 timings.jsonl   times in seconds and facts about the machine, kept separate so that metrics can be compared byte by byte
+chunks.tsv      finished work of a stage that writes its outputs at its end, until then
 .lock           present while a process uses the directory: the id of that process
 """
 
@@ -26,6 +27,9 @@ from dph.runs.code import check_code, code_hashes
 from dph.runs.files import remove_leftovers, sync, write_atomically
 from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
+
+CHUNKS = "chunks.tsv"
+"""The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
 
 FORMAT = 2
 """Version of the layout of run directories. Since 2, each stage stores only the settings that it reads."""
@@ -100,6 +104,8 @@ class RunDir:
             if changed:
                 run.update(status="running")  # first: with the old settings, such a run can still be resumed
                 write_atomically(path / "config.toml", to_toml(config))
+            if run.complete:  # and was killed before it removed them
+                (path / CHUNKS).unlink(missing_ok=True)
             return run
         if resume:
             say(f"nothing to resume in {path}: starting a new run")
@@ -173,8 +179,9 @@ class RunDir:
         write_atomically(self.path / "manifest.json", json.dumps(self.manifest, indent=2, ensure_ascii=False) + "\n")
 
     def finish(self, **facts: Any) -> None:
-        """Mark the run as complete and unlock its directory."""
+        """Mark the run as complete, remove its chunks and unlock its directory."""
         self.update(status="complete", **facts)
+        (self.path / CHUNKS).unlink(missing_ok=True)
         unlock(self.path)
 
     def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:

@@ -20,7 +20,7 @@ from dph.runs.files import write_atomically
 from dph.types import Problem
 
 _FILE = "inputs.json"
-_ANEW = "start a new run with a different --out"
+ANEW = "start a new run with a different --out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def pin(
         if weights and before["weights"] != weights:
             raise UserError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
-            compare_problems(run, before[name], facts[name], _ANEW)
+            compare_problems(run, before[name], facts[name], ANEW)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{run / _FILE} cannot be used ({error}); start a new run with a different --out") from error
     pinned = Pinned(run, hashes, stamps)

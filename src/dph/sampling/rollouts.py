@@ -1,17 +1,20 @@
 """Sampling and judging: from problems to groups of rollouts. Every stage that samples uses this code."""
 
+import base64
+from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import doing, say
+from dph.runs.chunks import Chunks
 from dph.sampling.protocol import Sampler, stream
 from dph.sampling.seeding import derive_key
-from dph.types import Completion, Group, Problem, Rollout, SamplingParams, Verdict
+from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
 
 
@@ -75,6 +78,13 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
     return kept
 
 
+def still_usable(chunks: Chunks, verifiers: Verifiers, problems: Sequence[Problem]) -> list[Problem]:
+    """As `usable_problems`; a resumed run keeps the problems that it began with and asks nothing again, because a gold
+    query that takes about as long as it may can fail the next time."""
+    ids = set(chunks.once("usable", lambda: [problem.id for problem in usable_problems(verifiers, problems)]))
+    return [problem for problem in problems if problem.id in ids]
+
+
 def sample_groups(
     policy: Policy,
     sampler: Sampler,
@@ -104,6 +114,49 @@ def sample_groups(
         Group(item.problem, item.prompt_ids, list(map(Rollout, *drawn[index], verdicts[index])))
         for index, item in enumerate(items)
     ]
+
+
+def rollouts_as_json(group: Group) -> list[list[Any]]:
+    """The rollouts of a group as JSON. Token ids and log-probabilities are packed, because there are many; the latter
+    are rounded to fp32, in which samplers compute them."""
+
+    def listed(rollout: Rollout) -> list[Any]:
+        completion, verdict = rollout.completion, rollout.verdict
+        numbers = [_packed("i", completion.token_ids), _packed("f", completion.logprobs)]
+        return [
+            *numbers,
+            completion.finish_reason,
+            rollout.text,
+            verdict.outcome,
+            float(verdict.reward),
+            verdict.detail,
+        ]
+
+    return [listed(rollout) for rollout in group.rollouts]
+
+
+def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
+    """The group of a problem from `rollouts_as_json`; its numbers stay in arrays, which are smaller than lists."""
+    return Group(
+        item.problem,
+        item.prompt_ids,
+        [
+            Rollout(
+                Completion(_unpacked("i", ids), _unpacked("f", logprobs), reason),
+                text,
+                Verdict(Outcome(outcome), reward, detail),
+            )
+            for ids, logprobs, reason, text, outcome, reward, detail in rollouts
+        ],
+    )
+
+
+def _packed(kind: str, numbers: Sequence[float]) -> str:
+    return base64.b64encode(array(kind, numbers).tobytes()).decode()
+
+
+def _unpacked(kind: str, text: str) -> "array[Any]":
+    return array(kind, base64.b64decode(text))
 
 
 class _Judging:

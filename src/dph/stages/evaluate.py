@@ -1,6 +1,7 @@
 """Evaluation: greedy accuracy, unbiased pass@k, mean@k and diversity on held-out problems (paper §6)."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +12,26 @@ import pyarrow.parquet as pq
 
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig
-from dph.evaluation.evaluator import Evaluator
+from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, diversity_of
-from dph.evaluation.scoring import Scored, score_group, summarise
+from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.progress import progress, say
+from dph.process.launched import require_one_process
+from dph.process.progress import say
+from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.protocol import close
-from dph.sampling.rollouts import usable_problems
+from dph.sampling.rollouts import Prompted, still_usable
 from dph.tasks import Task
-from dph.types import Group, SamplingParams, as_text
-from dph.verifiers import Verifiers, judging_versions
+from dph.types import Group, Problem, as_text
+from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
-from dph.verifiers.sql.plan import PlanReader
+
+_Item = tuple[str, Prompted]
+"""A split, and one of its problems."""
 
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
@@ -34,6 +39,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
     reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
     """
+    require_one_process("eval")
     run = RunDir.start(config.out, "eval", config, resume=resume, versions=judging_versions())
     if run.complete:
         say(f"{run.path} is complete already")
@@ -44,34 +50,66 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         split: select(task, split, config.task.limit, shuffle=config.task.shuffle)
         for split in split_names(config.task.split)
     }
+    contents = {split: content_hashes(problems) for split, problems in chosen.items()}
     policy = Policy.load(config.model)
-    rollout = config.rollout
+    weights, tokenizer = policy.weight_hash(), policy.tokenizer_hash()
+    rollout, label = config.rollout, label_of(config)
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
     params = rollout.params()
-    splits: dict[str, Any] = {}
-    problem_rows: list[dict[str, Any]] = []
-    completion_rows: list[dict[str, Any]] = []
     with (
+        Chunks(
+            run.path,
+            {"the model's weights": weights, "the tokenizer's rules": tokenizer},
+            {f"{split}: {id}": content for split, own in contents.items() for id, content in own.items()},
+        ) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
         make_plan_reader(config.verifier) as plans,
     ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
+
+        def sampled(part: Sequence[_Item]) -> list[dict[str, Any]]:
+            """Each problem's scores, without its greedy response, and its rows of completions."""
+            values = []
+            for (split, _), group in zip(part, evaluator.sampled([item for _, item in part]), strict=True):
+                score = score_group(task, group, None)
+                texts = [(group.problem, rollout.text) for rollout in group.rollouts]
+                answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
+                score = replace(score, diversity=diversity_of(group, params, plans, answers))
+                values.append({"score": _score_as_json(score), "rows": _completion_rows(split, task, group)})
+            return values
+
+        def decoded(part: Sequence[_Item]) -> list[dict[str, Any]]:
+            """Whether each problem's greedy response is correct, and its row of completions."""
+            groups = evaluator.decoded([item for _, item in part])
+            return [
+                {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
+                for (split, _), group in zip(part, groups, strict=True)
+            ]
+
+        items: list[_Item] = []
         for split, problems in chosen.items():
-            problems = usable_problems(verifiers, problems)
-            contents = content_hashes(problems)
-            groups = evaluator.responses(problems, f"evaluating {split}")
-            scored = _with_diversity(task, groups, params, plans, verifiers, f"diversity of {split}")
-            splits[split] = summarise(scored, rollout.n)
-            problem_rows += [_problem_row(split, item) | {"content": contents[item.problem.id]} for item in scored]
-            completion_rows += [row for pair in groups for row in _completion_rows(split, task, *pair)]
-    close(sampler)
-    for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
-        with written_atomically(run.path / f"{name}.parquet") as file:
-            pq.write_table(pa.Table.from_pylist(rows), file)
-    label = label_of(config)
-    scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
-    write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
-    run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), label=label)
+            items += [(split, item) for item in evaluator.prompted(still_usable(chunks, verifiers, problems))]
+        at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
+        samples = chunks.map("problems", items, at_once, sampled, doing)
+        greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
+        if config.greedy:
+            greedy = chunks.map("greedy responses", items, problems_at_once(1), decoded, "decoding greedily")
+        close(sampler)
+        scored: dict[str, list[Scored]] = {split: [] for split in chosen}
+        problem_rows: list[dict[str, Any]] = []
+        completion_rows: list[dict[str, Any]] = []
+        for (split, item), sample, best in zip(items, samples, greedy, strict=True):
+            score = _score_from_json(item.problem, sample["score"], best["greedy"])
+            scored[split].append(score)
+            problem_rows.append(_problem_row(split, score) | {"content": contents[split][item.problem.id]})
+            completion_rows += sample["rows"] + best["rows"]
+        splits = {split: summarise(own, rollout.n) for split, own in scored.items()}
+        for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
+            with written_atomically(run.path / f"{name}.parquet") as file:
+                pq.write_table(pa.Table.from_pylist(rows), file)
+        scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
+        write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
+        run.finish(weight_hash=weights, tokenizer_hash=tokenizer, label=label)
     for split, summary in splits.items():
         shown = [f"{name} {_with_count(value, summary['problems'])}" for name, value in summary["metrics"].items()]
         say(f"{split}: {summary['problems']} problems, " + ", ".join(shown))
@@ -83,24 +121,14 @@ def _with_count(value: Mapping[str, float], problems: int) -> str:
     return f"{value['mean']:.3f}" + (f" ({value['problems']} problems)" if value["problems"] < problems else "")
 
 
-def _with_diversity(
-    task: Task,
-    groups: Sequence[tuple[Group, Group | None]],
-    params: SamplingParams,
-    plans: PlanReader,
-    verifiers: Verifiers,
-    label: str,
-) -> list[Scored]:
-    """Scores of every problem, with the measures of diversity."""
-    measured = []
-    with progress(label, len(groups)) as shown:
-        for group, best in groups:
-            scored = score_group(task, group, best)
-            items = [(group.problem, rollout.text) for rollout in group.rollouts]
-            answers = verifiers.answers(items) if verifiers.tells_answers(group.problem) else ()
-            measured.append(replace(scored, diversity=diversity_of(group, params, plans, answers)))
-            shown.advance()
-    return measured
+def _score_as_json(score: Scored) -> dict[str, Any]:
+    names = ("samples", "correct", "styles", "styles_correct", "diversity")
+    return {name: getattr(score, name) for name in names}
+
+
+def _score_from_json(problem: Problem, value: dict[str, Any], greedy: bool | None) -> Scored:
+    styles, styles_correct = Counter(value["styles"]), Counter(value["styles_correct"])
+    return Scored(problem, value["samples"], value["correct"], greedy, styles, styles_correct, value["diversity"])
 
 
 def label_of(config: EvalConfig) -> str:
@@ -125,8 +153,8 @@ def _problem_row(split: str, item: Scored) -> dict[str, Any]:
     }
 
 
-def _completion_rows(split: str, task: Task, group: Group, best: Group | None) -> list[dict[str, Any]]:
-    numbered = list(enumerate(group.rollouts)) + ([(-1, best.rollouts[0])] if best else [])
+def _completion_rows(split: str, task: Task, group: Group, first: int = 0) -> list[dict[str, Any]]:
+    """The rows of a group, whose numbers begin with `first`."""
     return [
         {
             "split": split,
@@ -134,10 +162,10 @@ def _completion_rows(split: str, task: Task, group: Group, best: Group | None) -
             "sample": number,
             "text": rollout.text,
             "outcome": str(rollout.verdict.outcome),
-            "reward": rollout.reward,
+            "reward": float(rollout.reward),
             "style": task.style(group.problem, rollout.text) or "",
             "tokens": len(rollout.completion.token_ids),
             "finish_reason": rollout.completion.finish_reason,
         }
-        for number, rollout in numbered
+        for number, rollout in enumerate(group.rollouts, first)
     ]

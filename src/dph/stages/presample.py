@@ -7,7 +7,9 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,20 +21,31 @@ from dph.models.batch import Tokens
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.progress import progress, say
+from dph.process.launched import require_one_process
+from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
+from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import written_atomically
 from dph.runs.pinned import content_hashes
 from dph.runs.samples import ROLLOUTS, Sample
 from dph.sampling.protocol import close
-from dph.sampling.rollouts import Prompted, encode_problems, sample_groups, usable_problems
+from dph.sampling.rollouts import (
+    Prompted,
+    encode_problems,
+    group_from_json,
+    rollouts_as_json,
+    sample_groups,
+    still_usable,
+)
 from dph.types import Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
+_ROWS_AT_ONCE = 1024
+"""Responses whose log-probabilities are computed before they are saved."""
 _SHOWN = 5
 """Responses shown at the end."""
 
@@ -63,49 +76,51 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
 
     Raises UserError for bad settings and when no problem can be used.
     """
+    require_one_process("presample")
     check_presample(config)
-    n = config.rollout.n
     run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
     config = replace(config, model=settled(config.model, run))
-    with make_verifiers(config.verifier, config.reward, reward) as verifiers:
-        _, problems = load_problems(config.task)
-        problems = usable_problems(verifiers, problems)
-        contents = content_hashes(problems)
-        policy = Policy.load(config.model)
-        items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
-        sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
+    _, problems = load_problems(config.task)
+    contents = content_hashes(problems)
+    policy = Policy.load(config.model)
+    hashes = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash()}
+    inputs = {"the model's weights": hashes["weight_hash"], "the tokenizer's rules": hashes["tokenizer_hash"]}
+    with Chunks(run.path, inputs, contents) as chunks:
+        with make_verifiers(config.verifier, config.reward, reward) as verifiers:
+            problems = still_usable(chunks, verifiers, problems)
+            items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
+            sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
 
-        def draw(chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
-            groups: list[Group] = []
-            at_once = max(1, 4 * config.sampler.rows // count)
-            with progress(label, len(chosen)) as shown:
-                for start in range(0, len(chosen), at_once):
-                    part = chosen[start : start + at_once]
-                    wanted = config.rollout.params(count)
-                    groups += sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
-                    shown.advance(len(part))
-            return groups
+            def judged(part: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
+                wanted = config.rollout.params(count)
+                groups = sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
+                return [rollouts_as_json(group) for group in groups]
 
-        first = draw(items, n, "presample", "sampling the reference policy")
-        counts = [_count(group) for group in first]
-        perfect = [is_near_perfect(c, s, config.threshold, n) for c, s in counts]
-        masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
-        further = draw(masters, 1, "refine", "refining the near-perfect set") if masters else []
-        close(sampler)
-    again = {group.problem.id: group.rollouts[0] for group in further}
-    placed, stored = [], []
-    for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
-        extra = again.get(group.problem.id)
-        place = _place(config, group, correct, samples, extra if yes else None)
-        placed.append(place)
-        if place.set == "perfect":
-            assert extra is not None
-            stored += [(group, rollout) for rollout in _responses([extra, *group.rollouts], config.stored)]
-    rows = _rehearsals(policy, stored, config)
-    facts = _write(run, policy, config, placed, contents, rows)
+            def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
+                at_once = max(1, 4 * config.sampler.rows // count)
+                found = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
+                return list(map(group_from_json, chosen, found))
+
+            first = draw("problems", items, config.rollout.n, "presample", "sampling the reference policy")
+            counts = [_count(group) for group in first]
+            perfect = [is_near_perfect(c, s, config.threshold, config.rollout.n) for c, s in counts]
+            masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
+            further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
+            close(sampler)
+        again = {group.problem.id: group.rollouts[0] for group in further}
+        placed, stored = [], []
+        for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
+            extra = again.get(group.problem.id)
+            place = _place(config, group, correct, samples, extra if yes else None)
+            placed.append(place)
+            if place.set == "perfect":
+                assert extra is not None
+                stored += [(group, rollout) for rollout in _responses([extra, *group.rollouts], config.stored)]
+        rows = _rehearsals(policy, stored, config, chunks)
+        facts = _write(run, config, hashes | {"precision": policy.precision}, placed, contents, rows)
     say(
         f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
@@ -156,14 +171,21 @@ def _responses(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
     return [one for one in drawn if one.verdict.correct and one.completion.finish_reason == "stop"][:count]
 
 
-def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig) -> list[Rehearsal]:
+def _rehearsals(
+    policy: Policy, stored: Sequence[tuple[Group, Rollout]], config: PresampleConfig, chunks: Chunks
+) -> list[Rehearsal]:
     """Stored responses with log π_ref from the trainer's own forward pass, at the sampling temperature.
 
     Raises UserError if the sampler's log-probabilities show that it sampled from another distribution.
     """
     rows = [Tokens(list(group.prompt_ids), list(r.completion.token_ids)) for group, r in stored]
-    budget = config.tokens_per_microbatch or fitting_tokens(policy)
-    logprobs = policy.response_logprobs(rows, config.rollout.temperature, budget) if rows else []
+    # the same micro-batches after a pause: how much memory is free may have changed
+    budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
+
+    def computed(part: Sequence[Tokens]) -> list[list[float]]:
+        return policy.response_logprobs(part, config.rollout.temperature, budget)
+
+    logprobs = chunks.map("stored responses", rows, _ROWS_AT_ONCE, computed, "log-probabilities")
     check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
     return [
         Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)
@@ -173,8 +195,8 @@ def _rehearsals(policy: Policy, stored: Sequence[tuple[Group, Rollout]], config:
 
 def _write(
     run: RunDir,
-    policy: Policy,
     config: PresampleConfig,
+    model: Mapping[str, str],
     placed: Sequence[Placed],
     contents: Mapping[str, str],
     rows: Sequence[Rehearsal],
@@ -188,9 +210,7 @@ def _write(
         sizes=sizes,
         stored_responses=len(rows),
         model=config.model.path,
-        weight_hash=policy.weight_hash(),
-        tokenizer_hash=policy.tokenizer_hash(),
-        precision=policy.precision,
+        **model,
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
         threshold=[config.threshold, config.rollout.n],

@@ -1,17 +1,22 @@
 """`dph verify`: judges a file of predictions by the official rules and gives a verdict for each."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskSplitConfig, VerifyConfig, check_bounds
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
-from dph.process.progress import progress, say
+from dph.process.launched import require_one_process
+from dph.process.progress import say
+from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically
+from dph.runs.pinned import content_hashes
 from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
@@ -34,6 +39,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
 
     Raises UserError if files are missing, damaged or inconsistent.
     """
+    require_one_process("verify")
     check_bounds(config)
     if not config.predictions:
         raise UserError("no file of predictions was named; add --predictions FILE")
@@ -47,20 +53,28 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         file = replace(file, predictions=[replace(prediction, bare=True) for prediction in file.predictions])
     pairing = _paired(config, problems, file, count)
     bare = any(prediction.bare for prediction in file.predictions)
-    with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
-        found = _judge(verifiers, pairing, bare=bare)
-    if not found.judged:
-        raise UserError(f"no problem is left: none of the {len(found.excluded)} gold answers can be judged against")
-    summary = summarise(config, found.judged, found.excluded)
-    print(table_of(summary))
-    _remark(found.judged, bare=bare)
-    if run is None:
-        return None
-    rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in found.judged for row in item.rows()]
-    write_atomically(run.path / "verdicts.jsonl", "".join(rows))
-    write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    run.finish()
+    contents = content_hashes([problem for problem, _ in pairing.pairs]) if run else {}
+    with Chunks(run.path if run else None, {"the predictions": _hash(pairing)}, contents) as chunks:
+        with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
+            found = _judge(verifiers, pairing, chunks, bare=bare)
+        if not found.judged:
+            raise UserError(f"no problem is left: none of the {len(found.excluded)} gold answers can be judged against")
+        summary = summarise(config, found.judged, found.excluded)
+        print(table_of(summary))
+        _remark(found.judged, bare=bare)
+        if run is None:
+            return None
+        rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in found.judged for row in item.rows()]
+        write_atomically(run.path / "verdicts.jsonl", "".join(rows))
+        write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
+        run.finish()
     return run.path
+
+
+def _hash(pairing: Pairing) -> str:
+    """Hash of the predictions in the order of their problems."""
+    texts = [[prediction.text for prediction in predictions] for _, predictions in pairing.pairs]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def _problems(config: TaskSplitConfig) -> tuple[list[Problem], int]:
@@ -112,23 +126,33 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
     return pairing
 
 
-def _judge(verifiers: Verifiers, pairing: Pairing, *, bare: bool) -> _Findings:
+def _judge(verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool) -> _Findings:
+    def judged_part(part: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
+        """For each problem its verdicts and flags, or why its gold answer fails."""
+        broken = verifiers.check([problem for problem, _ in part])
+        usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
+        flags = verifiers.flags([problem for problem, _ in usable])
+        verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
+        values: list[dict[str, Any]] = []
+        for problem, predictions in part:
+            if problem.id in broken:
+                values.append({"excluded": broken[problem.id]})
+                continue
+            own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
+            _require_verdicts(problem, own)
+            values.append({"verdicts": [asdict(verdict) for verdict in own], "flags": flags.get(problem.id, [])})
+        return values
+
+    values = chunks.map("problems", pairing.pairs, _AT_ONCE, judged_part, "judging")
     judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
-    with progress("judging", len(pairing.pairs)) as shown:
-        for start in range(0, len(pairing.pairs), _AT_ONCE):
-            part = pairing.pairs[start : start + _AT_ONCE]
-            broken = verifiers.check([problem for problem, _ in part])
-            excluded.update(broken)
-            usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
-            flags = verifiers.flags([problem for problem, _ in usable])
-            verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
-            for problem, predictions in usable:
-                own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
-                _require_verdicts(problem, own)
-                texts = [prediction.text for prediction in predictions] or [""]
-                judged.append(JudgedProblem(problem, texts, own, flags.get(problem.id, [])))
-            shown.advance(len(part))
+    for (problem, predictions), value in zip(pairing.pairs, values, strict=True):
+        if "excluded" in value:
+            excluded[problem.id] = value["excluded"]
+            continue
+        own = [Verdict(Outcome(one["outcome"]), one["reward"], one["detail"]) for one in value["verdicts"]]
+        texts = [prediction.text for prediction in predictions] or [""]
+        judged.append(JudgedProblem(problem, texts, own, value["flags"]))
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:

@@ -1,0 +1,180 @@
+"""Finished work of a stage that writes its outputs at its end, saved as it is done: a resumed run repeats none of it.
+
+chunks.tsv has a line for each chunk of work, in the order of the work (the first for the inputs of the run), until the
+run is complete:
+
+    CRC-32 of the rest ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
+
+A line counts only if it is whole, and only if all lines before it are. Chunks are the batches of the stage, so a
+resumed run computes the others in the same batches, with the same rounding. Values reach the stage through JSON,
+whether they were computed or read, so that both are the same.
+"""
+
+import contextlib
+import json
+import signal
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from dph.errors import Interrupted, UserError
+from dph.process.progress import progress, say
+from dph.runs.directory import CHUNKS
+from dph.runs.files import sync
+from dph.runs.pinned import ANEW, compare_problems
+
+T = TypeVar("T")
+
+_APART, _AT_MOST = 100.0, 60.0
+"""Finished chunks are written when 100 times the seconds of the last write have passed since, so that waiting for the
+disk costs 1 %, but at least once a minute. A kill loses what was finished since."""
+
+
+class _Line(NamedTuple):
+    what: str
+    done: int
+    total: int
+    text: bytes
+    """JSON."""
+    end: int
+    """Place in the file of the byte after the line."""
+
+
+class Chunks:
+    """The finished work of a run, in the order of its work. As a context, it says how much is saved when the run is
+    interrupted or fails."""
+
+    def __init__(self, run: Path | None, inputs: Mapping[str, str], problems: Mapping[str, str]) -> None:
+        """Open what a run has saved.
+
+        Args:
+            run: the run directory, which this process has locked; None: nothing is saved.
+            inputs: hashes of what the work depends on besides settings, by name ("the model's weights").
+            problems: hashes of the problems by id, in their order.
+        Raises:
+            UserError: the saved work was done with other inputs or problems.
+        """
+        self._path = run / CHUNKS if run is not None else None
+        self._stored = _lines(self._path)
+        self._next = next(self._stored, None)
+        self._end = 0
+        """Where the lines end that have been read or written."""
+        self._waiting: list[bytes] = []
+        self._due = False
+        """Whether a chunk is among the waiting lines: without one there is nothing to continue, and no file."""
+        self._next_write = 0.0
+        before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
+        for name, digest in inputs.items():
+            if before["inputs"].get(name) != digest:
+                raise UserError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
+        if run is not None:
+            compare_problems(run, before["problems"], problems, ANEW)
+
+    def once(self, what: str, make: Callable[[], Any]) -> Any:
+        """A JSON-able value that a resumed run must not compute again, because it could be another one."""
+        stored = self._read(what)
+        if stored is not None:
+            return stored
+        line, value = _line(what, 0, 0, make())
+        self._waiting.append(line)
+        return value
+
+    def map(
+        self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
+    ) -> list[Any]:
+        """One JSON-able value for each thing, in order; values that are saved are not computed.
+
+        Args:
+            what: what the things are, in the plural, without a tab.
+            at_once: things of a chunk, which is saved soon after it is computed (`_APART`).
+            make: computes the values of a chunk.
+            label: what the progress says.
+        """
+        values: list[Any] = []
+        while (stored := self._read(what)) is not None:
+            values += stored
+        with progress(label, len(things), len(values)) as shown:
+            for start in range(len(values), len(things), at_once):
+                part = things[start : start + at_once]
+                line, made = _line(what, len(part), len(things), make(part))
+                if self._path is not None:
+                    self._waiting.append(line)
+                    self._due = True
+                    if time.monotonic() >= self._next_write or start + at_once >= len(things):
+                        self._write(self._path)
+                values += made
+                shown.advance(len(part))
+        return values
+
+    def saved(self) -> str:
+        """How much is on the disk, in words."""
+        if self._path is None:
+            return "nothing is saved without --out"
+        counts: dict[str, tuple[int, int]] = {}
+        for line in _lines(self._path):
+            if line.total:
+                counts[line.what] = counts.get(line.what, (0, 0))[0] + line.done, line.total
+        listed = ", ".join(f"{done} of {total} {what}" for what, (done, total) in counts.items())
+        return f"{listed} are saved; continue with --resume" if listed else "nothing is saved yet"
+
+    def _read(self, what: str) -> Any:
+        """The value of the next saved line, if it is about this; else None."""
+        line = self._next
+        if line is None or line.what != what:
+            return None
+        self._end, self._next = line.end, next(self._stored, None)
+        return json.loads(line.text)
+
+    def _write(self, path: Path) -> None:
+        begun, new = time.monotonic(), not path.exists()
+        with path.open("ab") as file:
+            file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
+            file.writelines(self._waiting)
+        sync(path)
+        if new:
+            sync(path.parent)
+        self._end += sum(map(len, self._waiting))
+        self._waiting, self._due, self._next = [], False, None
+        now = time.monotonic()
+        self._next_write = now + min(_AT_MOST, _APART * (now - begun))
+
+    def __enter__(self) -> "Chunks":
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self._due and error is not None and self._path is not None:
+            with contextlib.suppress(OSError):  # a full disk, which may be the error itself
+                self._write(self._path)
+        if isinstance(error, KeyboardInterrupt):
+            number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+            raise Interrupted(number, f"interrupted; {self.saved()}") from error
+        if isinstance(error, Exception) and self._end:
+            say(self.saved())
+
+
+def _line(what: str, count: int, total: int, value: Any) -> tuple[bytes, Any]:
+    """The line of a value, and the value as it will be read from it."""
+    text = json.dumps(value)
+    rest = f"{what}\t{count}\t{total}\t{text}\n".encode()
+    return _checksum(rest) + b"\t" + rest, json.loads(text)
+
+
+def _lines(path: Path | None) -> Iterator[_Line]:
+    """The whole lines of the file, one after the other, up to the first damaged one; none if there is no file."""
+    if path is None or not path.exists():
+        return
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            checksum, _, rest = line.partition(b"\t")
+            if checksum != _checksum(rest):
+                return
+            what, done, total, text = rest.split(b"\t", 3)
+            end += len(line)
+            yield _Line(what.decode(), int(done), int(total), text, end)
+
+
+def _checksum(rest: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(rest)
