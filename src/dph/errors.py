@@ -21,8 +21,8 @@ INTERRUPTED = "interrupted; the same command with --resume goes on from what is 
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to stop. The command line exits with status 128 + number: 130 for SIGINT, 143 for
-    SIGTERM."""
+    """A signal asked the process to stop. The command line exits with status 128 + number: 129 for SIGHUP, 130
+    for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, number: int, message: str = INTERRUPTED) -> None:
         super().__init__(message)

@@ -178,7 +178,9 @@ class RunDir:
         unlock(self.path)
 
     def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:
-        """Append one line to metrics.jsonl, and one to timings.jsonl."""
+        """Append one line to metrics.jsonl, and one to timings.jsonl. Raises OSError if that fails, also if the run was
+        removed and a checkpoint has made its directory anew."""
+        (self.path / "manifest.json").stat()
         _append(self.path / "metrics.jsonl", {"step": step, **metrics})
         if timings:
             _append(self.path / "timings.jsonl", {"step": step, **timings})

@@ -60,8 +60,9 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
 
     memory_mb: address space of this process. may_write: allow it to write files.
     """
-    if hasattr(signal, "SIGINT"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles Ctrl-C and the end of a terminal
     unlimited = _limit(memory_mb, may_write=may_write)
     when_parent_ends(lambda: os._exit(1))  # a dead parent closes the pipe, but a busy worker would not notice
     send({"unlimited": unlimited})
