@@ -4,7 +4,6 @@ No code in the files is run. Weights are read only from safetensors, because the
 pickle, which can contain code.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from transformers.utils import logging as transformers_logging
 
 from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
+from dph.config.text import read_json
 from dph.errors import UserError, is_out_of_memory
 from dph.models.packaged import model_folder
 from dph.process.hub import ask_hub
@@ -91,7 +91,7 @@ def read_config(config: ModelConfig) -> Any:
     try:
         adapters = Path(path) / "adapter_config.json"
         if adapters.exists():
-            path = json.loads(adapters.read_text(encoding="utf-8"))["base_model_name_or_path"]
+            path = read_json(adapters)["base_model_name_or_path"]
         return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code)
     except Exception as error:  # damaged files make transformers raise many types
         raise UserError(_load_failure(config.path, error)) from error
