@@ -260,7 +260,9 @@ def test_interrupted_runs(tmp_path, capsys, name):
     assert expected in complaint(capsys, *train_words(path, "--resume"))
 
 
-@pytest.mark.parametrize("content", [b"noise\n", DEEP.encode(), b"[]\n", b"{}\n", b"\xff\xfe", b'{"step": 1, "reward": "much"}\n'])
+@pytest.mark.parametrize(
+    "content", [b"noise\n", DEEP.encode(), b"[]\n", b"{}\n", b"\xff\xfe", b'{"step": 1, "reward": "much"}\n']
+)
 def test_a_damaged_log_does_not_stop_a_run(tmp_path, capsys, content):
     path = damaged(trained(), reopened(text("metrics.jsonl", content)), tmp_path / "run")
     text("coverage.jsonl", content)(path)

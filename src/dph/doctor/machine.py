@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from dph.doctor.finding import Finding, broken, note, ok
-from dph.errors import UserError
+from dph.errors import UserError, reason_of
 from dph.process.memory import free_memory
 from dph.runs.cache import cache_folder
 
@@ -104,10 +104,8 @@ def _gpu(index: int) -> Finding:
         right = float((values @ values).sum()) == 64.0**3
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        return broken(
-            name, f"cannot compute: {reason}", "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
-        )
+        remedy = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
+        return broken(name, f"cannot compute: {reason_of(error)}", remedy)
     if not right:
         return broken(name, "computes wrong results", "exclude this GPU with CUDA_VISIBLE_DEVICES")
     facts = f"{torch.cuda.get_device_name(index)}, {free / _GIB:.0f} of {total / _GIB:.0f} GiB free"

@@ -34,7 +34,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         UserError: there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs
             code of its own and `trust_remote_code` is off.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
     check_model(config.path)
@@ -43,11 +43,12 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     _refuse_pickles(Path(path))
     common = {"trust_remote_code": config.trust_remote_code}
     try:
-        if not (Path(path) / "adapter_config.json").exists():  # which names another model
-            refuse_other_kinds(config.path, AutoConfig.from_pretrained(path, **common))
+        settings = _settings(path, config.trust_remote_code)
+        refuse_other_kinds(config.path, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
+            config=settings,
             dtype=weight_type(config.precision),
             attn_implementation=config.attention,
             use_safetensors=True,
@@ -84,17 +85,27 @@ def read_config(config: ModelConfig) -> Any:
 
     Raises UserError if there is no model or its settings cannot be read.
     """
-    from transformers import AutoConfig
-
     check_model(config.path)
     path = from_hub(model_folder(config.path))
     try:
-        adapters = Path(path) / "adapter_config.json"
-        if adapters.exists():
-            path = read_json(adapters)["base_model_name_or_path"]
-        return AutoConfig.from_pretrained(path, trust_remote_code=config.trust_remote_code)
+        return _settings(path, config.trust_remote_code)
     except Exception as error:  # damaged files make transformers raise many types
         raise UserError(_load_failure(config.path, error)) from error
+
+
+def _settings(path: str, trust_remote_code: bool) -> Any:
+    """As `read_config`, without what a config.json may say about the implementation of attention or experts: that is a
+    name, perhaps of a repository whose code would be downloaded and run."""
+    from transformers import AutoConfig
+
+    adapters = Path(path) / "adapter_config.json"
+    if adapters.exists():
+        path = read_json(adapters)["base_model_name_or_path"]
+    found = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    for name in ("_attn_implementation", "_experts_implementation"):
+        if hasattr(found, name):
+            setattr(found, name, None)  # also in the configs that this one contains
+    return found
 
 
 def choose_device(name: str) -> torch.device:
