@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from dph.doctor.finding import Finding, broken, note, ok
-from dph.errors import UserError, reason_of
+from dph.errors import UserError
 from dph.process.memory import free_memory
 from dph.runs.cache import cache_folder
 
@@ -105,7 +105,8 @@ def _gpu(index: int) -> Finding:
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
         remedy = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
-        return broken(name, f"cannot compute: {reason_of(error)}", remedy)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return broken(name, f"cannot compute: {reason}", remedy)
     if not right:
         return broken(name, "computes wrong results", "exclude this GPU with CUDA_VISIBLE_DEVICES")
     facts = f"{torch.cuda.get_device_name(index)}, {free / _GIB:.0f} of {total / _GIB:.0f} GiB free"
