@@ -48,6 +48,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the machine or on the GPU."""
+    """Whether memory ran out, on the machine, on the GPU, or below a limit of the system's for a process."""
     said = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in said or "can't allocate memory" in said
+    signs = ("out of memory", "can't allocate memory", "cannot allocate memory", "failed to map segment")
+    return isinstance(error, MemoryError) or any(sign in said for sign in signs)

@@ -253,11 +253,12 @@ def _sentences() -> Iterator[None]:
             yield
         finally:
             sys.stdout.flush()
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if is_out_of_memory(error):
             raise UserError(
                 "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
-                "--model.gradient-checkpointing; --resume goes on from the last checkpoint"
+                "--model.gradient-checkpointing; if `ulimit -v` limits memory, raise that; --resume goes on from the "
+                "last checkpoint"
             ) from error
         raise
     except OSError as error:
