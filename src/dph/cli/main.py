@@ -237,11 +237,12 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         COMMANDS[command][1](settings, line.resume)
     except FileNotFoundError as error:
         out = Path(getattr(settings, "out", "") or os.devnull)
-        if out.joinpath("manifest.json").exists() or not Path(str(error.filename)).is_relative_to(out):
+        file = _file_of(error)
+        if out.joinpath("manifest.json").exists() or not Path(file).is_relative_to(out):
             raise
         raise UserError(
-            f"the run directory {out} was removed or renamed while this command used it ({error.filename} is "
-            "missing); start again with a new --out, from the model of a checkpoint if one was saved"
+            f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
+            "again with a new --out, from the model of a checkpoint if one was saved"
         ) from error
 
 
@@ -263,7 +264,7 @@ def _sentences() -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _UNUSABLE:
-            raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
+            raise UserError(f"cannot write {_file_of(error) or 'a file of the run'}: {error.strerror}") from error
         raise
 
 
@@ -272,6 +273,10 @@ _UNUSABLE = {
     *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
 }
 """What a path that a user named, or a full or failing disk, brings about; other errors of the system are bugs."""
+
+
+def _file_of(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
 
 
 def _complain(text: str) -> None:

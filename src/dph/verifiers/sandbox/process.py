@@ -155,8 +155,8 @@ class Worker:
                 break
         if status >= 0 or -status in _CRASHES:
             raise WorkersFailed(
-                f"a worker process could not start (exit status {status}); unless its output above says why, it has too "
-                f"little memory: its option memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
+                f"a worker process could not start (exit status {status}); unless its output above says why, it has "
+                f"too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
             )
         raise WorkersFailed(
             f"a worker process could not start (exit status {status}): something ended it {_START_ATTEMPTS} times "
