@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from dph.process.interrupts import SIGNALS
 from dph.process.progress import show_messages
 
 # Set before any library reads them: no network, and no thread pools that compete for the cores.
@@ -38,8 +39,8 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """Restores the handlers of SIGINT and SIGTERM after a test that replaces them."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Restores the handlers of signals after a test that replaces them."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

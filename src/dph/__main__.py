@@ -1,11 +1,14 @@
 """`dph` and `python -m dph`: the command line."""
 
 from dph.process.interrupts import CommandInterrupts
+from dph.process.streams import keep_streams
 
 
 def main() -> None:
-    """Run the command line. Signals are handled before the libraries are loaded, which takes seconds."""
+    """Run the command line. Signals and closed streams are handled before the libraries are loaded, which takes
+    seconds."""
     with CommandInterrupts():
+        keep_streams()
         from dph.cli.main import main as run
 
         run()

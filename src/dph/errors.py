@@ -21,8 +21,8 @@ INTERRUPTED = "interrupted; the same command with --resume continues from what i
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the process to stop. The command line exits with status 128 + number: 130 for SIGINT, 143 for
-    SIGTERM."""
+    """A signal asked the process to stop. The command line exits with status 128 + number: 129 for SIGHUP, 130
+    for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, number: int, message: str = INTERRUPTED) -> None:
         super().__init__(message)
@@ -48,8 +48,7 @@ def visible(text: str) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the machine or on the GPU."""
+    """Whether memory ran out, on the machine, on the GPU, or below a limit of the system's for a process."""
     said = f"{type(error).__name__} {error}".lower()  # torch.OutOfMemoryError may come without a message
-    return isinstance(error, MemoryError) or any(
-        words in said for words in ("outofmemory", "out of memory", "can't allocate memory")
-    )
+    signs = ("outofmemory", "out of memory", "can't allocate memory", "cannot allocate memory", "failed to map segment")
+    return isinstance(error, MemoryError) or any(sign in said for sign in signs)

@@ -391,11 +391,26 @@ def test_help_of_every_stage_is_quick_and_complete():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
-def test_a_reader_may_leave_before_the_help_ends(words):
-    command = f"{sys.executable} -m dph {' '.join(words)} | head -1"
+@pytest.mark.parametrize("words", ["--help", "--version", "train --help", "model --help"])
+@pytest.mark.parametrize("reader", ["| head -1", "| true", ">&-"])
+def test_a_reader_may_leave_before_the_output_ends(words, reader):
+    command = f"set -o pipefail; {sys.executable} -m dph {words} {reader}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", reader == "| head -1")
+
+
+def test_a_mistake_has_its_status_when_nobody_can_read_it():
+    command = f"{sys.executable} -m dph report nowhere"
+    for closed in ("2>&-", "2>/dev/full", "<&- >&- 2>&-"):
+        assert subprocess.run(["bash", "-c", f"{command} {closed}"]).returncode == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["--help", "train --help"])
+def test_output_that_cannot_be_written_is_one_sentence(words):
+    command = f"{sys.executable} -m dph {words} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "dph: cannot write standard output: No space left on device\n")
 
 
 def test_a_mistake_in_a_process_of_its_own_has_no_traceback(tmp_path):

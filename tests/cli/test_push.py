@@ -228,3 +228,10 @@ def test_words_of_the_command():
     config, _ = parse("push", ["runs/js", "me/js", "--private"])
     assert (config.run, config.repo, config.private) == ("runs/js", "me/js", True)
     assert parse("push", ["runs/js", "--out", "x"])[0].repo == ""
+
+
+def test_a_manifest_nested_too_deeply_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    for words in (["push", tmp_path, "a/b"], ["interpolate", tmp_path, "--out", tmp_path / "out"]):
+        assert f"{tmp_path / 'manifest.json'} is damaged (it is nested too" in complaint(capsys, *words)

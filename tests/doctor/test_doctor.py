@@ -299,7 +299,7 @@ def test_a_probe_that_hits_no_limit_says_so(monkeypatch):
     """The oracle of the probe: without the calls that set limits it must find none."""
     assert sandbox._PROBE.count("resource.setrlimit(") == 2
     monkeypatch.setattr(sandbox, "_PROBE", sandbox._PROBE.replace("resource.setrlimit(", "len("))
-    probe = sandbox._PROBE.replace("(resource.RLIMIT_AS, (1 << 30, 1 << 30))", "('')")
+    probe = sandbox._PROBE.replace("(resource.RLIMIT_AS, (size, size))", "('')")
     monkeypatch.setattr(sandbox, "_PROBE", probe.replace("(resource.RLIMIT_FSIZE, (0, 0))", "('')"))
     monkeypatch.setattr(sandbox, "_PROBE_CPU", "pass")
     assert sandbox.enforced_limits() == {"memory": False, "files": False, "processor time": False}

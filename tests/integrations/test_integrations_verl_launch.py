@@ -230,7 +230,7 @@ def test_several_nodes_are_not_started_from_here(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot read the configuration of the model"):
+    with pytest.raises(UserError, match="holds no config"):
         read_shape(str(tmp_path))
 
 

@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import dph
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
+from dph.models import template
 from dph.models.policy import Policy
 from helpers import tiny_policy
 
@@ -281,6 +284,12 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
         ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
         ("{% for", "unexpected 'end of template'"),
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{{ messages[0].content + 1 }}", "can only concatenate str"),
+        ("{{ [] | first + 1 }}", "No first item"),
+        ("{{ range(1000000) }}", "Range too big"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth exceeded"),
+        ("(" * 3000 + "{{ " + "(" * 100_000 + " }}", "maximum recursion depth exceeded"),
     ],
 )
 def test_chat_templates_run_in_a_sandbox_and_fail_with_one_sentence(folder, template, fragment):
@@ -288,6 +297,43 @@ def test_chat_templates_run_in_a_sandbox_and_fail_with_one_sentence(folder, temp
     with pytest.raises(UserError, match="the tokenizer's chat template rejects the prompt") as caught:
         load(folder).encode_prompt("easy 1")
     assert fragment in str(caught.value)
+
+
+ENDLESS = {
+    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(80) }}",
+    "for one prompt": "{% if messages[0].content == 'easy 1' %}{% for i in range(99999) %}{% for j in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endif %}",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_chat_template_that_does_not_end_is_stopped(monkeypatch, name, in_thread):
+    monkeypatch.setattr(template, "LONGEST_SECONDS", 0.3)
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = ENDLESS[name]
+    if name == "for one prompt":
+        assert policy.encode_prompt("easy 2") == []
+    start = time.monotonic()
+    with ThreadPoolExecutor(1) as threads, pytest.raises(UserError, match=r"did not end within 0\.3 s for one prompt"):
+        threads.submit(policy.encode_prompt, "easy 1").result() if in_thread else policy.encode_prompt("easy 1")
+    assert time.monotonic() - start < 20
+    policy.tokenizer.chat_template = "{{ messages[0].content }}"
+    assert policy.encode_prompt("easy 1") == policy.tokenizer("easy 1")["input_ids"]  # nothing is left of the limit
+
+
+@pytest.mark.parametrize("value", ["eager", "org/kernel", "org/kernel@main:f", 3, {"": "org/kernel"}])
+def test_the_setting_names_the_attention_not_the_files_of_a_model(folder, value):
+    names = ("_attn_implementation", "attn_implementation", "_experts_implementation", "experts_implementation")
+    change(folder / "config.json", **dict.fromkeys(names, value))
+    for attention in ("sdpa", "eager"):
+        model = load(folder, attention=attention).model
+        assert (
+            model.config._attn_implementation
+            == attention
+            == model.model.layers[0].self_attn.config._attn_implementation
+        )
 
 
 def test_adapters_for_unknown_modules_are_refused(folder):

@@ -27,7 +27,7 @@ def started(words, *more_path, **options):
     return subprocess.Popen([sys.executable, *words], env=environment, text=True, **options)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)])
 @pytest.mark.parametrize("pause", [0.05, 1.2])
 def test_a_second_signal_counts_as_one_with_the_first_or_ends_the_process(number, pause):
     code = (
@@ -47,6 +47,19 @@ def test_a_second_signal_counts_as_one_with_the_first_or_ends_the_process(number
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == ((0, "saved\n") if pause < 1 else (-number, ""))
+
+
+def test_a_process_that_ignores_the_end_of_its_terminal_goes_on_doing_so():
+    code = (
+        "import os, signal; from dph.process.interrupts import CommandInterrupts, Interrupts\n"
+        "with CommandInterrupts(), Interrupts() as inner:\n"
+        "    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "    print(inner.signal, flush=True)\n"
+    )
+    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    words = ["nohup", sys.executable, "-c", code]
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "0\n")
 
 
 @pytest.mark.parametrize("inner", ["", "with Interrupts() as inner:\n        "])

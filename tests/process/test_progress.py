@@ -95,10 +95,68 @@ def test_a_terminal_shows_a_bar_and_messages_above_it():
     assert "\x1b[" in done.stdout  # the bar is drawn again and again
 
 
-def test_a_reader_that_has_left_ends_the_command():
-    script = SCRIPT.format(setup="show_messages()", rank=0) + "for _ in range(100_000): say('more')"
+def test_a_reader_that_has_left_does_not_end_the_work(tmp_path):
+    script = SCRIPT.format(setup="show_messages()", rank=0) + "for _ in range(100_000): say('more')\n"
+    script += f"open({str(tmp_path / 'reached')!r}, 'w')"
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as run:
         assert run.stderr is not None
         run.stderr.readline()
         run.stderr.close()
-        assert run.wait(timeout=60) == 1
+        assert (run.wait(timeout=60), (tmp_path / "reached").exists()) == (0, True)
+
+
+LASTING = """
+import os, subprocess, sys, warnings
+from dph.process.streams import keep_streams
+keep_streams(); keep_streams()
+first = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)  # would get the number of a closed stream
+for _ in range(3):
+    print("out", flush=True)
+    print("error", file=sys.stderr, flush=True)
+    warnings.warn("of a library", stacklevel=1)
+os.write(2, b"by C code")
+code = "import sys; print('child', flush=True); print('child', file=sys.stderr, flush=True); sys.stdin.read()"
+subprocess.run([sys.executable, "-c", code], check=True)  # its streams are those of this process
+os.close(first)
+sys.exit(0 if os.path.getsize(sys.argv[1]) == 0 and first > 2 else 9)
+"""
+
+
+@pytest.mark.parametrize("option", [[], ["-u"]])
+@pytest.mark.parametrize(
+    "closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", "2>&1 | true", "2>&1 >&- | true", "2>/dev/full"]
+)
+def test_a_process_without_readers_does_its_work(tmp_path, closed, option):
+    command = " ".join(["set -o pipefail;", sys.executable, *option, "-c", '"$1"', '"$2"', closed])
+    done = subprocess.run(["bash", "-c", command, "bash", LASTING, str(tmp_path / "file")], timeout=60)
+    assert done.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("option", [[], ["-u"]])
+def test_results_that_cannot_be_written_are_an_error(option):
+    code = "from dph.process.streams import keep_streams; keep_streams()\nprint('result', flush=True)"
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, *option, "-c", code]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and "No space left on device: 'standard output'" in done.stderr.splitlines()[-1]
+
+
+HANGING_UP = """
+import os, pty, subprocess, sys
+lead, follow = pty.openpty()
+run = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdin=subprocess.PIPE, stdout=follow, stderr=follow)
+os.close(follow)
+os.read(lead, 10)
+os.close(lead)  # the terminal is gone
+run.communicate(b"go")
+sys.exit(run.returncode)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a pseudo-terminal")
+def test_a_terminal_that_is_gone_does_not_end_the_work():
+    script = SCRIPT.format(setup="show_messages(); say('begun'); import sys; sys.stdin.read()", rank=0)
+    script += "print('result', flush=True)"
+    done = subprocess.run([sys.executable, "-c", HANGING_UP, script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -20,6 +20,7 @@ from dph.rehearsal.check import file_hashes
 from helpers import base_run, folder, presampled
 
 TOY = ["--task.name", "toy", "--rollout.max-tokens", "4", "--rollout.n", "2"]
+DEEP = "[" * 100_000
 
 
 def train_words(out, *more, preset="grpo", model=None):
@@ -109,6 +110,10 @@ MODELS = {
     "no tokenizer": (text("tokenizer.json", None), "Couldn't instantiate the backend tokenizer"),
     "a tokenizer that is no JSON": (text("tokenizer.json", "{"), "cannot load a model from"),
     "an empty tokenizer": (text("tokenizer.json", "{}"), "cannot load a model from"),
+    "settings nested too deeply": (text("config.json", DEEP), "cannot load a model from"),
+    "a tokenizer nested too deeply": (text("tokenizer.json", DEEP), "cannot load a model from"),
+    "a tokenizer's settings nested too deeply": (text("tokenizer_config.json", DEEP), "cannot load a model from"),
+    "generation settings nested too deeply": (text("generation_config.json", DEEP), "cannot load a model from"),
     "a template that refuses": (
         entries("tokenizer_config.json", chat_template="{{ raise_exception('no') }}"),
         "the tokenizer's chat template rejects the prompt: no",
@@ -148,6 +153,7 @@ R = "rehearsal.parquet"
 SETS = {
     "a list for a manifest": (text("manifest.json", "[]"), "holds a run of `dph []`, not of `dph presample`"),
     "half a manifest": (text("manifest.json", '{"stage"'), "manifest.json is damaged"),
+    "a manifest nested too deeply": (text("manifest.json", DEEP), "manifest.json is damaged (it is nested too"),
     "no manifest": (text("manifest.json", None), "is not a run directory of `dph presample`"),
     "a run that is not complete": (
         entries("manifest.json", status="running"),
@@ -224,6 +230,9 @@ STATES = {
     "a state of other names": (checkpoints(text("state.json", '{"zzz": 1}')), "unexpected keyword argument 'zzz'"),
     "a state of other types": (checkpoints(text("state.json", '{"step": "x"}')), "step is 'x'"),
     "a step before the first": (checkpoints(text("state.json", '{"step": -4}')), "step is -4"),
+    "a state nested too deeply": (checkpoints(text("state.json", DEEP)), "state.json is damaged (it is nested"),
+    "checksums nested too deeply": (checkpoints(text("checksums.json", DEEP), sign=False), "checksums.json is damaged"),
+    "a note of its inputs nested too deeply": (text("inputs.json", DEEP), "inputs.json is damaged (it is nested"),
     "no state": (checkpoints(text("state.json", "[1]")), "state.json of"),
     "pickled weights": (checkpoints(unpickled), "are pickled (pytorch_model.bin)"),
     "lost weights": (checkpoints(lose_a_weight), "of the weights that its config.json describes"),
@@ -231,7 +240,7 @@ STATES = {
     "settings that are gone": (text("config.toml", None), "cannot read the settings file"),
     "settings of another version": (text("config.toml", "zzz = 1"), "have an unknown key 'zzz'"),
     "a manifest in another encoding": (text("manifest.json", b"\xff"), "manifest.json is damaged"),
-    "no note of its inputs": (text("inputs.json", None), "inputs.json cannot be used"),
+    "no note of its inputs": (text("inputs.json", None), "inputs.json cannot be read (No such file"),
     "a list for its inputs": (text("inputs.json", "[]"), "inputs.json cannot be used"),
 }
 
@@ -251,9 +260,12 @@ def test_interrupted_runs(tmp_path, capsys, name):
     assert expected in complaint(capsys, *train_words(path, "--resume"))
 
 
-@pytest.mark.parametrize("content", [b"noise\n", b"[]\n", b"{}\n", b"\xff\xfe", b'{"step": 1, "reward": "much"}\n'])
+@pytest.mark.parametrize(
+    "content", [b"noise\n", DEEP.encode(), b"[]\n", b"{}\n", b"\xff\xfe", b'{"step": 1, "reward": "much"}\n']
+)
 def test_a_damaged_log_does_not_stop_a_run(tmp_path, capsys, content):
     path = damaged(trained(), reopened(text("metrics.jsonl", content)), tmp_path / "run")
+    text("coverage.jsonl", content)(path)
     assert run(capsys, *train_words(path, "--resume"))[0] == 0
     assert (path / "metrics.jsonl").read_text() == ""  # what is not a run's line is dropped
 
@@ -271,6 +283,7 @@ P, C = "problems.parquet", "completions.parquet"
 EVALUATIONS = {
     "half a file of scores": (text("scores.json", "{"), "scores.json is damaged"),
     "no scores": (text("scores.json", "null"), "scores.json is damaged"),
+    "scores nested too deeply": (text("scores.json", DEEP), "scores.json is damaged (it is nested too deeply)"),
     "no split": (entries("scores.json", splits={}), "scores.json holds no split"),
     "a word for a number": (split(problems="x"), "scores.json is damaged (ValueError"),
     "a word for a metric": (split(metrics={"greedy": "x"}), "scores.json is damaged (ValueError"),

@@ -17,6 +17,7 @@ FILES = {
     "compressed": (gzip.compress(b"steps = 1"), "is not a valid TOML file: its content is compressed with gzip"),
     "binary": (b"\x00\x01", "is not a valid TOML file"),
     "nested without end": (b"steps = " + b"[" * 5000, "is not a valid TOML file"),
+    "keys nested without end": (b"task.options." + b"a." * 2000 + b"a = 1", "it is nested too deeply"),
     "a key twice": (b"steps = 1\nsteps = 2", "is not a valid TOML file: Cannot overwrite a value"),
     "unknown key": (b"stepz = 1", "has an unknown key 'stepz'; known here are: "),
     "unknown key of the stage": (b"[train]\nstepz = 1", "have an unknown key 'stepz'; known here are: "),

@@ -2,8 +2,10 @@
 
 Each ends with one sentence and a saved state. After --resume the run ends with the files of an undisturbed run."""
 
+import errno
 import os
 import resource
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +14,17 @@ import pytest
 import torch
 
 from dph.cli.main import main
+from dph.config import SftConfig, TunedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
+from dph.stages.sft import sft
 from dph.stages.train import train
 from dph.training import checkpoints
 from dph.types import Outcome, Verdict
 from faults_support import SETTINGS, at_call, config_of, same
-from helpers import train_config
+from helpers import base_run, train_config
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,76 @@ def test_a_disk_that_is_full_for_a_line_of_metrics_leaves_no_part_of_it(tmp_path
     monkeypatch.undo()
     assert [line["step"] for line in read_metrics(run)] == [0, 1]
     assert same(train(config_of(run), resume=True), undisturbed)
+
+
+def ended(monkeypatch, capsys, command, stage, config):
+    """The status and what is said of a stage that the command line runs."""
+    words = [command, "--out", config.out, "--model.path", config.model.path, "--config", os.devnull]
+    monkeypatch.setattr(f"dph.stages.{command}.{command}", lambda *_, **__: stage(config))
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("dph: ", "the state"))]
+    return end.value.code, said
+
+
+def broken_disk():
+    raise OSError(errno.EIO, os.strerror(errno.EIO), "metrics.jsonl")
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_broken_disk_under_the_metrics_saves_the_state(tmp_path, monkeypatch, capsys, undisturbed, call):
+    config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
+    monkeypatch.setattr(RunDir, "log", at_call(call, broken_disk, RunDir.log))
+    status, said = ended(monkeypatch, capsys, "train", train, config)
+    assert status == 2 and said[-1] == "dph: cannot write metrics.jsonl: Input/output error"
+    assert len(said) == (2 if call > 1 else 1) and checkpoints.steps_saved(tmp_path / "run") == (
+        [2] if call > 1 else []
+    )
+    monkeypatch.undo()
+    run = train(config, resume=True)
+    assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    assert (run / "model" / "model.safetensors").read_bytes() == (undisturbed / "model/model.safetensors").read_bytes()
+
+
+def sft_config(out):
+    rows = base_run().parent / "data.jsonl"
+    model = TunedModelConfig(str(base_run() / "model"), device="cpu")
+    return SftConfig(out=str(out), data=str(rows), model=model, steps=4, batch=4, checkpoint_every=4)
+
+
+def test_a_broken_disk_saves_a_supervised_run_too(tmp_path, monkeypatch, capsys):
+    whole = sft(sft_config(tmp_path / "whole"))
+    monkeypatch.setattr(RunDir, "log", at_call(3, broken_disk, RunDir.log))
+    status, said = ended(monkeypatch, capsys, "sft", sft, sft_config(tmp_path / "run"))
+    assert (status, len(said)) == (2, 2) and "the state after step 3 is saved in" in said[0]
+    monkeypatch.undo()
+    run = sft(sft_config(tmp_path / "run"), resume=True)
+    for file in ("metrics.jsonl", "model/model.safetensors"):
+        assert (run / file).read_bytes() == (whole / file).read_bytes()
+
+
+@pytest.mark.parametrize("place", ["sampling", "logging", "checkpoint"])
+def test_a_run_directory_that_is_removed_is_one_sentence_and_the_state_is_saved(tmp_path, monkeypatch, capsys, place):
+    run = tmp_path / "run"
+    owner, name = {
+        "sampling": (module.Explorer, "draw"),
+        "logging": (RunDir, "log"),
+        "checkpoint": (checkpoints, "save"),  # which makes the directory again
+    }[place]
+    monkeypatch.setattr(owner, name, at_call(3, lambda: shutil.rmtree(run), getattr(owner, name)))
+    status, said = ended(monkeypatch, capsys, "train", train, config_of(run))
+    assert (status, len(said)) == (2, 2) and f"the run directory {run} was removed" in said[-1]
+    [step] = checkpoints.steps_saved(run)[-1:]
+    assert f"the state after step {step} is saved in {checkpoints.path_of(run, step)}" in said[0]
+    assert checkpoints.damage(checkpoints.path_of(run, step)) == ""
+
+
+def test_a_supervised_run_that_is_removed_is_saved_too(tmp_path, monkeypatch, capsys):
+    run = tmp_path / "run"
+    monkeypatch.setattr(RunDir, "log", at_call(2, lambda: shutil.rmtree(run), RunDir.log))
+    status, said = ended(monkeypatch, capsys, "sft", sft, sft_config(run))
+    assert (status, len(said)) == (2, 2) and f"the run directory {run} was removed" in said[-1]
+    assert checkpoints.damage(checkpoints.path_of(run, 2)) == ""
 
 
 @pytest.mark.parametrize("name", ["model/model.safetensors", "trainer.safetensors", "state.json", "checksums.json"])

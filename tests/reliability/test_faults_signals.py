@@ -1,6 +1,10 @@
 """Signals: the state is saved, and the resumed run ends with the files of an undisturbed run."""
 
+import shlex
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,6 +15,7 @@ from dph.stages import train as module
 from dph.stages.train import train
 from dph.training import checkpoints
 from faults_support import at_call, config_of, same
+from helpers import base_run
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +28,7 @@ PLACES = {  # what is called at the third time when the signal comes; the step w
     "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
     "evaluation": (module.Monitor, "_score", 4, signal.SIGINT),  # broken off: the step is kept, its line is pending
     "checkpoint": (checkpoints, "save", 3, signal.SIGTERM),
-    "logging": (RunDir, "log", 2, signal.SIGINT),  # the lines of the steps 0, 1, 2
+    "logging": (RunDir, "log", 2, signal.SIGHUP),  # the lines of the steps 0, 1, 2
 }
 
 
@@ -87,3 +92,66 @@ def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signa
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [0, 1, 2]
     run = train(config, resume=True)
     assert (run / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
+# Processes: the terminal, and whoever reads what a training says ------------------------------------------------------
+
+
+def words_of(run, steps):
+    """A command that trains so many steps."""
+    words = [sys.executable, "-m", "dph", "train", "--preset", "grpo", "--task.name", "minisql", "--task.limit", "8"]
+    words += ["--rollout.n", "2", "--rollout.prompts", "2", "--rollout.max-tokens", "4", "--steps", str(steps)]
+    return [*words, "--checkpoint-every", "1000", "--model.path", str(base_run() / "model"), "--out", str(run)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    run = tmp_path_factory.mktemp("alone") / "run"
+    subprocess.run(words_of(run, 12), check=True)
+    return run
+
+
+def logged(run, steps):
+    """Wait until so many lines of metrics are written."""
+    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_text().count("\n") < steps:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signal")
+def test_a_training_saves_its_state_when_its_terminal_closes(tmp_path, alone):
+    run = tmp_path / "run"
+    with subprocess.Popen(words_of(run, 12), stderr=subprocess.PIPE, text=True) as process:
+        logged(run, 3)
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        last = process.stderr.read().splitlines()[-1]
+    assert process.returncode == 129 and "which is saved; the same command with --res" in last
+    assert checkpoints.newest_intact(run) in range(3, 12)
+    assert subprocess.run([*words_of(run, 12), "--resume"]).returncode == 0
+    for file in ("metrics.jsonl", "model/model.safetensors"):
+        assert (run / file).read_bytes() == (alone / file).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no such signal")
+def test_a_training_started_by_nohup_survives_its_terminal(tmp_path, alone):
+    run = tmp_path / "run"
+    with subprocess.Popen(
+        ["nohup", *words_of(run, 12)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        logged(run, 3)
+        process.send_signal(signal.SIGHUP)
+    assert process.returncode == 0 and same(run, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", "2>&1 | head -1"])
+def test_a_training_whose_output_nobody_reads_ends_as_any_other(tmp_path, alone, closed):
+    run = tmp_path / "run"
+    command = f"set -o pipefail; {shlex.join(words_of(run, 12))} {closed}"
+    assert subprocess.run(["bash", "-c", command], stdout=subprocess.DEVNULL).returncode == 0
+    assert same(run, alone)

@@ -6,7 +6,11 @@ import gzip
 import json
 import math
 import re
+import shutil
+import subprocess
+from html import escape, unescape
 from html.parser import HTMLParser
+from importlib import resources
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import Image, render, visible
 from dph.report.page_data import timelines, within
-from dph.report.table import Cell, Table, cell
+from dph.report.table import Cell, Table, as_markdown, cell, to_markdown
 from dph.report.tables import DIVERSITY, coverage_table
 from dph.report.write import report
 from dph.runs.coverage import write_visits
@@ -499,3 +503,102 @@ def test_figures_draw_the_data_they_are_given() -> None:
     assert [(bar.get_x(), bar.get_width()) for bar in bars] == [(0.0, 75.0), (75.0, 25.0)]  # type: ignore[attr-defined]
     assert len(plots.overview_figure([curve], [], {}).axes) == 1
     assert plots.to_png(plots.pass_curve_figure([curve])) == plots.to_png(plots.pass_curve_figure([curve]))
+
+
+# Labels that look like markup ---------------------------------------------------------------------------------------
+
+MARKUP = [
+    "<a href=y>z</a>",
+    "<b>bold</b> & <br> &lt;",
+    "[link](http://evil.example) ![image](x.png)",
+    "`code` | **strong** __strong__ _em_ ~~gone~~",
+    r"\| \<b> \\",
+    "$x^2$ and $\\frac",
+    "[/red] [bold]rich[/bold]",
+    "https://evil.example www.evil.example",
+    "two\nlines\u2028three",
+    "%{y} %{fullData.x} %%",
+]
+NODE = shutil.which("node")
+
+
+@pytest.mark.parametrize("label", MARKUP)
+def test_a_label_is_text_in_markdown(label: str) -> None:
+    from markdown_it import MarkdownIt  # comes with rich
+
+    table = Table(label, ["", label], [[Cell(label), Cell("1.0")], [Cell("x"), Cell(label, "0–1")]], label)
+    html = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(to_markdown(table))
+    tags = {"p", "strong", "table", "thead", "tbody", "tr", "th", "td"}
+    assert set(re.findall(r"</?(\w+)", html)) == tags  # only the table's own
+    shown = escape(" ".join(label.splitlines()), quote=False)
+    assert html.replace("&quot;", '"').count(shown) == 5
+    assert not re.search(r"\w://|www\.", to_markdown(table))
+
+
+def test_what_looks_like_no_markup_stays_readable() -> None:
+    for text in ("dph_js", "pass@8", "-3.5 to +1.0", "4-gram overlap", "a: b", "D_exp, 50 %", "x > y", "A & B"):
+        assert as_markdown(text) == text
+
+
+def test_a_report_of_labels_that_look_like_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [write_eval(tmp_path / "base", "base", [4, 2, 1, 0])]
+    for number, label in enumerate([MARKUP[0], *MARKUP[4:7]]):
+        shares = {label: 0.75, "other": 0.25}
+        model = tmp_path / f"train{number}" / "model"
+        runs.append(write_eval(tmp_path / f"eval{number}", label, [4, 2, 1, 0], shares=shares, model=model))
+    runs.append(write_train(tmp_path / "train0", "grpo", [0.25, 0.5]))
+    report(runs, tmp_path / "out", base="base", title=MARKUP[0])
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "<a href=y>" not in page and "&lt;a href=y&gt;z&lt;/a&gt;" in page
+    assert not re.search(r"(?<!\\)<a |(?<!\\)\[link", (tmp_path / "out" / "report.md").read_text(encoding="utf-8"))
+    assert "[/red]" in capsys.readouterr().out
+
+
+CHARTS = """
+const drawn = {}, part = { textContent: "", value: "", checked: false, append() {}, replaceChildren() {} };
+const chosen = { "pass-split": "test", "training-metric": "<b>metric</b>" };
+globalThis.document = { currentScript: { nonce: "" }, documentElement: {}, body: { dataset: {} },
+  getElementById: (id) => ({ ...part, value: chosen[id] ?? "", checked: globalThis.each }) };
+globalThis.window = { matchMedia: () => ({ matches: false, addEventListener() {} }) };
+globalThis.getComputedStyle = () => ({ getPropertyValue: () => "#000" });
+globalThis.Plotly = { react: (id, traces, layout) => { drawn[id] = { traces, layout }; } };
+"""
+
+
+@pytest.mark.skipif(not NODE, reason="no node on this machine")
+@pytest.mark.parametrize("label", MARKUP)
+def test_charts_get_labels_without_markup(tmp_path: Path, label: str) -> None:
+    """Plotly's own reading of a text: tags are between angle brackets, and entities become characters."""
+    look = {"color": "#000", "marker": "o", "linestyle": "-"}
+    runs = [{"label": label, "run": "r", "metrics": {"<b>metric</b>": [[1, 2], [0.5, 1.0]]}}] * 2
+    points = {"x": [1, 2], "y": [0.5, 1], "low": [0.25, 0.5], "high": [0.75, 1]}
+    data = {
+        "looks": {label: look}, "curves": {"test": {label: points}}, "training": runs, "training_hidden": [],
+        "styles": {label: {label: 0.75}}, "style_colors": {label: "#111"},
+    }  # fmt: skip
+    script = (resources.files("dph.report") / "assets" / "report.js").read_text(encoding="utf-8")
+    assert script.endswith("\nstart();\n")
+    run = "const all = []; for (globalThis.each of [false, true]) {"
+    run += "drawTraining(data); all.push(drawn['training-chart']); }"
+    run += "drawPass(data); drawStyles(data); all.push(drawn['pass-chart'], drawn['styles-chart']);"
+    run += "console.log(JSON.stringify(all));"
+    code = f"{CHARTS}\n{script.removesuffix('start();' + chr(10))}\nconst data = {json.dumps(data)};\n{run}"
+    (tmp_path / "charts.js").write_text(code, encoding="utf-8")
+    done = subprocess.run([str(NODE), str(tmp_path / "charts.js")], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    mean, each, passes, styles = json.loads(done.stdout)
+
+    def shown(text: str) -> str:
+        assert not re.search(r"<[^<>]*>", text), text
+        return unescape(text)
+
+    for chart in (mean, each, passes, styles):
+        for trace in chart["traces"]:
+            if trace.get("showlegend") is not False or "name" in trace:
+                assert shown(trace["name"]) == label
+                assert label not in trace["hovertemplate"] or label in "%{y}%{x}"
+    assert [len(chart["traces"]) for chart in (mean, each, passes, styles)] == [2, 2, 2, 1]
+    assert shown(mean["layout"]["yaxis"]["title"]["text"]) == "<b>metric</b>"
+    axis = styles["layout"]["yaxis"]
+    assert [shown(one) for one in axis["ticktext"]] == [label] and axis["type"] == "category"
+    assert styles["traces"][0]["y"] == axis["tickvals"] and shown(axis["tickvals"][0]) == label

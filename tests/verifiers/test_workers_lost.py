@@ -2,6 +2,7 @@
 never a verdict about a response or a gold answer."""
 
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -206,3 +207,52 @@ def test_a_function_that_ends_its_own_process_is_not_called_again(tmp_path: Path
     verifier.close()
     assert "ended its process with status 7" in verdict.detail and not verdict.scored
     assert log.read_text() == "x"
+
+
+# Memory -------------------------------------------------------------------------------------------------------------
+
+LIMITED = """
+import resource, sys
+size = int(sys.argv[1]) << 20
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+from dph.process.progress import show_messages
+from dph.errors import UserError
+from dph.types import Problem
+from dph.verifiers import Verifiers
+show_messages()
+try:
+    with Verifiers({"math": {"workers": 1, "memory_mb": int(sys.argv[2])}}) as verifiers:
+        for _ in range(2):
+            [verdict] = verifiers.verify([(Problem("q", "x", "x^2+2*x+1", "math"), r"\\boxed{(x+1)^2}")])
+            print(verdict.outcome)
+except UserError as error:
+    print(error)
+"""
+UNPRIVILEGED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 24, 0, 0, 0)  # not even the superuser may then raise a limit (CAP_SYS_RESOURCE)
+os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
+"""
+
+
+def limited(system: int, option: int) -> tuple[list[str], list[str]]:
+    """Lines on standard output and standard error of a process with so many MB that asks for a worker with others."""
+    words = [sys.executable, "-c", UNPRIVILEGED, LIMITED, str(system), str(option)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr.splitlines()
+
+
+def test_a_lower_limit_of_the_system_is_kept_and_said_once() -> None:
+    found, said = limited(976, 2048)  # ulimit -v 1000000
+    assert found == ["correct", "correct"]
+    [line] = said
+    assert "allows a process 976 MB of memory (ulimit -v)" in line and "instead of 2048 MB" in line
+    assert limited(4096, 2048) == (["correct", "correct"], [])
+
+
+@pytest.mark.parametrize(("system", "option"), [(60, 2048), (45, 2048), (2048, 1), (2048, 10), (2048, 40)])
+def test_a_worker_without_memory_to_start_is_one_sentence(system: int, option: int) -> None:
+    found, said = limited(system, option)
+    assert (len(found), said) == (1, []) and "could not start" in found[0]
+    assert f"memory_mb is {option}, and the system may allow less" in found[0]

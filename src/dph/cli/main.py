@@ -189,23 +189,22 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 130 and
-    143 interrupted by SIGINT and SIGTERM."""
+    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 129, 130
+    and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        with _reader_may_leave():
-            print(_overview())
-        sys.exit(0 if words else 2)
-    if words[0] == "--version":
-        print(dph.__version__)
-        return
     show_messages()
-    keep_few_kernels()
-    parent = os.environ.pop(PARENT, "")
-    if parent or LAUNCHED in os.environ:
-        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))
     try:
-        _run(words[0], words[1:])
+        with _sentences():
+            if not words or words[0] in ("-h", "--help"):
+                print(_overview())
+                sys.exit(0 if words else 2)
+            if words[0] == "--version":
+                return print(dph.__version__)
+            keep_few_kernels()
+            parent = os.environ.pop(PARENT, "")
+            if parent or LAUNCHED in os.environ:
+                when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))
+            _run(words[0], words[1:])
     except UserError as error:
         if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
             _complain(str(error))
@@ -216,31 +215,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(128 + stop.number)
 
 
-@contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """Printing help ends quietly when its reader closes the pipe, as in `dph train --help | head -1`."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more as it ends
-        sys.exit(0)
-
-
 def _run(command: str, arguments: Sequence[str]) -> None:
     if command == "model":
-        with _reader_may_leave():
-            from dph.cli.fetch import fetch_model
+        from dph.cli.fetch import fetch_model
 
-            return fetch_model(arguments)
+        return fetch_model(arguments)
     if command not in ("sft", "train"):
         require_one_process(command)
     if command not in COMMANDS:
         raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
-    with _reader_may_leave():
-        settings, line = parse(command, arguments)
+    settings, line = parse(command, arguments)
     if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin
 
@@ -249,24 +233,48 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     check_before_loading(command, settings)
     try:
         COMMANDS[command][1](settings, line.resume)
-    except (MemoryError, RuntimeError) as error:
+    except FileNotFoundError as error:
+        out = Path(getattr(settings, "out", "") or os.devnull)
+        file = _file_of(error)
+        if out.joinpath("manifest.json").exists() or not Path(file).is_relative_to(out):
+            raise
+        raise UserError(
+            f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
+            "again with a new --out, from the model of a checkpoint if one was saved"
+        ) from error
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Raises UserError for exhausted memory and for what cannot be written, what the block prints included."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except (MemoryError, RuntimeError, ImportError) as error:
         if is_out_of_memory(error):
             raise UserError(
                 "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
-                "--model.gradient-checkpointing; --resume continues from what is saved"
+                "--model.gradient-checkpointing; if `ulimit -v` limits memory, raise that; --resume continues from what "
+                "is saved"
             ) from error
         raise
     except OSError as error:
         if error.errno in _UNUSABLE:
-            raise UserError(f"cannot write {error.filename or 'a file of the run'}: {error.strerror}") from error
+            raise UserError(f"cannot write {_file_of(error) or 'a file of the run'}: {error.strerror}") from error
         raise
 
 
 _UNUSABLE = {
-    *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT),
+    *(errno.EACCES, errno.ENOSPC, errno.EROFS, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.ESTALE),
     *(errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
 }
-"""What a path that a user named, or a full disk, brings about; other errors of the system are bugs."""
+"""What a path that a user named, or a full or failing disk, brings about; other errors of the system are bugs."""
+
+
+def _file_of(error: OSError) -> str:
+    return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
 
 
 def _complain(text: str) -> None:

@@ -10,6 +10,8 @@ from dph.config.text import decoded
 from dph.errors import UserError, one_line
 
 ENDINGS = (".toml", ".yaml", ".yml")
+_DEEPEST = 100
+"""Levels of tables and lists in a settings file; TOML's dotted keys nest without limit."""
 _SCALARS = (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
@@ -36,7 +38,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file as dictionaries; UserError when it is missing or not TOML."""
     try:
-        return tomllib.loads(_text(path))
+        return _shallow(tomllib.loads(_text(path)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a valid TOML file: {error}") from error
 
@@ -45,7 +47,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml  # slow to load
 
     try:
-        found = yaml.load(_text(path), _loader())
+        found = _shallow(yaml.load(_text(path), _loader()))
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path} is not a valid YAML file: {one_line(str(error))}") from error
     if found is None:  # empty, or comments only
@@ -53,6 +55,21 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise UserError(f"{path} must hold settings by name, not {found!r:.100}")
     return found
+
+
+def _shallow(tree: Any) -> Any:
+    """The same tree. Raises ValueError for one that functions which call themselves could not walk."""
+    level = [tree]
+    for _ in range(_DEEPEST):
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+    if level:
+        raise ValueError("it is nested too deeply")
+    return tree
 
 
 def _text(path: Path) -> str:

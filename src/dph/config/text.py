@@ -1,4 +1,10 @@
-"""The text of users' files, which is UTF-8."""
+"""The text of files, which is UTF-8, and the JSON in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError
 
 _UTF16 = "is UTF-16 text; save it as UTF-8"
 _OTHER = {
@@ -22,3 +28,23 @@ def decoded(content: bytes) -> str:
     if b"\0" in content[:2]:  # a text without the mark
         raise ValueError(f"its content {_UTF16}")
     return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError, with the reason, for what is not JSON or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, remedy: str = "") -> Any:
+    """The value in a JSON file. Raises UserError, with the file's name, the reason and the remedy, if it cannot be read
+    or is not JSON."""
+    try:
+        return parse_json(decoded(path.read_bytes()))
+    except OSError as error:
+        reason, cause = f"cannot be read ({error.strerror or error})", error
+    except ValueError as error:
+        reason, cause = f"is damaged ({error})", error
+    raise UserError(f"{path} {reason}{remedy and '; '}{remedy}") from cause

@@ -104,10 +104,9 @@ def _gpu(index: int) -> Finding:
         right = float((values @ values).sum()) == 64.0**3
         free, total = torch.cuda.mem_get_info(index)
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        return broken(
-            name, f"cannot compute: {reason}", "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
-        )
+        remedy = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        return broken(name, f"cannot compute: {reason}", remedy)
     if not right:
         return broken(name, "computes wrong results", "exclude this GPU with CUDA_VISIBLE_DEVICES")
     facts = f"{torch.cuda.get_device_name(index)}, {free / _GIB:.0f} of {total / _GIB:.0f} GiB free"

@@ -28,7 +28,8 @@ except ImportError:
     sys.exit()
 found = {}
 try:
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    size = min(limit for limit in (1 << 30, *resource.getrlimit(resource.RLIMIT_AS)) if limit >= 0)
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
     bytearray(2 << 30)
     found["memory"] = False
 except MemoryError:

@@ -1,6 +1,5 @@
 """The card of a model: how it was made, from what, and what it scores, in the form that hubs read (README.md)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import yaml
 
 from dph.config import flatten
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.models.packaged import MODELS
 from dph.runs.directory import RunDir, read_metrics
@@ -181,11 +181,12 @@ def _settings_text(run: RunDir) -> str:
 def _read_scores(path: Path) -> dict[str, Any]:
     """Task, problems and main metrics of an evaluation, by split."""
     run = RunDir.open(path, "eval")
+    scores = read_json(path / "scores.json", "run `dph eval` again")
     try:
-        found = json.loads((path / "scores.json").read_text(encoding="utf-8"))["splits"]
+        found = scores["splits"]
         splits = {split: {key: summary["metrics"][key] for key in _main(summary)} for split, summary in found.items()}
         problems = {split: summary["problems"] for split, summary in found.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path / 'scores.json'} cannot be read ({error}); run `dph eval` again") from error
     return {"task": run.settings().get("task", {}).get("name", ""), "splits": splits, "problems": problems}
 

@@ -4,7 +4,6 @@ No code in the files is run. Weights are read only from safetensors files of the
 format (pytorch_model.bin) is a pickle, which can contain code.
 """
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from transformers.utils.hub import cached_file
 
 from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
+from dph.config.text import read_json
 from dph.errors import UserError, is_out_of_memory
 from dph.models.packaged import model_folder
 from dph.process.hub import ask_hub
@@ -38,7 +38,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
         UserError: there is no model, a file is damaged, weights are pickled, missing or not finite, or the model needs
             code of its own and `trust_remote_code` is off.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     transformers_logging.disable_progress_bar()  # we show one bar for the whole stage
     check_model(config.path)
@@ -47,12 +47,13 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     common = {"trust_remote_code": config.trust_remote_code}
     try:
         base = _base_of(path)
-        settings = AutoConfig.from_pretrained(base, **common)
+        settings = _settings(base, config.trust_remote_code)
         refuse_other_kinds(config.path, settings)
         _check_weight_files(base, settings)
         tokenizer = AutoTokenizer.from_pretrained(path, **common)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
+            config=settings,
             dtype=weight_type(config.precision),
             attn_implementation=config.attention,
             use_safetensors=True,
@@ -91,16 +92,26 @@ def read_config(config: ModelConfig) -> Any:
 
     Raises UserError if there is no model or its settings cannot be read.
     """
-    from transformers import AutoConfig
-
     check_model(config.path)
     path = from_hub(model_folder(config.path))
     try:
-        return AutoConfig.from_pretrained(_base_of(path), trust_remote_code=config.trust_remote_code)
+        return _settings(_base_of(path), config.trust_remote_code)
     except UserError:
         raise
     except Exception as error:  # damaged files make transformers raise many types
         raise UserError(_load_failure(config.path, error)) from error
+
+
+def _settings(path: str, trust_remote_code: bool) -> Any:
+    """As `read_config`, without what a config.json may say about the implementation of attention or experts: that is a
+    name, perhaps of a repository whose code would be downloaded and run."""
+    from transformers import AutoConfig
+
+    found = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    for name in ("_attn_implementation", "_experts_implementation"):
+        if hasattr(found, name):
+            setattr(found, name, None)  # also in the configs that this one contains
+    return found
 
 
 def choose_device(name: str) -> torch.device:
@@ -166,7 +177,7 @@ def _base_of(model: str) -> str:
     found = _file_of(model, "adapter_config.json")
     if found is None:
         return model
-    adapters = json.loads(found.read_text(encoding="utf-8"))
+    adapters = read_json(found)
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
         kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
         raise UserError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them first")
@@ -211,7 +222,7 @@ def _check_weight_files(model: str, config: Any) -> None:
         if not _is_inside(model, index):
             raise UserError(_foreign(model, index))
         if file := _file_of(model, index):
-            weights += {str(name) for name in json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()}
+            weights += {str(name) for name in read_json(file)["weight_map"].values()}
     for name in sorted(set(weights)):
         if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
             model, name

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from jinja2 import TemplateError  # comes with torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
@@ -26,10 +25,11 @@ from dph.models.packing import group_by_prompt
 from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing
+from dph.models.template import render_prompt
 from dph.models.traits import Traits, check_runs, examine_model, is_causal
 from dph.models.trial import scale, with_first_layers
 from dph.process.progress import say
-from dph.types import Message, as_messages, as_text
+from dph.types import Message, as_text
 
 T = TypeVar("T")
 
@@ -91,14 +91,11 @@ class Policy:
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
         """Token ids of a prompt; the tokenizer's chat template is applied if it has one.
 
-        Raises UserError if the template rejects the prompt or a token id is outside the model's vocabulary.
+        Raises UserError if the template fails or does not end (see `render_prompt`), or a token id is outside the
+        model's vocabulary.
         """
         if getattr(self.tokenizer, "chat_template", None):
-            messages = [dict(message) for message in as_messages(prompt)]
-            try:
-                text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-            except (TemplateError, ImportError) as error:
-                raise UserError(f"the tokenizer's chat template rejects the prompt: {error}") from error
+            text = render_prompt(self.tokenizer, prompt)
             return self._known(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         return self._known(self.tokenizer(as_text(prompt))["input_ids"])
 

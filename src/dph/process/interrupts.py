@@ -1,4 +1,5 @@
-"""Orderly stopping: the first SIGINT or SIGTERM asks a process to stop, and one that comes over a second later ends it.
+"""Orderly stopping: the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks a process to stop, and one that
+comes over a second later ends it. A process that nohup has started ignores SIGHUP, as it should.
 
 A command installs its handler before it loads anything else, so this module loads little itself.
 """
@@ -17,7 +18,8 @@ from typing import Any
 
 from dph.errors import Interrupted
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *([_HANG_UP] if _HANG_UP else []))
 _SAME_SECONDS = 1.0
 """Signals within this time count as one: a key pressed twice, or a Ctrl-C that terminal and launcher both send."""
 
@@ -35,7 +37,8 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+            taken = [number for number in SIGNALS if number != _HANG_UP or signal.getsignal(number) != signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._note) for number in taken}
             for earlier in self._before.values():
                 owner = getattr(earlier, "__self__", None)
                 if isinstance(owner, CommandInterrupts) and owner.signal:  # a library swallowed its exception

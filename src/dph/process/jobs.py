@@ -1,6 +1,5 @@
 """A small scheduler that runs several `dph` commands in parallel, respecting their dependencies."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.process.orphans import PARENT
 from dph.process.progress import progress, say
@@ -128,8 +128,8 @@ def check_finished(failures: Sequence[str]) -> None:
 def is_complete(run: Path) -> bool:
     """Whether a folder holds a complete run."""
     try:
-        return json.loads((run / "manifest.json").read_text(encoding="utf-8")).get("status") == "complete"
-    except (OSError, ValueError, AttributeError):
+        return read_json(run / "manifest.json").get("status") == "complete"
+    except (UserError, AttributeError):
         return False
 
 

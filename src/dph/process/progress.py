@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dph.errors import one_line
+from dph.process.streams import keep_streams
 
 if TYPE_CHECKING:  # loaded only for a terminal
     from rich.console import Console
@@ -125,10 +126,7 @@ def show(text: str) -> None:
     if console is not None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
         return
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:  # nobody reads it any more
-        sys.exit(1)
+    print(text, file=sys.stderr, flush=True)
 
 
 def say(text: str) -> None:
@@ -149,7 +147,9 @@ class _Printer(logging.Handler):
 
 
 def show_messages() -> None:
-    """Print messages and progress from now on, if this is the leading process: what a command does at its start."""
+    """Print messages and progress from now on, if this is the leading process: what a command does at its start. A
+    reader of them that leaves does not end the process."""
+    keep_streams()
     if os.environ.get("RANK", "0") != "0":
         return
     if not any(isinstance(handler, _Printer) for handler in _LOG.handlers):

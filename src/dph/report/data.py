@@ -1,6 +1,5 @@
 """Run directories as a report reads them: evaluations, and the curves of training runs."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.config import read_toml
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES, RULES
 from dph.metrics.passk import mean_at_k, pass_at_k
@@ -122,12 +122,12 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
 def read_eval(path: Path) -> EvalRun:
     """A run directory of `dph eval`. Raises UserError when it is damaged."""
     file = path / "scores.json"
+    scores = read_json(file, _AGAIN)
     try:
-        scores = json.loads(file.read_text(encoding="utf-8"))
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
         measures = int(scores.get("measures", 1))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
     if not splits:
         raise UserError(f"{file} holds no split; {_AGAIN}")

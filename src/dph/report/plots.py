@@ -146,13 +146,18 @@ def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, 
 
 def tidy(axes: Axes, title: str) -> None:
     """Set the title and the frame that all panels share."""
-    axes.set_title(title, loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
+    axes.set_title(_plain(title), loc="left", fontsize=11, color=_INK, fontweight="bold", pad=8)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color("#888888")
     axes.tick_params(colors=_INK, labelsize=9, length=3, color="#888888")
     axes.set_axisbelow(True)
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib shows as it is: between two dollar signs it would read TeX."""
+    return text.replace("$", r"\$")
 
 
 def _percent(axes: Axes) -> None:
@@ -168,7 +173,7 @@ def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> No
     axes.plot(
         curve.x,
         curve.y,
-        label=curve.label,
+        label=_plain(curve.label),
         color=look.color,
         linestyle=look.linestyle,
         marker=look.marker if markers else "",
@@ -208,7 +213,7 @@ def _draw_training(
         axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
         _percent(axes)
     else:
-        axes.set_ylabel(ylabel, fontsize=10)
+        axes.set_ylabel(_plain(ylabel), fontsize=10)
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -224,7 +229,7 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
             left=left,
             height=0.66,
             color=colors[style],
-            label=style,
+            label=_plain(style),
             edgecolor="white",
             linewidth=0.8,
         )
@@ -233,7 +238,7 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
                 ink = _on(colors[style])
                 axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of samples (%)", fontsize=10)

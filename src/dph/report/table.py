@@ -1,6 +1,7 @@
 """A titled table of texts: how metrics are written, and the table as Markdown and on a terminal."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from dph.errors import visible
 from dph.report.data import Value
 
 
@@ -67,15 +69,33 @@ def _transposed(table: Table) -> Table:
     return Table(table.title, ["", *heads], rows, table.note)
 
 
+_MARKUP = re.compile(
+    r"""[\\`*\[\]<|~$]               # code, emphasis, links, HTML, cells, mathematics
+    |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])  # emphasis, which does not begin or end within a word
+    |&(?=\#?\w+;)                  # entities
+    |:(?=//)|(?<=www)\.            # addresses""",
+    re.VERBOSE,
+)
+"""What GitHub would read as markup within a line; the rest stays readable in the file, as 1e-6 and pass@8 do."""
+
+
+def as_markdown(text: str) -> str:
+    """A text on one line of GitHub's Markdown that shows it as it is: nothing in it is markup."""
+    return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
+
+
 def to_markdown(table: Table) -> str:
     """The table in GitHub's Markdown, intervals in parentheses."""
 
     def line(entries: Sequence[str]) -> str:
-        return "| " + " | ".join(entry.replace("|", "\\|").replace("\n", " ") for entry in entries) + " |"
+        return "| " + " | ".join(entries) + " |"
 
-    body = [line([entry.text + _bracketed(entry.interval, entry.over) for entry in row]) for row in table.rows]
+    body = [
+        line([as_markdown(entry.text + _bracketed(entry.interval, entry.over)) for entry in row]) for row in table.rows
+    ]
     rule = line(["---", *("---:" for _ in table.columns[1:])])
-    parts = [f"**{table.title}**", "\n".join([line(table.columns), rule, *body]), table.caption]
+    head = line([*map(as_markdown, table.columns)])
+    parts = [f"**{as_markdown(table.title)}**", "\n".join([head, rule, *body]), as_markdown(table.caption)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -87,12 +107,15 @@ def print_table(table: Table) -> None:
     console = Console()
     # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
-    shown = TerminalTable(title=table.title, title_justify="left", caption=table.caption, caption_justify="left")
+    title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str
+    shown = TerminalTable(title=title, title_justify="left", caption=caption, caption_justify="left")
     for index, name in enumerate(table.columns):
-        shown.add_column(Text(name), justify="left" if index == 0 else "right")
+        shown.add_column(Text(visible(name)), justify="left" if index == 0 else "right")
     for row in table.rows:
         details = (_bracketed(entry.interval if intervals else "", entry.over) for entry in row)
-        shown.add_row(*(Text.assemble(entry.text, (more, "dim")) for entry, more in zip(row, details, strict=True)))
+        shown.add_row(
+            *(Text.assemble(visible(entry.text), (more, "dim")) for entry, more in zip(row, details, strict=True))
+        )
     console.print(shown)
 
 

@@ -11,7 +11,7 @@ from dph.report.data import EvalRun, TrainRun, read_runs
 from dph.report.figures import figures
 from dph.report.page import Image, render
 from dph.report.page_data import page_data
-from dph.report.table import Table, print_table, to_markdown
+from dph.report.table import Table, as_markdown, print_table, to_markdown
 from dph.report.tables import tables
 from dph.runs.files import write_atomically
 
@@ -76,8 +76,8 @@ def write_report(
         images=extra.images,
         settings=[(f"{run.label}: {run.path}", _settings(run.path)) for run in [*evals, *trains]],
     )
-    links = [f"![{image.description}](figures/{name}.png)" for name, image in images.items()]
-    text = "\n\n".join([f"# {title}", *links[:1], *map(to_markdown, found), *links[1:]])
+    links = [f"![{as_markdown(image.description)}](figures/{name}.png)" for name, image in images.items()]
+    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, found), *links[1:]])
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, image in images.items():

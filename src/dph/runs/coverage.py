@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, lgamma, log
 from pathlib import Path
 
+from dph.config.text import parse_json
 from dph.runs.files import write_atomically
 
 FILE = "coverage.jsonl"
@@ -131,7 +132,7 @@ def read_visits(run: Path) -> dict[int, list[Visit]]:
         return found
     for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            row = json.loads(line)
+            row = parse_json(line)
             step, visits = row["step"], [(id, correct, judged) for id, correct, judged in row["problems"]]
         except (ValueError, TypeError, KeyError):
             break

@@ -11,6 +11,7 @@ chunks.tsv      finished work of a stage that writes its outputs at its end, unt
 import dataclasses
 import json
 import math
+import os
 import shlex
 import sqlite3
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 from dph.config import check_bounds, comparable, differences, from_dict, read_toml, to_dict, to_toml
 from dph.config.checks import check_out
 from dph.config.renamed import migrated
+from dph.config.text import parse_json, read_json
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.code import check_code, code_hashes
@@ -140,14 +142,9 @@ class RunDir:
     def open(cls, path: Path, stage: str = "") -> "RunDir":
         """Open an existing run of a stage, or of any. Raises UserError if there is none."""
         wanted = f"`dph {stage}`" if stage else "a stage"
-        try:
-            manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{path} is not a run directory of {wanted}: it has no manifest.json") from error
-        except ValueError as error:
-            raise UserError(
-                f"{path / 'manifest.json'} is damaged ({error}); run {wanted if stage else 'it'} again"
-            ) from error
+        if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
+            raise UserError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
+        manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again")
         if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
             found = manifest.get("stage") if isinstance(manifest, dict) else manifest
             raise UserError(f"{path} holds a run of `dph {found}`, not of {wanted}")
@@ -185,7 +182,9 @@ class RunDir:
         unlock(self.path)
 
     def log(self, step: int, metrics: Mapping[str, float], timings: Mapping[str, float] | None = None) -> None:
-        """Append one line to metrics.jsonl, and one to timings.jsonl."""
+        """Append one line to metrics.jsonl, and one to timings.jsonl. Raises OSError if that fails, also if the run was
+        removed and a checkpoint has made its directory anew."""
+        (self.path / "manifest.json").stat()
         _append(self.path / "metrics.jsonl", {"step": step, **metrics})
         if timings:
             _append(self.path / "timings.jsonl", {"step": step, **timings})
@@ -235,8 +234,8 @@ def _valid_lines(path: Path) -> list[str]:
     lines = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
+            row = parse_json(line)
+        except ValueError:
             break
         if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_is_number, row.values())):
             break

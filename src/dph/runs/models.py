@@ -1,12 +1,12 @@
 """The model that a path means: that of a run, of a checkpoint, or a model's own folder or name."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from dph.config import read_toml
 from dph.config.checks import is_model_folder
 from dph.errors import UserError
+from dph.runs.directory import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,7 @@ def _model_of(run: Path) -> str:
     for folder in (run / "model", *sorted(run.glob("checkpoints/step-*/model"), reverse=True)):
         if is_model_folder(folder):
             return str(folder)
-    try:
-        stage = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["stage"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{run / 'manifest.json'} is damaged ({error})") from error
+    stage = RunDir.open(run).manifest.get("stage")
     model = read_toml(run / "config.toml").get("model")
     if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
         return str(model["path"])

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.runs.files import write_atomically
 from dph.types import Problem
@@ -80,8 +81,8 @@ def pin(
         if note:
             write_atomically(run / _FILE, json.dumps(facts | {"databases": recorded}, indent=1) + "\n")
         return Pinned(run, hashes, stamps)
+    before = read_json(run / _FILE, ANEW)
     try:
-        before = json.loads((run / _FILE).read_text(encoding="utf-8"))
         recorded = before["databases"]
         hashes = {path: entry["sha256"] for path, entry in recorded.items()}
         stamps = {path: _Stamp(entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
@@ -89,8 +90,8 @@ def pin(
             raise UserError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
             compare_problems(run, before[name], facts[name], ANEW)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{run / _FILE} cannot be used ({error}); start a new run with a different --out") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
     pinned = Pinned(run, hashes, stamps)
     pinned.check(every)
     return pinned

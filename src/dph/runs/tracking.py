@@ -2,6 +2,7 @@
 
 import importlib
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -72,6 +73,7 @@ class Metrics:
         if self._leads:
             from torch.utils.tensorboard.writer import SummaryWriter
 
+            threading.excepthook = _silent_about_tensorboard(threading.excepthook)
             folder = str(self._run.path / "tensorboard")
             self._board = SummaryWriter(folder, purge_step=step + 1 if step else None)
 
@@ -107,7 +109,10 @@ class Metrics:
 
     def close(self) -> None:
         if self._board is not None:
-            self._board.close()
+            try:
+                self._board.close()
+            except OSError as error:  # the run itself goes on, or ends for its own reason
+                say(f"cannot write TensorBoard's file: {error.strerror}")
         if self._tracker is not None:
             try:
                 with _its_errors(self._name):
@@ -120,6 +125,17 @@ class Metrics:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _silent_about_tensorboard(before: Any) -> Any:
+    """What prints the errors of threads, but for a file that TensorBoard's thread cannot write: the next call of its
+    writer raises that error again."""
+
+    def told(error: Any) -> None:
+        if not (isinstance(error.exc_value, OSError) and type(error.thread).__module__.startswith("tensorboard.")):
+            before(error)
+
+    return told
 
 
 def _as_markdown(sample: "Sample") -> str:

@@ -1,6 +1,5 @@
 """Publish the model of a run on a hub, with its card."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def _evaluates(path: Path, model: Path) -> bool:
     """Whether a run evaluates a model. Raises UserError if it is no evaluation."""
     if not (path / "scores.json").is_file():
         raise UserError(f"{path} is not a finished run of `dph eval`")
-    if json.loads((path / "manifest.json").read_text(encoding="utf-8")).get("stage") != "eval":
+    if RunDir.open(path).manifest.get("stage") != "eval":
         return False
     return comparable(RunDir.open(path, "eval").settings()["model"]["path"]) == comparable(str(model))
 

@@ -41,7 +41,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     """Run the stage; returns its run directory, whose folder `model` holds the trained policy.
 
     Raises UserError when the data cannot be read, no row fits into the model's context, or loss or gradient is not
-    finite for too long; Interrupted on SIGINT and SIGTERM. The last two save the state first.
+    finite for too long; Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first.
     """
     world = World.join()
     run = world.decided(lambda: RunDir.start(config.out, "sft", config, resume=resume, extend=check_extension))
@@ -63,7 +63,10 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
     state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
     if world.leads:
-        run.rewind(state.step)
+        run.rewind(state.step - (state.pending is not None))
+        if state.pending is not None:  # its line could not be written
+            run.log(state.step, state.pending)
+    state = replace(state, pending=None)
 
     def save() -> None:
         if world.leads:
@@ -82,10 +85,16 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             loss, norm = _step(policy, optimizer, chosen, budget, world)
             freed.after_step()
             taken, skipped = optimizer.steps_taken, optimizer.skipped_in_a_row
-            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped)
+            metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
+            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped, pending=metrics)
             if world.leads:
-                metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
-                run.log(state.step, metrics, {"seconds": time.perf_counter() - started} | peak_memory())
+                try:
+                    run.log(state.step, metrics, {"seconds": time.perf_counter() - started} | peak_memory())
+                except OSError:
+                    save()
+                    say(f"the state after step {state.step} is saved in {checkpoints.path_of(run.path, state.step)}")
+                    raise
+            state = replace(state, pending=None)
             stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
             if stop or state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 world.together(save)

@@ -52,7 +52,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
     number, or None for a response that cannot be judged. It is not recorded with the run; `config.reward` is.
 
     Raises UserError for settings that contradict each other or do not fit the presampled data, and when the run must
-    stop; Interrupted on SIGINT and SIGTERM. In both cases the state is saved first.
+    stop; Interrupted on SIGINT, SIGTERM and SIGHUP. In both cases the state is saved first.
     """
     check_train(config)
     objective = make_objective(config.loss, config.rehearsal.rows)

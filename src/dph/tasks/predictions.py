@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
-from dph.tasks.tables import parse_json, read_rows, read_text
+from dph.tasks.tables import parse_file, read_rows, read_text
 from dph.types import Problem
 
 Key = Literal["id", "position", "number"]
@@ -71,7 +71,7 @@ def read_predictions(path: Path, count: int | None, field: str = "") -> Predicti
     if not name.endswith(".json"):
         return PredictionFile("lines", _from_lines(text, count))
     if text.lstrip().startswith("{"):
-        return PredictionFile("bird", _from_bird(path, parse_json(path, text), count))
+        return PredictionFile("bird", _from_bird(path, parse_file(path, text), count))
     return PredictionFile("rows", _from_rows(path, read_rows(path), field))
 
 

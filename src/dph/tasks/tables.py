@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config.text import decoded
+from dph.config.text import decoded, parse_json
 from dph.errors import UserError
 
 
@@ -52,12 +52,12 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def parse_json(path: Path, text: str) -> Any:
+def parse_file(path: Path, text: str) -> Any:
     """Parse the JSON text of a file. Raises UserError if it is not valid JSON or contains text that cannot be
     encoded."""
     try:
         return _parse(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UserError(f"{path} is not valid JSON: {error}") from error
 
 
@@ -91,7 +91,7 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
         if line.strip():
             try:
                 rows.append(_parse(line))
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 raise UserError(f"{path}, line {number} is not valid JSON: {error}") from error
     return rows
 
@@ -99,7 +99,7 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
 def _parse(text: str) -> Any:
     """Parse JSON. Raises ValueError if it is invalid or has half of a surrogate pair: JSON's escapes can encode one,
     but neither a tokenizer nor a file accepts it."""
-    value = json.loads(text)
+    value = parse_json(text)
     if "\\ud" in text.lower() and _HALF.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a text contains half of a surrogate pair, which is not a character")
     return value
@@ -109,7 +109,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _parse_list(path: Path, text: str) -> list[Any]:
-    rows = parse_json(path, text)
+    rows = parse_file(path, text)
     if not isinstance(rows, list):
         raise UserError(f"{path} holds no list of rows")
     return rows

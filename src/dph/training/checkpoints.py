@@ -19,6 +19,7 @@ from pathlib import Path
 import safetensors
 from safetensors.torch import load_file, save_file
 
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -96,7 +97,7 @@ def steps_saved(run: Path) -> list[int]:
 def damage(checkpoint: Path) -> str:
     """What is wrong with a checkpoint; empty if every file is as it was written."""
     try:
-        sums: dict[str, str] = json.loads((checkpoint / _CHECKSUMS).read_text(encoding="utf-8"))
+        sums: dict[str, str] = read_json(checkpoint / _CHECKSUMS)
         for name, expected in sums.items():
             if _sha256(checkpoint / name) != expected:
                 return f"{name} is not as it was written"
@@ -140,12 +141,12 @@ def newest_intact(run: Path) -> int | None:
 def read_state(checkpoint: Path) -> TrainState:
     """The cursors of a checkpoint. Raises UserError when they cannot be read."""
     try:
-        state = TrainState(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+        state = TrainState(**read_json(checkpoint / "state.json"))
         for name, value in asdict(state).items():
             if name != "pending" and (type(value) is not int or value < 0):
                 raise ValueError(f"{name} is {value!r}")
         return state
-    except (OSError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise UserError(f"state.json of {checkpoint} cannot be used: {error}") from error
 
 

@@ -7,6 +7,7 @@ followed by the same run.
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
@@ -76,14 +77,11 @@ class Training:
             kept = "which is saved" if self._rescue() else "but not saved"
             self.world.wait()  # torchrun ends the processes that are left, one of which may be saving, when one leaves
             raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
-        except UserError as error:
-            if self._rescue():
-                say(f"the state after step {self.state.step} is saved")
+        except Exception as error:
+            if self._rescue() and isinstance(error, UserError | OSError):
+                say(f"the state after step {self.state.step} is saved in {self._checkpoint()}")
             if isinstance(error, SharedUserError):
                 self.world.wait()
-            raise
-        except Exception:
-            self._rescue()
             raise
 
     def _loop(self, metrics: Metrics, interrupts: Interrupts) -> None:
@@ -110,7 +108,6 @@ class Training:
                     values |= measured.values
                     self.watch(measured, metrics)
                     clock.lap("monitor")
-                self.state = replace(self.state, pending=None)
                 self.record(metrics, values, clock)
                 freed.after_step()
                 shown.advance(1, f"reward {values['reward']:.3f}")
@@ -197,6 +194,7 @@ class Training:
         """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""
         step, config = self.state.step, self.config
         metrics.log(step, values, clock.laps | peak_memory())
+        self.state = replace(self.state, pending=None)
         best = self.best.note(step, values)
         if best or step % config.checkpoint_every == 0 or step == config.steps:
             self.world.together(self.save)
@@ -216,9 +214,13 @@ class Training:
         processes, because one of them may be the reason why this one ends."""
         if not self.whole or self.state.step == 0:
             return False
-        if self.state != self.tried:
+        removed = self.state == self.saved and not self._checkpoint().is_dir()  # somebody removed the run directory
+        if self.state != self.tried or removed:
             try:
                 self.save()
-            except UserError as error:
+            except (UserError, OSError) as error:
                 say(str(error))
-        return self.state == self.saved
+        return self.state == self.saved and self._checkpoint().is_dir()
+
+    def _checkpoint(self) -> Path:
+        return checkpoints.path_of(self.directory.path, self.state.step)

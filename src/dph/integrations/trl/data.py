@@ -11,6 +11,7 @@ from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
 from dph.integrations.problems import problem_json, read_problem
+from dph.models.template import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import check_problems, partition_of
 from dph.types import as_messages, as_text
@@ -23,7 +24,8 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
 
     Args:
         plugins: Python files or modules that register the run's task.
-    Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems.
+    Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems, and for a
+    prompt that the chat template cannot render.
     """
     for plugin in plugins:
         load_plugin(plugin)
@@ -35,6 +37,9 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     if not chosen:
         raise UserError(f"the presample run {path} left no prompt to explore")
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
+    if form is as_messages:
+        for problem in chosen:  # TRL does so later, without a limit
+            render_prompt(tokenizer, problem.prompt)
     return Dataset.from_list([{"prompt": form(one.prompt), "problem": problem_json(one)} for one in chosen])
 
 

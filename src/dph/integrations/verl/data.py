@@ -14,8 +14,9 @@ import tyro
 
 from dph.build import load_plugin, load_problems, make_verifiers, select
 from dph.config import ModelConfig, TrainConfig, from_dict, read_toml
-from dph.errors import UserError
+from dph.errors import UserError, reason_of
 from dph.integrations.problems import problem_json
+from dph.models.template import render_prompt
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import written_atomically
@@ -51,8 +52,9 @@ def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str)
         pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), file)
 
 
-def check_tokenizer(model: ModelConfig) -> None:
-    """verl renders every prompt with the tokenizer's chat template. Raises UserError for a tokenizer without one."""
+def chat_tokenizer(model: ModelConfig) -> Any:
+    """The tokenizer with whose chat template verl renders every prompt. Raises UserError for a tokenizer without
+    one."""
     from transformers import AutoTokenizer
 
     from dph.models.loading import from_hub
@@ -61,15 +63,17 @@ def check_tokenizer(model: ModelConfig) -> None:
     try:
         # Without this word transformers asks on the terminal whether to run the model's code
         tokenizer = AutoTokenizer.from_pretrained(from_hub(path), trust_remote_code=model.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot load the tokenizer of {path}: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # damaged files make transformers raise many types
+        raise UserError(f"cannot load the tokenizer of {path}: {reason_of(error)}") from error
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(f"the tokenizer of {path} has no chat template, which verl needs; use a chat model or add one")
+    return tokenizer
 
 
 def convert(config: TrainConfig, out: Path) -> None:
-    """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes."""
-    check_tokenizer(config.model)
+    """Write train.parquet and val.parquet. Raises UserError for fewer prompts than a step takes, and for a prompt that
+    the chat template cannot render."""
+    tokenizer = chat_tokenizer(config.model)
     task, problems = load_problems(config.task)
     chosen = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems)
     with make_verifiers(config.verifier) as verifiers:
@@ -80,6 +84,8 @@ def convert(config: TrainConfig, out: Path) -> None:
             f"{config.rollout.prompts}); lower it"
         )
     held_out = select(task, config.monitor.split, config.monitor.limit, shuffle=config.task.shuffle)
+    for problem in [*train, *held_out]:
+        render_prompt(tokenizer, problem.prompt)
     out.mkdir(parents=True, exist_ok=True)
     write_rows(out / "train.parquet", train, config.task.name, config.task.split)
     write_rows(out / "val.parquet", held_out, config.task.name, config.monitor.split)

@@ -8,8 +8,8 @@ activations within one layer, and the logits. For sampling, vLLM keeps a copy of
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dph.config import ClusterConfig
-from dph.errors import UserError
+from dph.config import ClusterConfig, ModelConfig
+from dph.errors import UserError, reason_of
 
 Offload = Literal["none", "between", "cpu"]
 
@@ -84,17 +84,17 @@ class ClusterLayout:
 def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
     """Shape of a model from its configuration, without its weights. Raises UserError if that cannot be read."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    from dph.models.loading import from_hub, refuse_other_kinds
+    from dph.models.loading import read_config, refuse_other_kinds
 
+    config = read_config(ModelConfig(path, trust_remote_code=trust_remote_code))
+    refuse_other_kinds(path, config)
     try:
-        config = AutoConfig.from_pretrained(from_hub(path), trust_remote_code=trust_remote_code)
-        refuse_other_kinds(path, config)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the configuration of the model {path!r}: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # damaged files make transformers raise many types
+        raise UserError(f"cannot read the configuration of the model {path!r}: {reason_of(error)}") from error
     text: Any = config.get_text_config()
     heads = int(text.num_attention_heads)
     return ModelShape(

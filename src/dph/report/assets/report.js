@@ -1,5 +1,6 @@
 // The page's script: charts of pass@k, training and styles, and the browser of completions. All data come from the
-// compressed JSON in the page; text reaches the page as textContent only, so that nothing a model wrote is markup.
+// compressed JSON in the page; text reaches the page as textContent only, so that nothing a model wrote is markup. Plotly
+// reads a little HTML in every text, so charts get texts by `plain` only.
 "use strict";
 
 const NONCE = document.currentScript.nonce;
@@ -33,6 +34,11 @@ function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// A text that Plotly shows as it is.
+function plain(text) {
+  return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
 const SMALL = window.matchMedia("(max-width: 40rem)");
 
 function axis(own) {
@@ -46,7 +52,8 @@ function draw(id, traces, more) {
   const layout = {
     paper_bgcolor: css("--page"), plot_bgcolor: css("--page"), font: { color: css("--ink"), size: 13 },
     // The bar of buttons has the space above the plot, and a small screen has none: nothing can be dragged there.
-    margin: { l: 50, r: 24, t: small ? 12 : 40, b: 44 }, hovermode: "closest", dragmode: small ? false : "zoom",
+    margin: { l: 50, r: 24, t: small ? 12 : 40, b: 44 }, hovermode: "closest", hoverlabel: { namelength: -1 },
+    dragmode: small ? false : "zoom",
     modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--soft"), activecolor: css("--ink") },
     ...more, xaxis: axis(more.xaxis), yaxis: axis(more.yaxis),
     legend: { traceorder: "normal",
@@ -71,7 +78,7 @@ function lines(label, look, points, name, legend) {
   const text = points.x.map((_, i) => (band ? ` (${name.show(points.low[i])} to ${name.show(points.high[i])})` : "") +
     (points.over?.[i] ?? ""));
   traces.push({
-    x: points.x, y: points.y, text, name: label, legendgroup: label, showlegend: legend, mode: name.mode,
+    x: points.x, y: points.y, text, name: plain(label), legendgroup: label, showlegend: legend, mode: name.mode,
     line: { color, dash: DASHES[look.linestyle], width: 2 },
     marker: { color, symbol: SYMBOLS[look.marker], size: 7 },
     hovertemplate: `${name.x} %{x}: %{y:${name.format}}%{text}<extra>%{fullData.name}</extra>`,
@@ -110,7 +117,7 @@ function drawTraining(data) {
         const points = { x: run.metrics[metric][0], y: run.metrics[metric][1], ...empty };
         const drawn = lines(label, data.looks[label], points, name, i === 0);
         drawn.forEach((trace) => { trace.text = undefined; trace.hovertemplate =
-          `step %{x}: %{y:.4~g}<extra>${label.replaceAll("%", "%%").replaceAll("<", "‹")} ${i + 1}/${own.length}</extra>`; });
+          `step %{x}: %{y:.4~g}<extra>%{fullData.name} ${i + 1}/${own.length}</extra>`; });
         traces.push(...drawn);
       });
       continue;
@@ -126,7 +133,7 @@ function drawTraining(data) {
   for (const trace of traces) {
     if (!shown.includes(trace.legendgroup)) trace.visible = "legendonly";
   }
-  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: metric } } });
+  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: plain(metric) } } });
 }
 
 // A long name without its middle: both ends tell methods apart.
@@ -136,13 +143,15 @@ function short(name) {
 
 function drawStyles(data) {
   const labels = Object.keys(data.styles);
+  const places = labels.map(plain); // of an axis of names; none is a number or a date
   const traces = Object.keys(data.style_colors).map((style) => ({
-    type: "bar", orientation: "h", name: style, y: labels, x: labels.map((label) => data.styles[label][style] ?? 0),
+    type: "bar", orientation: "h", name: plain(style), y: places, x: labels.map((label) => data.styles[label][style] ?? 0),
     marker: { color: data.style_colors[style] }, hovertemplate: `%{y}: %{x:.1%}<extra>%{fullData.name}</extra>`,
   }));
   draw("styles-chart", traces, {
     barmode: "stack", xaxis: { tickformat: ".0%", range: [0, 1], tickvals: [0, 0.25, 0.5, 0.75, 1] },
-    yaxis: { autorange: "reversed", tickvals: labels, ticktext: labels.map(SMALL.matches ? short : String) },
+    yaxis: { autorange: "reversed", type: "category", tickvals: places,
+      ticktext: labels.map((label) => plain(SMALL.matches ? short(label) : label)) },
   });
 }
 

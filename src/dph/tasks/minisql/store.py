@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dph.config.text import read_json
 from dph.errors import UserError
 from dph.runs.files import drafted_directory
 from dph.tasks.minisql.databases import write_database
@@ -69,10 +70,10 @@ def _write(folder: Path, split: str, samples: Iterable[Sample]) -> None:
 def _load(folder: Path) -> list[Problem] | None:
     """The problems of a folder; None unless every file is present and unchanged."""
     try:
-        entries = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+        entries = read_json(folder / _INDEX)
         if any(_digest(folder / entry["meta"]["db"]) != entry["sha256"] for entry in entries):
             return None
-    except (OSError, ValueError):
+    except (OSError, UserError, KeyError, TypeError):
         return None
     return [
         Problem(

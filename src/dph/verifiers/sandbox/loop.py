@@ -13,11 +13,13 @@ from typing import Any
 from dph.process.orphans import when_parent_ends
 
 Message = dict[str, Any]
+TOO_LITTLE_MEMORY = 99
+"""Exit status of a worker that cannot even start with its memory."""
 
 
 def _limit(memory_mb: int, *, may_write: bool) -> list[str]:
     """Cap the address space, forbid core dumps and, unless `may_write`, files; returns the limits that this system does
-    not enforce."""
+    not enforce. A lower limit that the process was started with stays."""
     try:
         import resource
     except ImportError:  # Windows
@@ -26,11 +28,23 @@ def _limit(memory_mb: int, *, may_write: bool) -> list[str]:
     limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
     for kind, value in limits.items():
         try:
+            hard = resource.getrlimit(getattr(resource, kind))[1]
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(getattr(resource, kind), (value, value))
         except (ValueError, OSError):
             lost = {"RLIMIT_AS": "memory", "RLIMIT_FSIZE": "files"}.get(kind)
             unlimited += [lost] if lost and lost not in unlimited else []
     return unlimited
+
+
+def _memory_mb(wanted: int) -> int:
+    """The address space that this process may have, if that is less than the wanted one; else the wanted one."""
+    try:
+        import resource
+    except ImportError:
+        return wanted
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft >> 20)
 
 
 def limit_cpu(seconds: float) -> None:
@@ -60,10 +74,14 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
 
     memory_mb: address space of this process. may_write: allow it to write files.
     """
-    if hasattr(signal, "SIGINT"):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles Ctrl-C and the end of a terminal
     unlimited = _limit(memory_mb, may_write=may_write)
-    when_parent_ends(lambda: os._exit(1))  # a dead parent closes the pipe, but a busy worker would not notice
-    send({"unlimited": unlimited})
+    try:
+        when_parent_ends(lambda: os._exit(1))  # a dead parent closes the pipe, but a busy worker would not notice
+    except (RuntimeError, MemoryError):  # no space for another thread
+        os._exit(TOO_LITTLE_MEMORY)
+    send({"unlimited": unlimited, "memory_mb": _memory_mb(memory_mb)})
     for line in sys.stdin.buffer:
         send(handle(json.loads(line)))

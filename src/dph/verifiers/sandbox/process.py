@@ -17,18 +17,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
+from dph.process.progress import warn
+from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
-_BOOTSTRAP = """
-import importlib, json, sys, types
+_BOOTSTRAP = f"""
+import importlib, json, os, sys, types
 settings = json.loads(sys.argv[1])
 for name, path in settings["packages"]:
     package = types.ModuleType(name)
     package.__path__ = [path]
     sys.modules[name] = package
 sys.path += settings["path"]
-importlib.import_module(settings["module"]).main(**settings["options"])
+try:
+    importlib.import_module(settings["module"]).main(**settings["options"])
+except (MemoryError, SystemError):  # Python raises the second too when memory runs out
+    os._exit({TOO_LITTLE_MEMORY})
 """
 _START_LIMIT = 60.0  # seconds within which a new worker must be ready
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
@@ -79,6 +84,7 @@ class Worker:
         packages = [(".".join(filter(None, ["dph", *part.split("/")])), str(_PACKAGE / part)) for part in parts]
         settings = {"packages": packages, "path": list(path), "module": module, "options": dict(options)}
         self._settings = json.dumps(settings)
+        self._memory_mb = int(options.get("memory_mb", 0))
         self._process: subprocess.Popen[bytes] | None = None
         self._received = b""
         self._lock = threading.Lock()
@@ -140,12 +146,18 @@ class Worker:
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 _warn_of_missing_limits(ready["unlimited"])
+                allowed = ready.get("memory_mb", self._memory_mb)
+                if allowed < self._memory_mb:
+                    _say_lowered(allowed, self._memory_mb)
                 return
             expired, status = self._expired, self.stop()
             if expired or status >= 0 or -status in _CRASHES:
                 break
         if status >= 0 or -status in _CRASHES:
-            raise WorkersFailed(f"a worker process could not start (exit status {status}); see its output above")
+            raise WorkersFailed(
+                f"a worker process could not start (exit status {status}); unless its output above says why, it has "
+                f"too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
+            )
         raise WorkersFailed(
             f"a worker process could not start (exit status {status}): something ended it {_START_ATTEMPTS} times "
             f"before it was ready; {REMEDY}"
@@ -226,6 +238,14 @@ def _warned(unlimited: tuple[str, ...]) -> None:
         "Use Linux to judge responses that you do not trust",
         RuntimeWarning,
         stacklevel=1,
+    )
+
+
+@functools.cache
+def _say_lowered(allowed: int, wanted: int) -> None:
+    warn(
+        f"this system allows a process {allowed} MB of memory (ulimit -v), so a verifier's worker has that instead of "
+        f"{wanted} MB: a response that needs more is an error"
     )
 
 
