@@ -185,7 +185,7 @@ class Mixed(ToyTask):
 
 
 register_verifier("silent")(Silent)
-register_task("mixed")(Mixed)
+register_task("two-verifiers")(Mixed)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_mixed_split(tmp_path: Path, judge, voters: int, rows, capsys):
     settings = EvalConfig(
         out=str(tmp_path / "run"),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
-        task=TaskConfig(name="mixed", split="dev"),
+        task=TaskConfig(name="two-verifiers", split="dev"),
         rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
     )
     run = evaluate(settings, reward=judge)

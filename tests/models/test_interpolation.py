@@ -170,8 +170,8 @@ from dph.cli.main import main
 from dph.models.policy import Policy
 save = Policy.save
 
-def killed(policy, path):
-    save(policy, path)
+def killed(policy, path, *state):
+    save(policy, path, *state)
     if Path(sys.argv[1]) in (path.parent, path.parent.parent):
         os.kill(os.getpid(), 9)
 

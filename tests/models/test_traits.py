@@ -13,6 +13,8 @@ from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.models.traits import rotary_limits
 from dph.sampling.hf import HFSampler
+from dph.sampling.plain_decode import PlainDecoder
+from dph.sampling.shared_decode import SharedDecoder
 from dph.training.rows import Row, collate
 from dph.types import SamplingParams
 from helpers import gradient, policy_with_outliers, random_rows, tiny_policy
@@ -135,6 +137,15 @@ def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
         policy.response_logprobs([Tokens(row[:2], row[2:])], 1.0, 1000)
     with pytest.raises(UserError, match="later ones"):
         HFSampler(policy).sample([row[:10]], SamplingParams(1, max_tokens=100), [0])
+
+
+def test_such_a_model_is_used_up_to_the_length_where_it_begins_to_look_ahead():
+    policy, row = any_policy("doge", keep_window_size=40), [3 + 5 * index % 29 for index in range(41)]
+    policy.model.eval()
+    for length in (10, 33, 40):
+        assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:length])])
+    with pytest.raises(UserError, match="later ones"):
+        policy.check_length(41)
 
 
 def test_a_model_with_a_large_error_in_bf16_is_tried_in_fp32():
@@ -279,6 +290,15 @@ def test_sampling_with_longrope_is_exact_on_both_sides_and_across(shared, monkey
         assert [one.token_ids for one in alone] == [one.token_ids for one in group]
     lengths = {len(prompt) + len(one.token_ids) for prompt, group in zip(prompts, groups, strict=True) for one in group}
     assert min(lengths) <= SWITCH < max(lengths)
+
+
+@pytest.mark.parametrize(
+    ("longest", "way"), [(35, SharedDecoder), (40, SharedDecoder), (41, PlainDecoder), (60, PlainDecoder)]
+)
+def test_longrope_costs_no_decoder_below_the_switch_or_above(longest, way):
+    changes = {**LONGROPE, "original_max_position_embeddings": 40}
+    changes["rope_parameters"] = {**LONGROPE["rope_parameters"], "original_max_position_embeddings": 40}
+    assert HFSampler(any_policy("phi3", **changes))._way(longest)[0] is way
 
 
 def test_beyond_the_context_of_a_dynamic_embedding_nothing_is_computed():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from architectures import any_model
-from dph.models.trial import attempt, differing, first_layers, scale, with_first_layers
+from dph.models.trial import Unsupported, attempt, differing, first_layers, scale, with_first_layers
 
 FULL, SLIDING = ["full_attention"] * 2, ["sliding_attention"] * 2
 WINDOW = {"sliding_window": 8, "use_sliding_window": True}
@@ -52,7 +52,9 @@ def test_expected_errors_are_reasons_and_others_are_raised():
         raise error
 
     for kind in (RuntimeError, ValueError, IndexError, NotImplementedError):
-        assert attempt(lambda kind=kind: raises(kind("a reason"))) == "a reason"
+        assert attempt(lambda kind=kind: raises(kind("a reason"))).endswith(f"({kind.__name__}: a reason)")
+    assert attempt(lambda: raises(Unsupported("it has sinks"))) == "it has sinks"
+    assert "NoneType" in attempt(lambda: None[0])  # type: ignore[index]
     for error in (TypeError("x"), FutureWarning("x"), torch.OutOfMemoryError("x"), RuntimeError("CUDA out of memory")):
         with pytest.raises(type(error)):
             attempt(lambda error=error: raises(error))

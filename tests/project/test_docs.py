@@ -29,6 +29,13 @@ def test_relative_links_lead_to_files(page):
     assert [target for target in local if not (page.parent / target).exists()] == []
 
 
+def test_the_tests_that_hold_promises_exist():
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/concepts/exactness.md").read_text(encoding="utf-8"))
+    assert len(named) > 40
+    there = {path: (ROOT / "tests" / path).read_text(encoding="utf-8") for path, _ in named}
+    assert [f"{path}::{name}" for path, name in named if f"def {name}(" not in there[path]] == []
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_settings_page_explains_every_setting(stage):
     rows = site_pages.settings_rows(STAGES[stage])

@@ -98,8 +98,6 @@ def test_visits_of_one_step_count_together_in_any_order():
         "coverage/unsolved": 0,
         "coverage/solved_easy": 1,
         "coverage/solved_hard": 1,  # one problem, though one of its groups has no correct response
-        "coverage/fell_easy": 0.5,  # classes count groups: q's second
-        "coverage/fell_hard": 0,  # none of 8 after one of 8: 0.26
     }
 
 

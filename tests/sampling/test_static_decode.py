@@ -215,7 +215,7 @@ class Cuda:
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "Stream", "stream", "current_stream"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(static_decode, "FIRST_TOKENS", 6)
-        monkeypatch.setattr(HFSampler, "_replays", lambda _: True)
+        monkeypatch.setattr(HFSampler, "_replays", lambda *_: True)
         static_decode._recording_stream.cache_clear()
         static_decode._say_unrecorded.cache_clear()
         begin = StaticDecoder.__init__

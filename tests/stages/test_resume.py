@@ -63,7 +63,7 @@ def questions(root: Path, count: int) -> None:
 def work(stage: str, *, resume: bool = False, root: Path | None = None, **changes: object) -> None:
     """A small run of a stage in ./run, which does its work in several chunks (see `small`)."""
     if stage == "presample":
-        config = presample_config(Path("run"), candidates=2, stored=2)
+        config = presample_config(Path("run"), stored=2)
         presample(replace(config, sampler=replace(config.sampler, rows=4), **changes), resume=resume)  # type: ignore[arg-type]
     elif stage == "eval":
         base = EvalConfig(
@@ -99,7 +99,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 OUTPUTS = {
-    "presample": {"partition.parquet", "rehearsal.parquet", "candidates.parquet"},
+    "presample": {"partition.parquet", "rehearsal.parquet"},
     "eval": {"scores.json", "problems.parquet", "completions.parquet"},
     "verify": {"scores.json", "verdicts.jsonl"},
 }
@@ -209,7 +209,7 @@ def test_log_probabilities_are_saved_with_the_budget_of_their_batches(stage, und
     monkeypatch.setattr(presampling, "fitting_tokens", lambda policy: 1)
     work("presample", resume=True)
     assert files(Path("run")) == undisturbed
-    tables = [pq.read_table(f"run/{name}.parquet", columns=["text"]) for name in ("rehearsal", "candidates")]
+    tables = [pq.read_table("run/rehearsal.parquet", columns=["text"])]
     assert computed[:3] == [4, 4, 4] and sum(computed) == sum(len(table) for table in tables)
     assert len(budgets) == 1 and min(budgets) > 1
 
@@ -355,7 +355,7 @@ def command(stage: str, root: Path) -> list[str]:
     words += ["--task.name", "toy", "--task.options", "problems", "224", "--model.path", str(base_run() / "model")]
     words += ["--model.device", "cpu", "--rollout.max-tokens", "4", "--rollout.max-prompt-tokens", "8"]
     if stage == "presample":
-        return [*words, "--rollout.n", "8", "--threshold", "7", "--sampler.rows", "32", "--candidates", "2"]
+        return [*words, "--rollout.n", "8", "--threshold", "7", "--sampler.rows", "32"]
     return [*words, "--rollout.n", "64", "--task.split", "test"]
 
 

@@ -256,8 +256,8 @@ def _sentences() -> Iterator[None]:
         if is_out_of_memory(error):
             raise UserError(
                 "out of memory; lower --optim.tokens-per-microbatch (training) or --sampler.rows (sampling), or set "
-                "--model.gradient-checkpointing; if `ulimit -v` limits memory, raise that; --resume continues from what "
-                "is saved"
+                "--model.gradient-checkpointing; if `ulimit -v` limits memory, raise that; --resume continues from "
+                "what is saved"
             ) from error
         raise
     except OSError as error:

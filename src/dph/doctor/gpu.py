@@ -43,7 +43,6 @@ def abilities(device: "torch.device") -> list[Finding]:
     import torch
 
     from dph.models.attention import choose
-    from dph.models.logprob_kernels import why_not_fused
     from dph.models.precision import matrix_rate
 
     found = []
@@ -55,8 +54,5 @@ def abilities(device: "torch.device") -> list[Finding]:
             found.append(note(name, str(choice), advice))
         else:
             found.append(ok(name, str(choice)))
-    reason = why_not_fused(device, torch.bfloat16)
-    kernel = "cut-cross-entropy where no entropies are needed" if reason == "" else "chunks of logits"
-    found.append(ok(f"{device}: log-probabilities", kernel + (f"; cut-cross-entropy: {reason}" if reason else "")))
     rate = matrix_rate(device, torch.bfloat16, _WIDTH)
     return [*found, ok(f"{device}: matrix products in bf16", f"{rate / 1e12:.3g} TFLOP/s, measured at width {_WIDTH}")]

@@ -9,7 +9,6 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from dph.models.linear_logprobs import linear_logprobs
-from dph.models.logprob_kernels import fused, fused_logprobs
 from dph.models.softmax import Normalized, logit_gradient, logprobs_of
 
 Entropy = Literal["none", "value", "gradient"]
@@ -83,10 +82,6 @@ def chunked_logprobs(
     at_once = _LOGIT_ELEMENTS_ON_A_GPU if on_gpu else _LOGIT_ELEMENTS_AT_ONCE
     size = max(1, (at_once if on_gpu else min(at_once, _CHUNK)) // vocabulary)
     linear: Any = head if type(head) is torch.nn.Linear else None  # a subclass may compute something else
-    if linear is not None and entropy == "none" and linear.bias is None:
-        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else hidden.dtype
-        if fused(hidden.device, dtype):
-            return fused_logprobs(hidden.to(dtype), linear.weight.to(dtype), states, targets, temperature), None
     if hidden.shape[0] * vocabulary <= at_once:
         return token_logprobs(head(hidden), states, targets, temperature, entropy)
     if linear is not None:

@@ -145,10 +145,11 @@ class Policy:
                 "changes with every token; lower the limits of prompts and responses"
             )
         if tokens > self._causal:
-            longest = scale(tokens, min(self.context_length, self.traits.limit))
-            if not self.in_trial(partial(is_causal, self._states, self._vocabulary, longest, self.traits.switch)):
+            lengths = scale(tokens, min(self.context_length, self.traits.limit)), tokens
+            trials = (partial(is_causal, self._states, self._vocabulary, n, self.traits.switch) for n in lengths)
+            if not any(map(self.in_trial, trials)):
                 raise UserError(
-                    f"a sequence may have {tokens} tokens, but in sequences of {longest} this model "
+                    f"a sequence may have {tokens} tokens, but in sequences of that length this model "
                     f"({self.model.config.model_type}) predicts a token also from later ones; lower the limits of "
                     "prompts and responses"
                 )

@@ -17,11 +17,12 @@ from transformers import AttentionInterface
 
 from dph.models.attention import implementation
 from dph.models.packing import PrefixLayout
+from dph.models.trial import Unsupported
 
 NAME = "dph_shared_prefix"
 
 
-class NotShareable(ValueError):
+class NotShareable(Unsupported):
     """The model's attention cannot be split into stem and branches; the message is the reason."""
 
 

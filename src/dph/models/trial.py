@@ -17,9 +17,20 @@ from dph.errors import is_out_of_memory, reason_of
 
 T = TypeVar("T")
 
-EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
-"""What models raise that cannot do what a trial asks for. Others propagate: a TypeError is a wrong call of ours."""
+_EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
 _SHORTEST = 64
+
+
+class Unsupported(ValueError):
+    """A model needs what an optimisation does not have; the message is the reason."""
+
+
+def says_of_model(error: Exception) -> bool:
+    """Whether an error says that a model cannot do what a trial asks for: its code fails, also because it reads a mask
+    or a cache that it is not given. Memory that ran out, and other TypeErrors, which are wrong calls of ours, do not.
+    """
+    reads_nothing = isinstance(error, TypeError) and "NoneType" in str(error)
+    return (isinstance(error, _EXPECTED) or reads_nothing) and not is_out_of_memory(error)
 
 
 def attempt(trial: Callable[[], str]) -> str:
@@ -30,10 +41,12 @@ def attempt(trial: Callable[[], str]) -> str:
     """
     try:
         return trial()
-    except EXPECTED as error:
-        if is_out_of_memory(error):
-            raise
+    except Unsupported as error:
         return reason_of(error)
+    except Exception as error:
+        if not says_of_model(error):
+            raise
+        return f"its code does not run in this way ({type(error).__name__}: {reason_of(error)})"
 
 
 def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
@@ -55,8 +68,8 @@ def with_first_layers(model: Any, trial: Callable[[], T]) -> T:
     with first_layers(model) as fewer:
         try:
             return trial()
-        except EXPECTED as error:
-            if not fewer or is_out_of_memory(error):
+        except Exception as error:
+            if not fewer or not says_of_model(error):
                 raise
     return trial()
 
@@ -108,6 +121,7 @@ def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
             for index in numbered:
                 described[index][name] = "number"
     lists = [value for value in vars(config).values() if isinstance(value, list | tuple) and len(value) == len(layers)]
+    lists = [value for value in lists if list(value) != list(range(len(layers)))]  # which names all layers
     return [
         (sorted(settings.items(), key=lambda item: item[0]), [str(values[index]) for values in lists])
         for index, settings in enumerate(described)

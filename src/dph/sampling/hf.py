@@ -155,7 +155,8 @@ class HFSampler(StreamingSampler):
         tried, reason = self._trials.get(start, (0, ""))
         if reason or longest <= tried:
             return not reason
-        size = scale(longest, self._policy.context_length)
+        switch = self._policy.traits.switch  # rows on both sides of it are not decoded together
+        size = scale(longest, min(self._policy.context_length, switch if longest <= switch else 1 << 62))
         if start is SharedDecoder:
             reason = why_not_shared(self._policy, size)
         elif start is StaticDecoder:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dph.models.policy import Policy
+from dph.models.trial import Unsupported
 
 
 class StateDecoder:
@@ -43,5 +44,5 @@ class StateDecoder:
         self.logits: Tensor = output.logits[:, -1].float()
         name = self._policy.arguments.cache
         if name is None:
-            raise ValueError("its forward pass takes no cache")
+            raise Unsupported("its forward pass takes no cache")
         self._cache: dict[str, Any] = {name: output[name]}

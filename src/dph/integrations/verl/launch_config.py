@@ -34,6 +34,7 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "monitor.kept_responses": None,
     "optim.max_skipped": None,
     "sampler.engine": "vllm",  # laid out by `cluster`
+    "sampler.decoder": None,
     "sampler.memory": None,
     "sampler.rows": None,
     "show_samples": None,

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dph.errors import reason_of
+from dph.errors import is_out_of_memory, reason_of
 from dph.models.attention import flex, gather, split_cpu, varlen
 from dph.models.batch import Tokens
 from dph.models.packing import PrefixLayout, pack
@@ -114,6 +114,8 @@ def try_attention(
             try:
                 found = _run(name, inputs, layout)
             except Exception as error:  # kernels and compilers raise anything
+                if is_out_of_memory(error):
+                    raise
                 return reason_of(error)
             for what, value, other, truth in zip(_COMPARED, found, usual, exact, strict=True):
                 error, allowed = (
