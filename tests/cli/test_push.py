@@ -15,7 +15,7 @@ import yaml
 
 from complaints import complaint, run
 from dph.cli.main import parse
-from dph.models.card import base_of
+from dph.models.card import Base, base_of
 from dph.runs.directory import RunDir
 from dph.stages.train import train
 from helpers import base_run, presampled, train_config
@@ -90,6 +90,12 @@ def test_licence_and_origin_are_passed_on_from_card_to_card(tmp_path):
 
 
 # What is published --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", ["[" * 100_000, "license: !!timestamp x", "license: !!int ''", "license: !!bool x"])
+def test_a_card_that_no_reader_of_yaml_expects_counts_as_none(tmp_path, facts):
+    (tmp_path / "README.md").write_text(f"---\n{facts}\n---\ntext\n")
+    assert base_of(str(tmp_path)) == Base(tmp_path.name)
 
 
 def test_what_would_be_published_can_be_looked_at(trained, tmp_path, capsys):

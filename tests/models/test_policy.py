@@ -429,3 +429,12 @@ def test_saved_models_load_with_plain_transformers():
     ids = tokenizer("easy 3", return_tensors="pt")["input_ids"]
     out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
     assert tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True).strip() == "yes"
+
+
+def test_a_template_may_not_make_a_prompt_huge():
+    policy = tiny_policy()
+    policy.tokenizer.chat_template = "{{ 'yes ' * 300000 }}"
+    with pytest.raises(UserError, match="makes one prompt 1200000 characters"):
+        policy.encode_prompt("easy 1")
+    policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert len(policy.encode_prompt("yes " * 300_000)) == 300_001, "a long prompt of the data is not the template's"

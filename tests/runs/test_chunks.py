@@ -1,5 +1,6 @@
 """Chunks of finished work: each is computed once, whatever ends the process, and nothing damaged is used."""
 
+import os
 import signal
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from dph.errors import Interrupted, UserError
 from dph.runs.chunks import Chunks
 from dph.runs.directory import CHUNKS
+from dph.runs.locks import NAME as LOCK
+from dph.runs.locks import lock
 
 INPUTS, PROBLEMS = {"the model's weights": "w"}, {f"p{i}": f"h{i}" for i in range(7)}
 THINGS = [f"p{i}" for i in range(7)]
@@ -124,3 +127,17 @@ def test_an_error_says_so_too_unless_nothing_is_saved(tmp_path, capsys):
     with pytest.raises(RuntimeError):
         worked(tmp_path, [], stop_at="p2")
     assert "2 of 7 problems are saved; continue with --resume" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no O_NOFOLLOW")
+@pytest.mark.parametrize("content", ["keep", None])
+def test_a_link_out_of_the_run_is_not_written_through(tmp_path, content):
+    (tmp_path / "run").mkdir()
+    other = tmp_path / "other"
+    if content is not None:
+        other.write_text(content)
+    for name, act in ((CHUNKS, lambda: worked(tmp_path / "run", [])), (LOCK, lambda: lock(tmp_path / "run"))):
+        (tmp_path / "run" / name).symlink_to(other)
+        with pytest.raises(OSError):
+            act()
+        assert (other.read_text() if other.exists() else None) == content

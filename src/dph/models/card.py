@@ -207,7 +207,7 @@ def _front_matter(card: Path) -> dict[str, Any]:
     try:
         _, found, _ = card.read_text(encoding="utf-8").split("---\n", 2)
         facts = yaml.safe_load(found)
-    except (OSError, ValueError, yaml.YAMLError):
+    except Exception:  # safe_load lets errors of many types through: of a damaged tag, a value, or deep nesting
         return {}
     return facts if isinstance(facts, dict) else {}
 

@@ -12,6 +12,7 @@ whether they were computed or read, so that both are the same.
 
 import contextlib
 import json
+import os
 import signal
 import time
 import zlib
@@ -129,7 +130,7 @@ class Chunks:
 
     def _write(self, path: Path) -> None:
         begun, new = time.monotonic(), not path.exists()
-        with path.open("ab") as file:
+        with open(path, "ab", opener=_not_through_a_link) as file:
             file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
             file.writelines(self._waiting)
         sync(path)
@@ -174,6 +175,10 @@ def _lines(path: Path | None) -> Iterator[_Line]:
             what, done, total, text = rest.split(b"\t", 3)
             end += len(line)
             yield _Line(what.decode(), int(done), int(total), text, end)
+
+
+def _not_through_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _checksum(rest: bytes) -> bytes:

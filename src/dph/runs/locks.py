@@ -63,7 +63,9 @@ def _take(folder: Path) -> str:
     if fcntl is None or (os.getpid(), file) in _held:
         return ""
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(
+            file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644
+        )  # a link's target stays as it is
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
