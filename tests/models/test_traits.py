@@ -13,7 +13,6 @@ from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.models.traits import rotary_limits
 from dph.sampling.hf import HFSampler
-from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.shared_decode import SharedDecoder
 from dph.training.rows import Row, collate
 from dph.types import SamplingParams
@@ -145,7 +144,7 @@ def test_such_a_model_is_used_up_to_the_length_where_it_begins_to_look_ahead():
     for length in (10, 33, 40):
         assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:length])])
     with pytest.raises(UserError, match="later ones"):
-        policy.check_length(41)
+        policy.check_length(44)
 
 
 def test_a_model_with_a_large_error_in_bf16_is_tried_in_fp32():
@@ -293,7 +292,7 @@ def test_sampling_with_longrope_is_exact_on_both_sides_and_across(shared, monkey
 
 
 @pytest.mark.parametrize(
-    ("longest", "way"), [(35, SharedDecoder), (40, SharedDecoder), (41, PlainDecoder), (60, PlainDecoder)]
+    ("longest", "way"), [(35, SharedDecoder), (40, SharedDecoder), (41, SharedDecoder), (60, SharedDecoder)]
 )
 def test_longrope_costs_no_decoder_below_the_switch_or_above(longest, way):
     changes = {**LONGROPE, "original_max_position_embeddings": 40}

@@ -54,7 +54,7 @@ def test_expected_errors_are_reasons_and_others_are_raised():
     for kind in (RuntimeError, ValueError, IndexError, NotImplementedError):
         assert attempt(lambda kind=kind: raises(kind("a reason"))).endswith(f"({kind.__name__}: a reason)")
     assert attempt(lambda: raises(Unsupported("it has sinks"))) == "it has sinks"
-    assert "NoneType" in attempt(lambda: None[0])  # type: ignore[index]
+    assert "NoneType" in attempt(lambda: raises(TypeError("'NoneType' object is not subscriptable")))
     for error in (TypeError("x"), FutureWarning("x"), torch.OutOfMemoryError("x"), RuntimeError("CUDA out of memory")):
         with pytest.raises(type(error)):
             attempt(lambda error=error: raises(error))

@@ -33,6 +33,8 @@ from dph.types import Message, as_text
 
 T = TypeVar("T")
 
+_ROWS_TRIED = 16
+
 
 class Policy:
     """A causal language model and its tokenizer on one device: the distribution of a token given the tokens before it.
@@ -145,8 +147,10 @@ class Policy:
                 "changes with every token; lower the limits of prompts and responses"
             )
         if tokens > self._causal:
-            lengths = scale(tokens, min(self.context_length, self.traits.limit)), tokens
-            trials = (partial(is_causal, self._states, self._vocabulary, n, self.traits.switch) for n in lengths)
+            causal = partial(is_causal, self._states, self._vocabulary, switch=self.traits.switch)
+            longer = scale(tokens, min(self.context_length, self.traits.limit))
+            # What begins only beyond these tokens does not matter; what begins just before them, few rows show
+            trials = (partial(causal, longest=longer), partial(causal, longest=tokens, rows=_ROWS_TRIED))
             if not any(map(self.in_trial, trials)):
                 raise UserError(
                     f"a sequence may have {tokens} tokens, but in sequences of that length this model "

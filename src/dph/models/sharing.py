@@ -82,18 +82,18 @@ class Sharing:
         short, long = _trial_rows(self._vocabulary, longest, tokens)
         if not short:
             return f"its attention window has only {longest} tokens"
-        if not self._agrees(short):
+        if not self._agrees([[row for rows in short for row in rows]]):
             return "its layers mix tokens in other ways than causal attention"
         if not self._agrees(long):
             return f"packed rows differ from plain ones when rows have {longest} tokens or micro-batches {tokens}"
         return ""
 
-    def _agrees(self, groups: Sequence[Sequence[Tokens]]) -> bool:
-        """Whether packed outputs are those of plain rows, for groups of rows with the same prompt."""
-        if not groups:
+    def _agrees(self, parts: Sequence[Sequence[Tokens]]) -> bool:
+        """Whether the outputs of rows that are packed are those of plain rows, which are computed part by part."""
+        if not parts:
             return True
-        packed = self._compute([row for group in groups for row in group], True).double()
-        plain = torch.cat([self._compute(group, False).double() for group in groups])
+        packed = self._compute([row for part in parts for row in part], True).double()
+        plain = torch.cat([self._compute(part, False).double() for part in parts])
         return len(differing(packed, plain, self._tolerance)) == 0
 
 

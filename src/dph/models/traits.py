@@ -91,23 +91,26 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
 
 
 @torch.no_grad()
-def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, switch: int) -> bool:
+def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, switch: int, rows: int = 1) -> bool:
     """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
     tokens, or compute in another way, from some length on.
 
     Args:
-        outputs: returns the model's outputs [L, …] for ids [1, L].
+        outputs: returns the model's outputs [R·L, …] for ids [R, L].
         vocabulary: number of tokens.
         longest: tokens of the longest row.
         switch: see `Traits`.
+        rows: number R of random rows that are tried.
     """
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(vocabulary, (1, longest), generator=generator)
-    together = outputs(ids).float()
+    ids = torch.randint(vocabulary, (rows, longest), generator=generator)
+    together = outputs(ids).float().unflatten(0, (rows, longest))
     for length in {longest - 1, longest - _APART, longest // 2}:
         same_side = length > switch or longest <= switch
-        if length > 0 and same_side and len(differing(outputs(ids[:, :length]).float(), together[:length], _TOLERANCE)):
-            return False
+        if length > 0 and same_side:
+            alone = outputs(ids[:, :length]).float().unflatten(0, (rows, length))
+            if any(len(differing(one, other[:length], _TOLERANCE)) for one, other in zip(alone, together, strict=True)):
+                return False
     return True
 
 

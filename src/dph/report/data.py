@@ -112,7 +112,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
         else:
             raise UserError(
                 f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor "
-                "metrics.jsonl; finish it with --resume, or name the other runs only"
+                "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
             )
     if not evals:
         raise UserError("a report needs at least one run directory of `dph eval`; name one beside the others")

@@ -3,11 +3,11 @@
 chunks.tsv has a line for each chunk of work, in the order of the work (the first for the inputs of the run), until the
 run is complete:
 
-    CRC-32 of the rest ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
+    CRC-32 of the rest, continued from the line before ⇥ what ⇥ things in this chunk ⇥ things in all ⇥ JSON
 
-A line counts only if it is whole, and only if all lines before it are. Chunks are the batches of the stage, so a
-resumed run computes the others in the same batches, with the same rounding. Values reach the stage through JSON,
-whether they were computed or read, so that both are the same.
+A line counts only if it is whole, and only if all lines before it are, in their places. Chunks are the batches of the
+stage, so a resumed run computes the others in the same batches, with the same rounding. Values reach the stage through
+JSON, whether they were computed or read, so that both are the same.
 """
 
 import contextlib
@@ -41,6 +41,7 @@ class _Line(NamedTuple):
     """JSON."""
     end: int
     """Place in the file of the byte after the line."""
+    checksum: int
 
 
 class Chunks:
@@ -62,6 +63,8 @@ class Chunks:
         self._next = next(self._stored, None)
         self._end = 0
         """Where the lines end that have been read or written."""
+        self._checksum = 0
+        """Of the last line that has been read or made."""
         self._waiting: list[bytes] = []
         self._due = False
         """Whether a chunk is among the waiting lines: without one there is nothing to continue, and no file."""
@@ -78,9 +81,7 @@ class Chunks:
         stored = self._read(what)
         if stored is not None:
             return stored
-        line, value = _line(what, 0, 0, make())
-        self._waiting.append(line)
-        return value
+        return self._made(what, 0, 0, make())
 
     def map(
         self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
@@ -99,9 +100,8 @@ class Chunks:
         with progress(label, len(things), len(values)) as shown:
             for start in range(len(values), len(things), at_once):
                 part = things[start : start + at_once]
-                line, made = _line(what, len(part), len(things), make(part))
+                made = self._made(what, len(part), len(things), make(part))
                 if self._path is not None:
-                    self._waiting.append(line)
                     self._due = True
                     if time.monotonic() >= self._next_write or start + at_once >= len(things):
                         self._write(self._path)
@@ -125,8 +125,17 @@ class Chunks:
         line = self._next
         if line is None or line.what != what:
             return None
-        self._end, self._next = line.end, next(self._stored, None)
+        self._end, self._checksum, self._next = line.end, line.checksum, next(self._stored, None)
         return json.loads(line.text)
+
+    def _made(self, what: str, count: int, total: int, value: Any) -> Any:
+        """A value as it will be read from its line, which waits to be written if there is a file."""
+        text = json.dumps(value)
+        rest = f"{what}\t{count}\t{total}\t{text}\n".encode()
+        if self._path is not None:
+            self._checksum = zlib.crc32(rest, self._checksum)
+            self._waiting.append(b"%08x\t%b" % (self._checksum, rest))
+        return json.loads(text)
 
     def _write(self, path: Path) -> None:
         begun, new = time.monotonic(), not path.exists()
@@ -155,31 +164,21 @@ class Chunks:
             say(self.saved())
 
 
-def _line(what: str, count: int, total: int, value: Any) -> tuple[bytes, Any]:
-    """The line of a value, and the value as it will be read from it."""
-    text = json.dumps(value)
-    rest = f"{what}\t{count}\t{total}\t{text}\n".encode()
-    return _checksum(rest) + b"\t" + rest, json.loads(text)
-
-
 def _lines(path: Path | None) -> Iterator[_Line]:
     """The whole lines of the file, one after the other, up to the first damaged one; none if there is no file."""
-    if path is None or not path.exists():
+    if path is None or not path.is_file():
         return
-    end = 0
+    end = before = 0
     with path.open("rb") as file:
         for line in file:
             checksum, _, rest = line.partition(b"\t")
-            if checksum != _checksum(rest):
+            before = zlib.crc32(rest, before)
+            if checksum != b"%08x" % before:
                 return
             what, done, total, text = rest.split(b"\t", 3)
             end += len(line)
-            yield _Line(what.decode(), int(done), int(total), text, end)
+            yield _Line(what.decode(), int(done), int(total), text, end, before)
 
 
 def _not_through_a_link(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def _checksum(rest: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(rest)

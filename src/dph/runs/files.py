@@ -77,7 +77,9 @@ def drafted_directory(path: Path) -> Iterator[Path]:
 
 def remove_atomically(path: Path) -> None:
     """Remove a directory if it exists; a reader finds it either complete or not at all."""
-    if path.exists():
+    if path.is_symlink():  # what it leads to belongs to whoever made the link
+        path.unlink()
+    elif path.exists():
         temporary = _temporary(path, "old")
         with _lock(path):
             os.replace(path, temporary)
