@@ -107,7 +107,7 @@ def main(folder: Path, case: str) -> None:
                         parameter.fill_(0.1)
         found[vendor] = measure(worker, actor, rows, ranks, calculate_sum_pi_squared=case == "sum_pi_squared")
     shared = worker.engine._sharing
-    assert shared is not None and shared.obstacle(1, 1) is None, shared.obstacle(1, 1)
+    assert shared is not None and shared.obstacle(1, 1) is None
     ours, theirs = found["dph"], found["cpu"]
     errors = {"tokens": float(ours.pop("tokens") / theirs.pop("tokens"))}
     errors |= {name: float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in ours}
