@@ -4,8 +4,10 @@ import contextlib
 import io
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from dph.models.batch import Tokens, collate_tokens
@@ -184,6 +186,12 @@ def any_model(name: str, *, noise: float = 0.0, **changes: Any) -> Any:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     randomise(model, seed=1)
     return model
+
+
+def skip_unless_known(name: str) -> None:
+    """Skip a test of an architecture that this version of transformers does not have yet."""
+    if name not in CONFIG_MAPPING_NAMES:
+        pytest.skip(f"this version of transformers has no {name}")
 
 
 def any_policy(name: str, *, noise: float = 0.0, **changes: Any) -> Policy:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from architectures import any_policy
+from architectures import any_policy, skip_unless_known
 from dph.config import TrainedModelConfig
 from dph.models import prefix
 from dph.models.attention import using
@@ -69,6 +69,7 @@ def packed_apart(policy: Policy, length: int, prompts: int, budget: int) -> floa
     ],
 )
 def test_what_begins_beyond_a_few_tokens_is_not_packed_and_named(name, changes, reason, capsys):
+    skip_unless_known(name)
     policy = any_policy(name, **changes)
     assert packed_apart(policy, 24, 9, 16384) < 1e-5
     assert packed_apart(policy, 62, 2, 16384) < 1e-5

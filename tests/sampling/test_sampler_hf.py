@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from architectures import ARCHITECTURES, any_policy, architecture
+from architectures import ARCHITECTURES, any_policy, architecture, skip_unless_known
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
@@ -167,6 +167,7 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_long_prompts_of_different_length_are_sampled_as_they_are_trained(name):
+    skip_unless_known(name)
     policy = any_policy(name, **LONG[name])
     prompts = [[3 + index * 7 % 29 for index in range(length)] for length in (40, 6, 25)]
     groups = sample(policy, SamplingParams(2, max_tokens=20), prompts, KEYS[:3])
