@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.configuration_auto import (
+    CONFIG_MAPPING_NAMES,  # pyright: ignore[reportPrivateImportUsage]
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from dph.models.batch import Tokens, collate_tokens
