@@ -65,10 +65,11 @@ class Sharing:
             return f"its attention window of {self._window} tokens is shorter than the sequences"
         if not self._failure and longest > self._switch:
             return f"its rotary embedding is another for sequences of more than {self._switch} tokens"
-        if not self._failure and (longest > self._tried[0] or tokens > self._tried[1]):
-            size = max(longest, self._tried[0]), max(longest, tokens, self._tried[1])
-            trial = partial(self._try, scale(size[0], self._longest), scale(size[1], 1 << 62))
-            self._failure, self._tried = attempt(lambda: self._within(trial)), size
+        size = scale(longest, self._longest), scale(max(longest, tokens), 1 << 62)
+        if not self._failure and (size[0] > self._tried[0] or size[1] > self._tried[1]):
+            self._tried = max(size[0], self._tried[0]), max(size[1], self._tried[1])
+            trial = partial(self._try, *self._tried)
+            self._failure = attempt(lambda: self._within(trial))
         return self._failure or None
 
     @property

@@ -49,7 +49,7 @@ class HFSampler(StreamingSampler):
         self._policy, self._rows, self._graphs = policy, rows, graphs
         self._decoder = decoder
         self._trials: dict[Start, tuple[int, str]] = {}
-        """For each way to decode, the longest row for which it was tried, in tokens, and why it cannot be used."""
+        """For each way to decode, the longest row of its trials, in tokens, and why it cannot be used."""
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -153,17 +153,17 @@ class HFSampler(StreamingSampler):
     def _works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
         tried, reason = self._trials.get(start, (0, ""))
-        if reason or longest <= tried:
-            return not reason
         switch = self._policy.traits.switch  # rows on both sides of it are not decoded together
         size = scale(longest, min(self._policy.context_length, switch if longest <= switch else 1 << 62))
+        if reason or size <= tried:
+            return not reason
         if start is SharedDecoder:
             reason = why_not_shared(self._policy, size)
         elif start is StaticDecoder:
             reason = why_not_static(self._policy, min(size, longest_shared(self._policy)))
         else:
             reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=size)
-        self._trials[start] = longest, reason
+        self._trials[start] = size, reason
         if reason:
             if start in _WITHOUT:
                 say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
