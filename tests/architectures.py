@@ -45,8 +45,8 @@ _SIZES: dict[str, int] = {
     for size, names in {
         64: "max_position_embeddings n_positions n_ctx max_seq_len context_length max_sequence_length seq_length "
         "d_inner mamba_d_ssm",
-        32: "vocab_size pronunciation_vocab_size shape_vocab_size vocab_size_per_layer_input hidden_size n_embd "
-        "d_model dim embedding_size embedding_dim emb_dim word_embed_proj_dim lru_width image_size "
+        32: "vocab_size unpadded_vocab_size pronunciation_vocab_size shape_vocab_size vocab_size_per_layer_input "
+        "hidden_size n_embd d_model dim embedding_size embedding_dim emb_dim word_embed_proj_dim lru_width image_size "
         "projection_dim out_hidden_size hidden_dim",
         48: "intermediate_size ffn_dim n_inner dff dim_ff ffn_hidden_size encoder_ffn_dim decoder_ffn_dim "
         "feed_forward_size",

@@ -105,6 +105,8 @@ def test_sampling_and_training_compute_what_the_model_computes():
             found = differences(model)
         except UserError as error:
             refused[name] = str(error)
+        except Exception as error:  # reported with the others
+            wrong[name] = repr(error)
         else:
             compared.append(name)
             if bad := {path: value for path, value in found.items() if not value <= EXACT}:

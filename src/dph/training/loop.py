@@ -214,13 +214,17 @@ class Training:
         processes, because one of them may be the reason why this one ends."""
         if not self.whole or self.state.step == 0:
             return False
-        removed = self.state == self.saved and not self._checkpoint().is_dir()  # somebody removed the run directory
-        if self.state != self.tried or removed:
+        if self.state != self.tried or self._removed():
             try:
                 self.save()
             except (UserError, OSError) as error:
                 say(str(error))
-        return self.state == self.saved and self._checkpoint().is_dir()
+        return self.state == self.saved and not self._removed()
+
+    def _removed(self) -> bool:
+        """Whether somebody removed the run directory. Only the leading process can tell: the others do not wait for its
+        checkpoints."""
+        return self.world.leads and self.state == self.saved and not self._checkpoint().is_dir()
 
     def _checkpoint(self) -> Path:
         return checkpoints.path_of(self.directory.path, self.state.step)
