@@ -224,6 +224,19 @@ def test_adapters_that_may_import_modules_or_open_other_files_are_refused(
 
 
 @pytest.mark.filterwarnings(PEFT_ASKS)
+@pytest.mark.parametrize("content", ["{}", "[]", '"LORA"', '{"peft_type": "LORA"}'])
+def test_adapters_without_a_kind_or_model_are_refused(adapters, content):
+    (adapters / "adapter_config.json").write_text(content)
+    assert "of which kind and model" in complaint(adapters)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"weight_map": ["model.safetensors"]}'])
+def test_an_index_without_weights_is_refused(folder, content):
+    (folder / "model.safetensors.index.json").write_text(content)
+    assert "has no weight_map" in complaint(folder)
+
+
+@pytest.mark.filterwarnings(PEFT_ASKS)
 def test_the_model_of_adapters_is_checked_as_any_other(adapters, unpickled):
     base = adapters.parent / "base"
     indexed(base, "evil.bin")

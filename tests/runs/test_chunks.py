@@ -98,6 +98,15 @@ def test_work_on_other_inputs_is_refused_and_kept(tmp_path, change, said):
     assert (tmp_path / CHUNKS).read_bytes() == before
 
 
+def test_work_by_other_settings_is_refused(tmp_path):
+    (tmp_path / "config.toml").write_text("seed = 1")
+    with pytest.raises(RuntimeError):
+        worked(tmp_path, [], stop_at="p4")
+    (tmp_path / "config.toml").write_text("seed = 2")  # by hand: a stage compares its settings with the file
+    with pytest.raises(UserError, match="the settings in config.toml"):
+        worked(tmp_path, [])
+
+
 def test_work_that_this_version_does_not_ask_for_is_computed_again(tmp_path):
     worked(tmp_path, [], what="other things")
     computed = []

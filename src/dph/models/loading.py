@@ -178,6 +178,8 @@ def _base_of(model: str) -> str:
     if found is None:
         return model
     adapters = read_json(found)
+    if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
+        raise UserError(f"{found} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
         kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
         raise UserError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them first")
@@ -222,7 +224,10 @@ def _check_weight_files(model: str, config: Any) -> None:
         if not _is_inside(model, index):
             raise UserError(_foreign(model, index))
         if file := _file_of(model, index):
-            weights += {str(name) for name in read_json(file)["weight_map"].values()}
+            listed = read_json(file)
+            if not isinstance(listed, dict) or not isinstance(listed.get("weight_map"), dict):
+                raise UserError(f"{file} has no weight_map, which names the file of each weight; save the model again")
+            weights += {str(name) for name in listed["weight_map"].values()}
     for name in sorted(set(weights)):
         if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
             model, name

@@ -11,8 +11,8 @@ JSON, whether they were computed or read, so that both are the same.
 """
 
 import contextlib
+import hashlib
 import json
-import os
 import signal
 import time
 import zlib
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from dph.errors import Interrupted, UserError
 from dph.process.progress import progress, say
 from dph.runs.directory import CHUNKS
-from dph.runs.files import sync
+from dph.runs.files import not_through_a_link, sync
 from dph.runs.pinned import ANEW, compare_problems
 
 T = TypeVar("T")
@@ -69,6 +69,8 @@ class Chunks:
         self._due = False
         """Whether a chunk is among the waiting lines: without one there is nothing to continue, and no file."""
         self._next_write = 0.0
+        if run is not None and (settings := run / "config.toml").is_file():
+            inputs = {"the settings in config.toml": hashlib.sha256(settings.read_bytes()).hexdigest(), **inputs}
         before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
         for name, digest in inputs.items():
             if before["inputs"].get(name) != digest:
@@ -139,7 +141,7 @@ class Chunks:
 
     def _write(self, path: Path) -> None:
         begun, new = time.monotonic(), not path.exists()
-        with open(path, "ab", opener=_not_through_a_link) as file:
+        with open(path, "ab", opener=not_through_a_link) as file:
             file.truncate(self._end)  # half a line of a killed process, or lines that this version does not ask for
             file.writelines(self._waiting)
         sync(path)
@@ -178,7 +180,3 @@ def _lines(path: Path | None) -> Iterator[_Line]:
             what, done, total, text = rest.split(b"\t", 3)
             end += len(line)
             yield _Line(what.decode(), int(done), int(total), text, end, before)
-
-
-def _not_through_a_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

@@ -26,7 +26,7 @@ from dph.config.text import parse_json, read_json
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.runs.code import check_code, code_hashes
-from dph.runs.files import remove_leftovers, sync, write_atomically
+from dph.runs.files import not_through_a_link, remove_leftovers, sync, write_atomically
 from dph.runs.locks import NAME as LOCK
 from dph.runs.locks import lock, unlock
 
@@ -251,7 +251,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
     finite = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()
     }
-    with path.open("a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", opener=not_through_a_link) as file:
         file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
 
 

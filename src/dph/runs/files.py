@@ -96,6 +96,11 @@ def remove_leftovers(folder: Path) -> None:
                 entry.unlink()
 
 
+def not_through_a_link(path: str, flags: int) -> int:
+    """An opener for `open` that raises OSError for a link: a run's files could lead out of its directory."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
 def sync(path: Path) -> None:
     """Flush the content of a file, or the entries of a directory, to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open directories and needs no flush of them
