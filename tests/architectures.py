@@ -96,7 +96,7 @@ _NOTE = {**_HEADS, **_layers("indexed_attention", "sliding_attention"), "mlp_lay
 }
 _SETTINGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("axk1", "axk2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa"), _HEADS),
-    **dict.fromkeys(("longcat_flash", "minicpm3", "youtu"), _HEADS),
+    **dict.fromkeys(("longcat_flash", "minicpm3", "sarvam_mla", "youtu"), _HEADS),
     **dict.fromkeys(
         ("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie"), _DECODER
     ),
@@ -115,6 +115,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     },
     "deepseek_v2": {**_HEADS, "num_experts_per_tok": 2, "topk_method": "greedy"},
     "diffllama": {"attention_dropout": 0.0},
+    "dory": {"n_input_layers": 1, "n_output_layers": 1, "num_hidden_layers": 4, "sliding_window": 4},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
     "dots3_note_text": _NOTE,
     "falcon_h1": {"mamba_d_ssm": 32, "mamba_n_heads": 4, "lm_head_multiplier": 0.25},

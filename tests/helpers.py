@@ -113,7 +113,12 @@ def randomise(model: torch.nn.Module, seed: int, spread: float = 0.2) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:  # tables of positions are constant
-                parameter.normal_(1.0 if "norm" in name else 0.0, spread, generator=generator)
+                scales = any(part in name for part in ("norm", *_SCALES))
+                parameter.normal_(1.0 if scales else 0.0, spread, generator=generator)
+
+
+_SCALES = ("logit_scale", ".lambda_1", ".lambda_2", ".sqk", ".suv_", ".s_gate")
+"""Factors of normalised states (nGPT); near 0 they would make a model that enlarges every rounding error."""
 
 
 def random_policy(name: str, **changes: object) -> Policy:

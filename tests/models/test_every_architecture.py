@@ -24,8 +24,11 @@ REFUSED = {
     "prophetnet": "it is not causal",
     "reformer": "it is not causal",
     "xlm": "it is not causal",
-    "xlnet": "the model cannot be used",
+    "xlnet": "it is not causal",
+    "gemma4_unified_assistant": "it does not run on token ids alone",
 }
+ENLARGES = {"dory": 1e-3}
+"""nGPT divides by norms: with random weights it enlarges the rounding of a batch."""
 ONCE_WRONG = {"big_bird", "doge", "glm_moe_dsa", "megatron-bert", "nemotron_h", "rembert", "roformer"} | {
     "zamba",
     "zamba2",
@@ -109,7 +112,7 @@ def test_sampling_and_training_compute_what_the_model_computes():
             wrong[name] = repr(error)
         else:
             compared.append(name)
-            if bad := {path: value for path, value in found.items() if not value <= EXACT}:
+            if bad := {path: value for path, value in found.items() if not value <= ENLARGES.get(name, EXACT)}:
                 wrong[name] = bad
     for way in sorted(set(DECODED.values())):
         print(f"\ndecoded by {way}:", *sorted(name for name, own in DECODED.items() if own == way))

@@ -1,5 +1,6 @@
 """What is found out about a model by running it: its head, its rotary embedding, and whether it can be a policy."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.models.traits import rotary_limits
+from dph.models.traits import context_of, rotary_limits
 from dph.sampling.hf import HFSampler
 from dph.sampling.shared_decode import SharedDecoder
 from dph.training.rows import Row, collate
@@ -329,3 +330,12 @@ def test_lengths_are_read_from_embeddings_of_all_and_of_single_kinds_of_layers()
     config.rope_parameters = {"full_attention": config.rope_parameters, "sliding_attention": {"rope_type": "dynamic"}}
     assert rotary_limits(config) == (SWITCH, 64)
     assert rotary_limits(tiny_policy().model.config) == (1 << 62, 1 << 62)
+
+
+def test_a_context_without_a_limit_is_huge():
+    """XLNet's is -1, with which rows of a trial would be empty."""
+    assert [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)] == [
+        *[1 << 30] * 3,
+        64,
+    ]
+    assert context_of(SimpleNamespace()) == 1 << 30

@@ -26,7 +26,7 @@ from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing
 from dph.models.template import render_prompt
-from dph.models.traits import Traits, check_runs, examine_model, is_causal
+from dph.models.traits import Traits, check_runs, context_of, examine_model, is_causal
 from dph.models.trial import scale, with_first_layers
 from dph.process.progress import say
 from dph.types import Message, as_text
@@ -132,7 +132,7 @@ class Policy:
     @property
     def context_length(self) -> int:
         """Longest sequence that the model accepts, in tokens."""
-        return int(getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30)
+        return context_of(self.model.config.get_text_config())
 
     @cached_property
     def arguments(self) -> Arguments:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dph.models.batch import Tokens
-from dph.models.traits import rotary_limits
+from dph.models.traits import context_of, rotary_limits
 from dph.models.trial import attempt, differing, scale
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
@@ -51,7 +51,7 @@ class Sharing:
         self._compute, self._within, self._vocabulary = compute, within, int(config.vocab_size)
         self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
         self._window, self._switch = attention_window(config), min(rotary_limits(config))
-        self._context = int(getattr(config, "max_position_embeddings", None) or 1 << 62)
+        self._context = context_of(config)
         self._failure, self._tried = failure, (0, 0)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:

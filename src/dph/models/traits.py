@@ -39,6 +39,12 @@ def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> boo
     return bool((found - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
 
 
+def context_of(config: Any) -> int:
+    """Longest sequence of a model, in tokens, from its text config; huge if it has no limit (XLNet's is -1)."""
+    limit = int(getattr(config, "max_position_embeddings", None) or -1)
+    return limit if limit > 0 else 1 << 30
+
+
 @torch.no_grad()
 def check_runs(model: Any) -> None:
     """Run a whole model on a few token ids.
@@ -74,7 +80,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
     config = model.config.get_text_config()
     device = next(model.parameters()).device
     switch, limit = rotary_limits(config)
-    context = int(getattr(config, "max_position_embeddings", None) or 1 << 62)
+    context = context_of(config)
     length = min(_chunk(config) + _MORE, context, switch)
     kept = max(1, length - _APART)
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
