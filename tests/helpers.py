@@ -26,6 +26,7 @@ from dph.config import (
     TrainConfig,
     from_dict,
 )
+from dph.config.load import preset_label, preset_names
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.tasks.protocol import register_task
@@ -36,24 +37,7 @@ TEXTS = ("easy 0 1 2 3 4 5 6 7 8 9", "hard yes no maybe")
 TINY = NewModelConfig(tokenizer="word", hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, context=64)
 METHODS = ("grpo", "grpo_kl", "rkl", "rkl_true", "dapo", "alpha", "dph_f", "dph_js", "dph_js_def", "exp_only")
 """The paper's methods."""
-OTHER_METHODS = (
-    *("dapo_wise", "grpo_wise"),
-    *(
-        "cispo",
-        "clip_cov",
-        "diff_smoothing",
-        "dr_grpo",
-        "f_grpo",
-        "gated",
-        "gspo",
-        "kl_cov",
-        "mara",
-        "maxrl",
-        "passk",
-        "rs_grpo",
-    ),
-    *("uniqueness", "unlikeliness", "w_reinforce"),
-)
+OTHER_METHODS = tuple(name for name in preset_names() if preset_label(name) and name not in METHODS)
 """Published alternatives."""
 
 

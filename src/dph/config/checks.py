@@ -8,17 +8,6 @@ from dph.config.components import LossConfig
 from dph.config.stages import PresampleConfig, TrainConfig
 from dph.errors import UserError
 
-BUILT_IN = {
-    "divergence": ("alpha", "forward_kl", "forward_kl_raw", "js", "reverse_kl"),
-    "advantage": (
-        *("diff_smoothing", "f_grpo", "gated", "group", "mara", "maxrl", "passk", "rs_grpo", "uniqueness"),
-        *("unlikeliness", "w_reinforce"),
-    ),
-    "policy loss": ("cispo", "clip_cov", "gspo", "kl_cov", "ppo_clip"),
-}
-"""Names in the registries before a plug-in adds others."""
-
-
 _MODEL_FILES = ("config.json", "adapter_config.json")
 _MODELS_INSIDE = ("model", "checkpoints/step-*/model", "step-*/model")
 """Where a run's folder, or one of its checkpoints, has its models."""
@@ -124,18 +113,6 @@ def check_presample(config: PresampleConfig) -> None:
         raise UserError(f"threshold {config.threshold} must lie between 1 and rollout.n = {config.rollout.n}")
 
 
-def check_names(config: TrainConfig) -> None:
-    """Raises UserError for a name that is not built in; for runs without plug-ins, which could add it."""
-    names = {
-        "divergence": config.loss.divergence,
-        "advantage": config.advantage.name,
-        "policy loss": config.loss.policy,
-    }
-    for kind, name in names.items():
-        if name not in BUILT_IN[kind]:
-            raise UserError(f"no {kind} is named {name!r}; known are: {', '.join(BUILT_IN[kind])}")
-
-
 def check_loss(config: LossConfig) -> None:
     """Raises UserError for settings of the objective that exclude each other or are out of range."""
     if config.clip_high < 0 or not 0 <= config.clip_low <= 1:
@@ -159,10 +136,6 @@ def check_loss(config: LossConfig) -> None:
         )
     if config.estimator != "definition" and config.js_scale != 1.0:
         raise UserError("loss.js_scale applies to loss.estimator 'definition' only; scale loss.eta instead")
-    if config.alpha != LossConfig().alpha and config.divergence in {*BUILT_IN["divergence"]} - {"alpha"}:
-        raise UserError(
-            f"loss.alpha is the order of loss.divergence 'alpha' only, not of {config.divergence!r}; leave it out"
-        )
     if config.kl == "none" and config.kl_coef:
         raise UserError(f"loss.kl_coef is {config.kl_coef} but loss.kl is 'none'; choose an estimator such as 'k3'")
     check_bounds(config, "loss.")
