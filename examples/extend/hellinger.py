@@ -7,7 +7,7 @@ from dph.objective.divergences import Divergence, register_divergence
 
 
 @register_divergence("hellinger")
-def hellinger(**_: object) -> Divergence:
+def hellinger() -> Divergence:
     def f(log_ratio: Tensor) -> Tensor:
         return torch.expm1(log_ratio / 2).square()
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig
-from dph.objective import LossCounts, Objective, TokenBatch
-from dph.objective.correction import sampler_correction
+from dph.objective import LossCounts, Objective, TokenBatch, sampler_correction
 
 SAMPLER = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 TRAINER = torch.tensor([0.4, 0.3, 0.1, 0.2], dtype=torch.float64)

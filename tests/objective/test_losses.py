@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Literal
 
 import pytest
@@ -131,7 +131,7 @@ def test_cut_order_and_padding_of_micro_batches_change_nothing(config, parts):
 
     cut = logprobs.clone().requires_grad_()
     micro = [take(batch, rows, max(1, max(LENGTHS[row] for row in rows))) for rows in parts]
-    counts = sum(map(LossCounts.of, micro), LossCounts())
+    counts = LossCounts(*map(sum, zip(*(astuple(LossCounts.of(part)) for part in micro), strict=True)))
     assert counts == LossCounts.of(batch)
     total, added = 0.0, dict.fromkeys(sums, 0.0)
     for rows, part in zip(parts, micro, strict=True):

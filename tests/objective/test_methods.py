@@ -183,7 +183,7 @@ def test_uniqueness_weighs_every_response_by_the_size_of_its_kind():
     view = group([1, 1, 1, 0], styles=["a", "a", "b", "a"])
     expected = [0.5 / math.sqrt(3), 0.5 / math.sqrt(3), 0.5, -1.5 / math.sqrt(3)]
     assert advantages("uniqueness", view) == pytest.approx(expected, rel=3e-6)  # eps over the std of ½
-    with pytest.raises(UserError, match="by must be style, answer or text, not 'mood'"):
+    with pytest.raises(UserError, match="must be style, answer or text"):
         advantages("uniqueness", view, by="mood")
     with pytest.raises(UserError, match="alpha must not be negative"):
         advantages("uniqueness", view, alpha="-1")

@@ -228,6 +228,8 @@ class RehearsalTerm:
     """Rehearsal divergence: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that a plug-in registered."""
     alpha: float = 0.5
     """α of the alpha divergence, 0 < α < 1."""
+    divergence_options: dict[str, str] = field(default_factory=dict)
+    """Further settings of a divergence, as key value pairs."""
     eta: NonNegative = 0.2
     """η, weight of the rehearsal term."""
     reduction: Literal["pooled", "per_set"] = "pooled"

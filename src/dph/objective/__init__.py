@@ -3,13 +3,18 @@
 `Objective` is all of eq. 7, for any training loop: it takes log-probabilities, a batch and the mini-batch's counts.
 """
 
-from dph.objective import methods
 from dph.objective.advantages import ADVANTAGES, Advantage, GroupView, group_advantages, register_advantage
-from dph.objective.batch import LossBatch, LossCounts, TokenBatch
-from dph.objective.correction import sampler_correction
-from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, register_divergence
-from dph.objective.objective import Objective, TermWeights
+from dph.objective.objective import (
+    LossBatch,
+    LossCounts,
+    Objective,
+    TermWeights,
+    TokenBatch,
+    mean_metrics,
+    rehearsal_diagnostics,
+    sampler_correction,
+)
 from dph.objective.policy_losses import POLICY_LOSSES, ppo_clip, register_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
@@ -40,7 +45,6 @@ __all__ = [
     "kl_loss",
     "masked_log_ratio",
     "mean_metrics",
-    "methods",
     "per_token",
     "ppo_clip",
     "register_advantage",

@@ -1,4 +1,4 @@
-"""Group-relative advantages (GRPO; arXiv 2509.07430, eq. 9), and the registry for others.
+"""Advantages: GRPO's, relative to the group (arXiv 2509.07430, eq. 9), and published alternatives, by name.
 
 An advantage sees one group of rollouts and returns one value for each, or one for each of its tokens. Its keyword-only
 parameters are its settings (`advantage.options`):
@@ -6,14 +6,20 @@ parameters are its settings (`advantage.options`):
     @register_advantage("centred")
     def centred(group: GroupView, *, scale: float = 1.0) -> Tensor:
         return scale * group.centred
+
+In the formulas r is the reward, p the share of correct responses in the group, G the number of judged ones, and Â
+GRPO's advantage (r − mean)/std. Responses that could not be judged are left out of all of these, and get 0.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb, sqrt
 
 import torch
 from torch import Tensor
 
+from dph.errors import UserError
 from dph.registry import Added, Registry
 from dph.types import Verdict
 
@@ -73,17 +79,15 @@ def register_advantage(name: str, *, reference: bool = False, logprobs: bool = F
     """
 
     def add(function: Added) -> Added:
-        if reference:
-            _NEED_REFERENCE.add(name)
-        if logprobs:
-            _NEED_LOGPROBS.add(name)
-        return ADVANTAGES.register(name)(function)
+        added = ADVANTAGES.register(name)(function)
+        _reads[name] = reference, logprobs
+        return added
 
     return add
 
 
-_NEED_REFERENCE: set[str] = set()
-_NEED_LOGPROBS: set[str] = set()
+_reads: dict[str, tuple[bool, bool]] = {}
+"""Whether an advantage reads π_ref, and whether it reads π_old, by name."""
 
 
 class Advantage:
@@ -93,10 +97,13 @@ class Advantage:
         """Raises UserError for a name that nobody registered, and for options that it does not take."""
         self._name = name
         self._function = ADVANTAGES.bind(name, options or {})
-        self.needs_reference, self.needs_logprobs = name in _NEED_REFERENCE, name in _NEED_LOGPROBS
+        self.needs_reference, self.needs_logprobs = _reads.get(name, (False, False))
 
     def __call__(self, group: GroupView) -> Tensor:
-        """Advantages of a group, [G] or [G, T]. Raises ValueError where they have another shape or are not finite."""
+        """Advantages of a group, [G] or [G, T], finite, and 0 for responses that could not be judged.
+
+        Raises ValueError if the function returns another shape, or a value that is not finite for a judged response.
+        """
         values = self._function(group)
         if values.ndim not in (1, 2) or values.shape[0] != len(group.verdicts):
             raise ValueError(f"advantage {self._name!r} returned the shape {list(values.shape)}, not [G] or [G, T]")
@@ -139,6 +146,180 @@ def group_advantages(
 
 
 @register_advantage("group")
-def group(view: GroupView, *, normalize_std: bool = True, eps: float = 1e-6) -> Tensor:
-    """GRPO's advantage of one group; see `group_advantages`."""
-    return group_advantages(view.rewards[None], view.valid[None], normalize_std=normalize_std, eps=eps)[0]
+def grpo(group: GroupView, *, normalize_std: bool = True, eps: float = 1e-6) -> Tensor:
+    """Â, GRPO's advantage (arXiv 2402.03300), [G]; see `group_advantages`."""
+    return group_advantages(group.rewards[None], group.valid[None], normalize_std=normalize_std, eps=eps)[0]
+
+
+@register_advantage("maxrl")
+def maxrl(group: GroupView) -> Tensor:
+    """MaxRL (arXiv 2602.02710), the gradient of log p instead of p, up to the order that a group can estimate.
+
+    A = (r − m)/m̄ with m the mean reward of the group and m̄ the mean of |r|, [G]; 0 if no reward is above 0. With binary
+    rewards (1/G)·Σ A·∇log π is an unbiased estimate of ∇E[Σ_{k<G} −(1 − p)^k/k], the expansion of log p that G samples
+    reach: the rarer success is, the more it weighs (1/p against GRPO's 1/√p).
+
+    The paper divides by m, which is the same if no reward is negative. With negative ones (a length penalty, say) m may
+    be as good as 0; divided by m̄, advantages lie between −(G − 1) and G − 1 for any rewards.
+    """
+    judged = group.rewards[group.valid].double()
+    if not bool((judged > 0).any()):
+        return torch.zeros_like(group.rewards)
+    return (group.centred / judged.abs().mean()).to(group.rewards.dtype)
+
+
+@register_advantage("passk")
+def passk(group: GroupView, *, k: int = 4) -> Tensor:
+    """Pass@k training (arXiv 2508.10751, analytical form): a response has the reward of the k-subsets that contain it.
+
+    A subset of k responses has reward 1 if any is correct. With w wrong responses of G, the advantages [G] are
+
+        R̄ = 1 − C(w, k)/C(G, k),  σ = √(R̄·(1 − R̄)),
+        correct: (1 − R̄)/σ,       wrong: (1 − C(w − 1, k − 1)/C(G − 1, k − 1) − R̄)/σ,
+
+    the mean of (R − R̄)/σ over the subsets that contain the response; all 0 where σ = 0.
+
+    Raises UserError for k < 1. In a group of fewer than k judged responses, k is their number.
+    """
+    if k < 1:
+        raise UserError(f"advantage.options k must be at least 1, but is {k}")
+    correct = group.correct
+    count = int(group.valid.sum())
+    k, wrong = min(k, count), count - int(correct.sum())
+    if k == 0:
+        return torch.zeros_like(group.rewards)
+    mean = 1 - comb(wrong, k) / comb(count, k)
+    spread = sqrt(mean * (1 - mean))
+    if spread == 0:
+        return torch.zeros_like(group.rewards)
+    with_wrong = 1 - comb(wrong - 1, k - 1) / comb(count - 1, k - 1)
+    values = group.rewards.new_tensor([(with_wrong - mean) / spread, (1 - mean) / spread])
+    return values[correct.long()]
+
+
+@register_advantage("rs_grpo")
+def rs_grpo(group: GroupView, *, beta: float = 2.0) -> Tensor:
+    """RS-GRPO (arXiv 2509.24261): the risk-seeking objective (1/β)·log E[exp(β·r)] instead of the mean reward.
+
+    A = (exp(β(r − V)) − 1)/β with V = (1/β)·log mean exp(β·r) over the group, [G]; from −1/β to (G − 1)/β. β → 0 is
+    r − mean, large β looks at the best response alone. Raises UserError for β ≤ 0 and an infinite β.
+    """
+    if not 0 < beta < torch.inf:
+        raise UserError(f"advantage.options beta must be above 0, and finite, but is {beta}")
+    valid, rewards = group.valid, group.rewards.double()
+    if not bool(valid.any()):
+        return torch.zeros_like(group.rewards)
+    # With x = exp(β(r − max r)) − 1 it is (x − mean x)/(1 + mean x)/β: nothing overflows, and equal rewards give 0.
+    x = (beta * (rewards - rewards[valid].max())).expm1()
+    mean = x[valid].mean()
+    return ((x - mean) / (1 + mean) / beta).to(group.rewards.dtype)
+
+
+@register_advantage("f_grpo")
+def f_grpo(group: GroupView, *, gamma: float = 1.0) -> Tensor:
+    """F-GRPO (arXiv 2602.06717): groups that mostly succeed move the policy less.
+
+    A = (1 − p)^gamma · Â, [G]; gamma = 0 is GRPO. Raises UserError for a negative gamma.
+    """
+    if not gamma >= 0:
+        raise UserError(f"advantage.options gamma must not be negative, but is {gamma}")
+    p = group.correct[group.valid].to(group.rewards.dtype).mean()
+    return (1 - p) ** gamma * grpo(group)
+
+
+@register_advantage("gated")
+def gated(group: GroupView, *, above: float = 0.75) -> Tensor:
+    """GRPO that leaves solved prompts alone, after the view of collapse as overtraining of arXiv 2606.15455.
+
+    A = Â if p ≤ `above`, else 0, [G]; above = 1 is GRPO. The paper's own gate weighs a prompt by a posterior of its
+    pass rate over many steps; this one sees the group alone.
+    """
+    solved = group.correct[group.valid].to(group.rewards.dtype).mean() > above
+    return torch.where(solved, 0.0, grpo(group))
+
+
+@register_advantage("w_reinforce")
+def w_reinforce(group: GroupView, *, positive: float = 0.1) -> Tensor:
+    """W-REINFORCE (arXiv 2506.01347): REINFORCE on rewards of ±1 in which correct responses weigh little.
+
+    A = `positive` for correct responses and −1 for wrong ones, [G]; neither baseline nor standard deviation. Groups of
+    equal rewards train too. positive = 0 is the paper's negative sample reinforcement, 1 plain REINFORCE.
+    """
+    return group.rewards.new_tensor([-1.0, positive])[group.correct.long()]
+
+
+@register_advantage("diff_smoothing", logprobs=True)
+def diff_smoothing(group: GroupView, *, correct: float = 0.01, wrong: float = 0.01) -> Tensor:
+    """Differential smoothing (arXiv 2511.19942): likely correct responses gain less, likely wrong ones lose less.
+
+    A = Â − `correct`·log π_old(y) for correct y, Â + `wrong`·log π_old(y) for wrong y, [G], with the sum over the
+    response's tokens, in nats. The paper's analysis has the base model's probability where its algorithm has the old
+    policy's; this is the algorithm. Groups of equal rewards train too.
+    """
+    logprobs = torch.stack([values.sum() for values in group.old_logprobs]).to(group.rewards.dtype)
+    return grpo(group) + group.rewards.new_tensor([wrong, -correct])[group.correct.long()] * logprobs
+
+
+@register_advantage("unlikeliness", logprobs=True)
+def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
+    """Unlikeliness reward (arXiv 2506.02355): correct responses that the policy finds likely are rewarded less.
+
+    A is Â of the rewards r·(1 − β·rank/G), [G]. rank orders the group's G responses by mean log π_old per token: 0 is
+    the least likely one, G − 1 the most likely. Equal ones have the mean of their ranks. The authors train with a KL
+    penalty of 0.1 and two epochs per batch.
+    """
+    means = torch.stack([values.mean() if len(values) else torch.tensor(0.0) for values in group.old_logprobs])
+    valid = group.valid
+    below = ((means[None] < means[:, None]) & valid[None]).sum(-1)
+    equal = ((means[None] == means[:, None]) & valid[None]).sum(-1)
+    rank = below + (equal - 1) / 2
+    rewards = group.rewards * (1 - beta * rank / valid.sum().clamp(min=1))
+    return group_advantages(rewards[None], valid[None])[0]
+
+
+@register_advantage("uniqueness")
+def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Tensor:
+    """Uniqueness-aware advantages (arXiv 2601.08763): the more common a response's kind, the less it moves the policy.
+
+    A = Â·f^(−alpha), [G], with f the number of the group's responses of the same kind, correct or not.
+
+    The kind is a response's solution style (by = "style"), its answer in one way of writing ("answer": of SQL the
+    normalised query), or its text ("text"). The paper has a language model judge the kind. alpha = 0 is GRPO.
+
+    Raises UserError for another `by`, for a negative alpha, and if the task has no styles.
+    """
+    if not alpha >= 0:
+        raise UserError(f"advantage.options alpha must not be negative, but is {alpha}")
+    if by == "style":
+        kinds = [style for style in group.styles if style is not None]
+        if len(kinds) < len(group.texts):
+            raise UserError("this task has no solution styles; set advantage.options by to answer or text")
+    elif by in ("answer", "text"):
+        kinds = [(group.answer_of(text) if by == "answer" else None) or text for text in group.texts]
+    else:
+        raise UserError(f"advantage.options by must be style, answer or text, not {by!r}")
+    counts = Counter(kind for kind, judged in zip(kinds, group.valid.tolist(), strict=True) if judged)
+    weight = torch.tensor([max(1, counts[kind]) ** -alpha for kind in kinds])
+    return grpo(group) * weight.to(group.rewards.dtype)
+
+
+@register_advantage("mara", reference=True)
+def mara(group: GroupView, *, beta: float, threshold: float = 1.0) -> Tensor:
+    """MARA, mode-anchored reward augmentation (arXiv 2510.20817): all good responses become equally good under KL.
+
+    Centred advantages of augmented rewards, [G]. For a good response y (r ≥ threshold) the reward becomes
+
+        r(z) + β·(log π_ref(z) − log π_ref(y)),
+
+    z the group's good response of highest log π_ref; others keep theirs. The optimum under KL(π‖π_ref) at the same β
+    (`loss.kl_coef`) then gives all good responses the same probability. The rewards are centred and not divided by
+    their standard deviation, which would change their weight against the KL term.
+    """
+    assert group.ref_logprobs is not None, "registered with reference=True"
+    good = (group.rewards >= threshold) & group.valid
+    rewards = group.rewards
+    if good.any():
+        reference = torch.stack([values.sum() for values in group.ref_logprobs]).to(rewards.dtype)
+        anchor = int(torch.where(good, reference, -torch.inf).argmax())
+        rewards = torch.where(good, rewards[anchor] + beta * (reference[anchor] - reference), rewards)
+    return group_advantages(rewards[None], group.valid[None], normalize_std=False)[0]

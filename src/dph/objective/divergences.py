@@ -28,7 +28,7 @@ Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gr
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -57,23 +57,28 @@ DivergenceFactory = Callable[..., Divergence]
 
 DIVERGENCES: Registry[DivergenceFactory] = Registry("divergence")
 register_divergence = DIVERGENCES.register
-"""Decorator: make a divergence available under a name. The factory is called with the keyword arguments `alpha` and
-`official` of `get_divergence`; one that needs neither takes `**_`:
+"""Decorator: make a divergence available under a name. The keyword-only parameters of the factory are its settings:
+`alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`.
 
     @register_divergence("squared_log")
-    def squared_log(**_):
-        return Divergence("squared_log", f=lambda l: 0.5 * l**2, pull_weight=lambda l: l)
+    def squared_log(*, scale: float = 1.0):
+        return Divergence("squared_log", f=lambda l: 0.5 * scale * l**2, pull_weight=lambda l: scale * l)
 """
 
 
-def get_divergence(name: str, *, alpha: float = 0.5, official: bool = False) -> Divergence:
+def get_divergence(
+    name: str, options: Mapping[str, str] | None = None, *, alpha: float = 0.5, official: bool = False
+) -> Divergence:
     """The divergence called `name`: forward_kl, forward_kl_raw, reverse_kl, js, alpha, or one that was registered.
 
-    alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL), both excluded.
-    official: the authors' code's formula where it differs from ours; among the built-in ones it does for forward_kl.
-    Raises UserError for an unknown name or an α out of range.
+    Args:
+        options: further settings of the divergence, as text.
+        alpha: order of the α-divergence, between 0 (reverse KL) and 1 (forward KL), both excluded; others ignore it.
+        official: the authors' code's formula where it differs from ours (built in: forward_kl).
+
+    Raises UserError for an unknown name, options that the divergence does not take, and an α out of range.
     """
-    return DIVERGENCES[name](alpha=alpha, official=official)
+    return DIVERGENCES.bind(name, options or {}, alpha=alpha, official=official)()
 
 
 def log_ratio_to_mixture(log_ratio: Tensor) -> Tensor:
@@ -99,7 +104,7 @@ def _forward_kl_clamped_pull(log_ratio: Tensor) -> Tensor:
 
 
 @register_divergence("forward_kl")
-def forward_kl(*, official: bool = False, **_: object) -> Divergence:
+def forward_kl(*, official: bool = False) -> Divergence:
     """KL(π_ref‖π_θ), the divergence of DPH-F: f = u − 1 − log u.
 
     `official` clamps ℓ to ±20 and the value to 10 as the authors' code does, so a token with ℓ below about −11 gets no
@@ -111,7 +116,7 @@ def forward_kl(*, official: bool = False, **_: object) -> Divergence:
 
 
 @register_divergence("forward_kl_raw")
-def forward_kl_raw(**_: object) -> Divergence:
+def forward_kl_raw() -> Divergence:
     """KL(π_ref‖π_θ) without centring: f = −log u, which is supervised training on the stored responses.
 
     It pulls with weight −1 even at u = 1. With one stored response a prompt it keeps raising that one response and so
@@ -121,7 +126,7 @@ def forward_kl_raw(**_: object) -> Divergence:
 
 
 @register_divergence("reverse_kl")
-def reverse_kl(**_: object) -> Divergence:
+def reverse_kl() -> Divergence:
     """KL(π_θ‖π_ref) from samples of π_ref: f = u log u − u + 1."""
     return Divergence(
         "reverse_kl",
@@ -136,7 +141,7 @@ def _js(log_ratio: Tensor) -> Tensor:
 
 
 @register_divergence("js")
-def js(**_: object) -> Divergence:
+def js() -> Divergence:
     """The divergence of DPH-JS: f = u log u − (u+1) log((u+1)/2).
 
     This is *twice* the textbook Jensen-Shannon divergence, as in the paper's Table 5 and its code; the published η are
@@ -155,7 +160,7 @@ def _alpha_pull(log_ratio: Tensor, alpha: float) -> Tensor:
 
 
 @register_divergence("alpha")
-def alpha_divergence(*, alpha: float = 0.5, **_: object) -> Divergence:
+def alpha_divergence(*, alpha: float = 0.5) -> Divergence:
     """α-divergence, 0 < α < 1: f = (u^(1−α) − (1−α)u − α) / (α(α−1)); α → 1 is forward KL, α → 0 reverse KL.
 
     The paper tries α = 0.2, 0.5 and 0.8. Raises UserError for α outside (0, 1).

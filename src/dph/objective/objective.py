@@ -12,23 +12,24 @@ up to the mini-batch's loss however it is cut, ordered or padded. (A trainer tha
 multiplies by their number.) Which set a row belongs to is a property of the row.
 
 ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
-`correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old. The
-entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
+`sampler_correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old.
+The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
 
 The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from dph.config import LossConfig
 from dph.config.checks import check_loss
-from dph.objective.batch import LossBatch, LossCounts
-from dph.objective.diagnostics import FORGOTTEN_BELOW
-from dph.objective.divergences import Divergence, get_divergence, js_reference_half
+from dph.errors import UserError
+from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import BoundPolicyLoss, bound_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
@@ -38,6 +39,65 @@ from dph.objective.token_losses import (
     per_token,
     rehearsal_loss,
 )
+from dph.registry import settings_of
+
+FORGOTTEN_BELOW = 0.1
+"""A rehearsal token counts as forgotten when u = π_θ/π_ref is below this."""
+
+
+class LossBatch(Protocol):
+    """What the loss reads of a batch: the fields of `TokenBatch`."""
+
+    @property
+    def old_logprobs(self) -> Tensor: ...
+    @property
+    def ref_logprobs(self) -> Tensor | None: ...
+    @property
+    def response_mask(self) -> Tensor: ...
+    @property
+    def advantages(self) -> Tensor: ...
+    @property
+    def is_rehearsal(self) -> Tensor: ...
+    @property
+    def selected(self) -> Tensor | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """B rows with T response positions, for training loops that do not use `dph.training.rows.Batch`."""
+
+    old_logprobs: Tensor
+    """[B, T] under the policy that generated the rollouts; not read on D_pef rows."""
+    ref_logprobs: Tensor | None
+    """[B, T] under π_ref; on D_exp rows read only if `Objective.needs_reference`."""
+    response_mask: Tensor
+    """[B, T], nonzero on response tokens that count."""
+    advantages: Tensor
+    """[B], or [B, T] if they differ by token; finite; without effect on D_pef rows."""
+    is_rehearsal: Tensor
+    """bool [B]: True for D_pef rows."""
+    selected: Tensor | None = None
+    """bool [B, T]: what `Objective.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossCounts:
+    """Denominators of a mini-batch: add them over its micro-batches and ranks before the first loss."""
+
+    exp_tokens: float = 0.0
+    pef_tokens: float = 0.0
+    exp_sequences: float = 0.0
+    """Rows of D_exp with at least one token in the mask."""
+    pef_sequences: float = 0.0
+
+    @classmethod
+    def of(cls, batch: LossBatch) -> "LossCounts":
+        """Count one batch."""
+        mask = batch.response_mask.bool()
+        pef = batch.is_rehearsal.bool()
+        tokens, rows = mask.sum(-1), mask.any(-1)
+        counts = [tokens[~pef].sum(), tokens[pef].sum(), rows[~pef].sum(), rows[pef].sum()]
+        return cls(*torch.stack(counts).tolist())
 
 
 class TermWeights(NamedTuple):
@@ -165,7 +225,7 @@ class Objective:
     def forgetting_sums(self, logprobs: Tensor, batch: LossBatch) -> dict[str, Tensor]:
         """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up.
 
-        `diagnostics.rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
+        `rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
         """
         pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
         ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
@@ -177,9 +237,13 @@ class Objective:
 
 
 def _divergence(config: LossConfig) -> Divergence:
+    if config.alpha != LossConfig().alpha and "alpha" not in settings_of(DIVERGENCES[config.divergence]):
+        raise UserError(
+            f"loss.alpha is the order of loss.divergence 'alpha' only, not of {config.divergence!r}; leave it out"
+        )
     if config.estimator == "definition":
         return js_reference_half(scale=config.js_scale, official=config.official)
-    return get_divergence(config.divergence, alpha=config.alpha, official=config.official)
+    return get_divergence(config.divergence, config.divergence_options, alpha=config.alpha, official=config.official)
 
 
 def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
@@ -223,3 +287,73 @@ def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: BoundP
         "exp/clipped_low": ((compared < 1 - low) & down).to(exp.dtype).sum(),
         "exp/dual_clipped": ((compared > dual) & down).to(exp.dtype).sum(),
     }
+
+
+@torch.no_grad()
+def sampler_correction(
+    old_logprobs: Tensor, sampled_logprobs: Tensor, mask: Tensor, cap: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Importance weights of tokens for rollouts of an engine whose probabilities differ from the trainer's by rounding,
+    and sums for metrics.
+
+    A token's weight is min(π_old / π_sampler, cap). Up to the cap, the mean of a term over tokens of the sampler is
+    then its expectation under π_old at the same prefix, for the policy loss, the KL penalty and the policy half of JS.
+    (How often a prefix occurs is not corrected.)
+
+    old_logprobs, sampled_logprobs: [B, T], of the sampled tokens under the policy that trains, as it was when they were
+    sampled, and under the sampler, in nats. mask: [B, T], nonzero on the tokens that count. cap: the largest weight; 0
+    leaves all at 1.
+    Returns weights [B, T], and sums over the tokens of: |log π_old − log π_sampler| ("exp/sampler_gap"), the unbiased
+    and never negative estimate of KL(π_sampler‖π_old) ("exp/sampler_kl"), and the weights ("exp/importance").
+    """
+    counts = mask.bool()
+    gap = torch.where(counts, old_logprobs - sampled_logprobs, 0.0)
+    ratio = gap.exp()
+    weights = ratio.clamp(max=cap) if cap else torch.ones_like(ratio)
+    sums = {
+        "exp/sampler_gap": gap.abs().sum(),
+        "exp/sampler_kl": (ratio - 1 - gap).sum(),
+        "exp/importance": torch.where(counts, weights, 0.0).sum(),
+    }
+    return weights, sums
+
+
+def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
+    """Means per token from added-up sums of an `Objective`; token counts and "loss" are left unchanged.
+
+    A set without tokens yields no means.
+    """
+    values = {name: float(value) for name, value in sums.items()}
+    means: dict[str, float] = {}
+    for name, value in values.items():
+        if name == "loss" or name.endswith("/tokens"):
+            means[name] = value
+        elif tokens := values[name.split("/")[0] + "/tokens"]:
+            means[name] = value / tokens
+    return means
+
+
+@torch.no_grad()
+def rehearsal_diagnostics(
+    log_ratios: Tensor, divergence: Divergence, quantiles: Sequence[float] = (0.01, 0.1, 0.5, 0.9, 0.99)
+) -> dict[str, float]:
+    """How far the policy is from π_ref on D_pef.
+
+    Args:
+        log_ratios: [K] log π_θ − log π_ref of every rehearsal token that counts, in nats.
+        divergence: the one that training uses.
+    Returns:
+        Quantiles of log u (log_ratio_q01 … log_ratio_q99), the share of forgotten tokens (u < 0.1), and the mean pull
+        weight u·f′(u). js and alpha lose their pull on tokens that are already forgotten; these numbers show it. Empty
+        where there are no tokens.
+    """
+    if log_ratios.numel() == 0:
+        return {}
+    levels = torch.tensor(quantiles, dtype=log_ratios.dtype, device=log_ratios.device)
+    out = {
+        f"log_ratio_q{round(100 * level):02d}": value
+        for level, value in zip(quantiles, torch.quantile(log_ratios, levels).tolist(), strict=True)
+    }
+    out["forgotten"] = float((log_ratios.exp() < FORGOTTEN_BELOW).to(log_ratios.dtype).mean())
+    out["pull_weight"] = float(divergence.pull_weight(log_ratios).mean())
+    return out

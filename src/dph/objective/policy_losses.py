@@ -1,4 +1,4 @@
-"""The policy loss on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5), and the registry for others.
+"""Policy losses on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5) and published alternatives, by name.
 
 A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
 sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
@@ -18,12 +18,13 @@ for each token. The loss takes what was selected as `selected`, bool [B, T]. A s
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dph.errors import UserError
-from dph.objective.token_losses import importance_ratio, per_token
+from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
 from dph.registry import Added, Registry, settings_of
 
 PolicyLoss = Callable[..., Tensor]
@@ -105,7 +106,7 @@ def bound_policy_loss(name: str, options: Mapping[str, str], **clips: float) -> 
             f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or use "
             "a policy loss that has one, such as ppo_clip"
         )
-    taken = {key: value for key, value in clips.items() if key in settings}
+    taken: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
     traits = _TRAITS.get(name, Traits())
     if traits.select is None:
         return BoundPolicyLoss(POLICY_LOSSES.bind(name, options, **taken), taken, traits, None, False)
@@ -140,3 +141,122 @@ def ppo_clip(
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
     return loss * mask
+
+
+@register_policy_loss("gspo", needs_advantage=True, clip_ratio=sequence_ratio)
+def gspo(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, *, clip_low: float, clip_high: float
+) -> Tensor:
+    """GSPO (arXiv 2507.18071): importance ratios of whole responses, normalised by length, instead of tokens.
+
+    −min(s·A, clip(s, 1 − clip_low, 1 + clip_high)·A) at every token, [B, T], with s the geometric mean of the
+    response's token ratios. With `loss.aggregation = "sequence"` a response counts once, as in the paper.
+    """
+    s = sequence_ratio(logprobs, old_logprobs, mask)
+    advantages = per_token(advantages)
+    return torch.maximum(-s * advantages, -s.clamp(1 - clip_low, 1 + clip_high) * advantages) * mask
+
+
+@register_policy_loss("cispo", needs_advantage=True, clip_ratio=None)
+def cispo(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, *, clip_high: float) -> Tensor:
+    """CISPO (MiniMax-M1, arXiv 2506.13585): REINFORCE with clipped importance weights; no token loses its gradient.
+
+    −sg[min(ρ, 1 + clip_high)]·A·log π_θ per token, [B, T]; sg stops the gradient. There is no lower clip. Its
+    value is taken relative to log π_old, which changes no gradient and keeps masked tokens finite.
+    """
+    weight = importance_ratio(logprobs, old_logprobs, mask).detach().clamp(max=1 + clip_high)
+    return -weight * per_token(advantages) * masked_log_ratio(logprobs, old_logprobs, mask) * mask
+
+
+def _covariance(logprobs: Tensor, advantages: Tensor) -> Tensor:
+    """Each token's part in the covariance of advantage and log-probability over the mini-batch, [K].
+
+    Entropy falls if both rise together (arXiv 2505.22617). The authors' code takes the tokens of a micro-batch; ours
+    are those of the whole mini-batch, so that the choice is the same for every way of cutting it. log π_θ is the
+    policy's before the update: log π_old in the first one of a step.
+    """
+    return (advantages - advantages.mean()) * (logprobs - logprobs.mean())
+
+
+def largest(
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    uniform: Tensor,
+    *,
+    logprobs: Tensor | None = None,
+    share: float = 2e-4,
+) -> Tensor:
+    """The `share` of tokens with the largest part in the covariance, at least one; all arguments [K], result bool.
+
+    logprobs: log π_θ; None if it is log π_old.
+    """
+    count = max(1, int(len(old_logprobs) * share))
+    chosen = torch.zeros(len(old_logprobs), dtype=torch.bool)
+    parts = _covariance(old_logprobs if logprobs is None else logprobs, advantages)
+    chosen[parts.topk(min(count, len(old_logprobs))).indices] = True
+    return chosen
+
+
+def random_within(
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    uniform: Tensor,
+    *,
+    logprobs: Tensor | None = None,
+    share: float = 2e-4,
+    low: float = 1.0,
+    high: float = 5.0,
+    clip_low: float = 1.0,
+    clip_high: float = torch.inf,
+) -> Tensor:
+    """`share` of all tokens (at least one), drawn from those whose part lies between low and high; [K] → bool [K].
+
+    Tokens that PPO clips are left out: they have no gradient as it is.
+
+    uniform: a random number in [0, 1) for each token. logprobs: log π_θ; None if it is log π_old.
+    """
+    logprobs = old_logprobs if logprobs is None else logprobs
+    parts = _covariance(logprobs, advantages)
+    ratio = importance_ratio(logprobs, old_logprobs, torch.ones_like(logprobs))
+    clipped = ((ratio > 1 + clip_high) & (advantages > 0)) | ((ratio < 1 - clip_low) & (advantages < 0))
+    candidates = ((parts > low) & (parts < high) & ~clipped).nonzero().flatten()
+    chosen = torch.zeros(len(old_logprobs), dtype=torch.bool)
+    count = max(1, int(len(old_logprobs) * share))
+    chosen[candidates[uniform[candidates].argsort()[:count]]] = True
+    return chosen
+
+
+@register_policy_loss("kl_cov", select=largest)
+def kl_cov(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    selected: Tensor,
+    kl_coef: float = 1.0,
+) -> Tensor:
+    """KL-Cov (arXiv 2505.22617): a penalty on the few tokens that make the entropy fall.
+
+    −ρ·A without clipping, plus kl_coef·|log π_θ − log π_old| on selected tokens, [B, T]. The penalty has no gradient
+    where π_θ = π_old: it does nothing in the first update on a batch of rollouts.
+    """
+    loss = -importance_ratio(logprobs, old_logprobs, mask) * per_token(advantages)
+    penalty = kl_coef * masked_log_ratio(logprobs, old_logprobs, mask).abs()
+    return (loss + torch.where(selected.bool(), penalty, 0.0)) * mask
+
+
+@register_policy_loss("clip_cov", select=random_within, needs_advantage=True)
+def clip_cov(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    selected: Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> Tensor:
+    """Clip-Cov (arXiv 2505.22617): PPO-clip in which selected tokens have no gradient, [B, T]."""
+    loss = ppo_clip(logprobs, old_logprobs, advantages, mask, clip_low=clip_low, clip_high=clip_high)
+    return torch.where(selected.bool(), loss.detach(), loss)

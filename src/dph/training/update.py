@@ -10,10 +10,7 @@ from torch import Tensor
 from dph.errors import is_out_of_memory
 from dph.models.packing import group_by_prompt
 from dph.models.policy import Policy
-from dph.objective.batch import LossCounts
-from dph.objective.correction import sampler_correction
-from dph.objective.diagnostics import mean_metrics, rehearsal_diagnostics
-from dph.objective.objective import Objective
+from dph.objective.objective import LossCounts, Objective, mean_metrics, rehearsal_diagnostics, sampler_correction
 from dph.process.distributed import World
 from dph.process.progress import doing, say
 from dph.sampling.seeding import derive_key, uniforms

@@ -21,6 +21,7 @@ _AGGREGATIONS = {
 _TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
 """TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""
 del _TERM["estimator"], _TERM["js_scale"]  # JS by its definition needs log π_ref of the rollouts, which TRL lacks
+del _TERM["divergence_options"]  # TRL's parser takes no tables; give them a default in the plug-in
 
 
 def _term_fields() -> list[tuple[str, Any, Any]]:
