@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.config.checks import BUILT_IN
-from dph.objective import Advantage, GroupView, group_advantages
+from dph.objective import ADVANTAGES, Advantage, GroupView, group_advantages
 from dph.types import Outcome, Verdict
 
 rewards_lists = st.lists(st.floats(-2, 2, width=32), min_size=2, max_size=8)
@@ -83,7 +82,8 @@ def test_equal_rewards_give_zero_without_eps():
 
 # All advantages by name ---------------------------------------------------------------------------------------------
 
-ALL = {name: {} for name in BUILT_IN["advantage"]} | {"mara": {"beta": "0.1"}}
+BUILT_IN = [name for name in ADVANTAGES if ADVANTAGES[name].__module__.startswith("dph.")]
+ALL = {name: {} for name in BUILT_IN} | {"mara": {"beta": "0.1"}}
 WITHOUT_BASELINE = {"w_reinforce", "diff_smoothing"}
 """They train groups of equal rewards, too, as their pages say."""
 
@@ -189,6 +189,23 @@ def test_the_order_of_responses_and_lost_ones_change_nothing(name, group, data):
     )
     found = dict(zip(kept, judged(name, group), strict=True))
     assert judged(name, other) == pytest.approx(part(found), rel=1e-5, abs=1e-5)  # another order of fp32 sums
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_response_without_verdict_leaves_its_group(name):
+    """Its reward may be NaN: the others get what they get without it, and its own advantage is 0."""
+    advantage = Advantage(name, ALL[name])
+    valid = [True, False, True, True, False]
+    group = as_drawn([1.0, math.nan, 0.0, 0.25, math.nan], [True, False, False, False, False], valid)
+    alone = replace(
+        as_drawn([1.0, 0.0, 0.25], [True, False, False], [True] * 3),
+        **{part: [getattr(group, part)[i] for i in (0, 2, 3)] for part in ("old_logprobs", "ref_logprobs", "texts")},
+    )
+    values = advantage(group)
+    assert values.isfinite().all() and values[~group.valid].tolist() == [0, 0]
+    assert values[group.valid].tolist() == pytest.approx(advantage(alone).tolist(), rel=1e-6)
+    nobody = as_drawn([math.nan] * 2, [False] * 2, [False] * 2)
+    assert advantage(nobody).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("name", ["group", "f_grpo", "gated", "rs_grpo", "uniqueness"])

@@ -54,9 +54,9 @@ def test_the_default_is_grpo_and_its_settings_are_options():
     assert torch.equal(Advantage()(group), expected)
     centred = Advantage("group", {"normalize_std": "false"})(group)
     assert centred.tolist() == [0.5, 0.0, -0.5]
-    with pytest.raises(UserError, match="no advantage is named 'gae'; known are: "):
+    with pytest.raises(UserError, match="no advantage is named 'gae'"):
         Advantage("gae")
-    with pytest.raises(UserError, match="normalize_std of advantage 'group' must be true or false, not 'perhaps'"):
+    with pytest.raises(UserError, match="must be true or false, not"):
         Advantage("group", {"normalize_std": "perhaps"})
 
 
@@ -79,10 +79,13 @@ def _constant(group: GroupView) -> torch.Tensor:
     return _constant.values  # type: ignore[attr-defined]
 
 
-def test_a_lost_verdict_may_have_any_advantage():
+@pytest.mark.parametrize("lost", [math.nan, 7.0])
+def test_whatever_a_function_returns_a_lost_verdict_has_no_advantage(lost):
     register_advantage("test_constant")(_constant)
-    _constant.values = torch.tensor([0.0, math.nan, 1.0])  # type: ignore[attr-defined]
-    assert Advantage("test_constant")(view(CORRECT, LOST, WRONG))[2] == 1
+    _constant.values = torch.tensor([0.5, lost, 1.0])  # type: ignore[attr-defined]
+    assert Advantage("test_constant")(view(CORRECT, LOST, WRONG)).tolist() == [0.5, 0, 1]
+    _constant.values = torch.tensor([[0.5] * 3, [lost] * 3, [1.0] * 3])  # type: ignore[attr-defined]
+    assert Advantage("test_constant")(view(CORRECT, LOST, WRONG))[1].tolist() == [0, 0, 0]
 
 
 @register_policy_loss("test_reinforce")
@@ -101,7 +104,7 @@ def test_a_policy_loss_takes_the_place_of_ppo_clip():
     loss.backward()
     assert logprobs.grad is not None
     assert logprobs.grad.flatten().tolist() == pytest.approx([-1 / 3, -1 / 3, 1 / 6, 0.0])
-    with pytest.raises(UserError, match=r"no policy loss is named 'ppo'; known are: cispo, .*ppo_clip, "):
+    with pytest.raises(UserError, match="no policy loss is named 'ppo'"):
         Objective(LossConfig(policy="ppo"))
 
 

@@ -110,9 +110,10 @@ class Advantage:
         longest = max(map(len, group.old_logprobs), default=0)
         if values.ndim == 2 and values.shape[1] < longest:
             raise ValueError(f"advantage {self._name!r} returned {values.shape[1]} tokens of {longest}")
-        if not bool(values[group.valid].isfinite().all()):
+        valid = group.valid if values.ndim == 1 else group.valid[:, None]
+        if not bool((values.isfinite() | ~valid).all()):
             raise ValueError(f"advantage {self._name!r} returned a value that is not finite")
-        return values
+        return torch.where(valid, values, 0.0)
 
 
 def group_advantages(
