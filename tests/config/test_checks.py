@@ -29,7 +29,6 @@ from dph.stages.sft import sft
 from dph.stages.train import train
 from dph.stages.verify import verify
 
-
 TRAIN = TrainConfig(out="run", loss=LossConfig(eta=0.0))
 VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="model"))
 VERL = replace(VERL, cluster=replace(VERL.cluster, gpus=0))

@@ -15,7 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PLACES = (ROOT, ROOT / "src" / "dph", ROOT / "tests")
 FOLDERS = ("src", "tests", "benchmarks", "examples", "scripts")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-OPTIONS = ("task.options", "advantage.options", "loss.policy_options")
+OPTIONS = ("task.options", "advantage.options", "loss.policy_options", "loss.divergence_options")
 """Settings that hold the keys of what they configure, so that their defaults are empty."""
 YOURS = {"FILE.py", "mine.py"}
 """Files that a page asks its reader to write."""
@@ -120,7 +120,7 @@ def test_scripts_benchmarks_examples_and_tests_exist(page: str):
 
 
 def test_the_checks_find_what_is_missing():
-    assert located("metrics/passk.py") and located("passk.py") and not located("metrics/nothing.py")
-    assert resolves("dph.metrics") and resolves("dph.metrics.passk.pass_at_k")
-    assert not resolves("dph.metrics.passk.nothing") and not resolves("dph.nothing")
+    assert located("evaluation/passk.py") and located("passk.py") and not located("evaluation/nothing.py")
+    assert resolves("dph.evaluation") and resolves("dph.evaluation.passk.pass_at_k")
+    assert not resolves("dph.evaluation.passk.nothing") and not resolves("dph.nothing")
     assert defines(ROOT / "src/dph/types.py", "Problem.verifier")

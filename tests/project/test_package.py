@@ -23,7 +23,8 @@ def test_importing_the_package_loads_no_heavy_library() -> None:
 
 
 def test_verifiers_and_reports_load_no_deep_learning_library() -> None:
-    assert not loaded_by("import dph.verifiers, dph.tasks, dph.report.write") & {"torch", "transformers"}
+    loaded = loaded_by("import dph.verifiers, dph.tasks, dph.report.write, dph.cli.main")
+    assert not loaded & {"torch", "transformers", "matplotlib", "plotly"}
 
 
 def test_the_order_of_dependence_holds() -> None:

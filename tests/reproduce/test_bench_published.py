@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dph.config import ReproduceConfig
-from dph.report.table import Table, to_markdown
+from dph.report.tables import Table, to_markdown
 from dph.reproduce.bench.choose import read_frozen
 from dph.reproduce.bench.design import read_bench
 from dph.reproduce.bench.merit import over_worlds

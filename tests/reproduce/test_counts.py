@@ -17,7 +17,7 @@ from dph.config import ReproduceConfig, flatten, read_toml
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.data import EvalRun
-from dph.report.table import Table, to_markdown
+from dph.report.tables import Table, to_markdown
 from dph.reproduce.counts import read_counts
 from dph.reproduce.grid import read_grid
 from dph.reproduce.plan import Choice, RunPaths, write_settings

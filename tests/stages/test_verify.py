@@ -13,7 +13,7 @@ import pytest
 
 from dph.cli.main import main
 from dph.errors import UserError
-from dph.metrics.passk import pass_at_k
+from dph.evaluation.passk import pass_at_k
 from dph.tasks.predictions import pair, read_predictions
 from dph.types import Problem
 from kills import killing

@@ -1,44 +1,170 @@
-"""The diversity of repeated samples as `dph eval` reports it: the same measures for every problem and every policy.
+"""The metrics of an evaluation, and the diversity of repeated samples: the same measures for every problem and policy.
 
-| name                | over the judged samples of a problem                                                | tasks  |
-|---------------------|-------------------------------------------------------------------------------------|--------|
-| `distinct_sql`      | distinct queries among 32 samples, up to layout, letter case and aliases            | SQL    |
-| `distinct_plans`    | distinct execution plans among 32 samples (SQLite's, without the query's own names) | SQL    |
-| `distinct_answers`  | distinct final answers among 32 samples                                             | others |
-| `ngram_overlap`     | mean overlap of two responses' word 4-grams: 1 all alike, 0 nothing in common       | all    |
-| `…_correct`         | the same among the correct samples only                                             |        |
-| `maj@8`, `maj@32`   | accuracy of a majority vote of k samples (SQL: over what the queries return)        | all    |
-| `pass_area`         | mean of pass@k over log₂ k from 1 to the number of samples                          | all    |
-| `token_entropy`     | entropy per token in nats, estimated from the samples' log-probabilities            | all    |
+METRICS is the one table of what `dph eval` measures and how a report shows it; docs/reference/metrics.md says which
+problems have each. A new measure is an entry there and a value in `diversity_of`. A mean is over the problems that have
+the metric.
 
-docs/reference/metrics.md says which problems have each measure. A mean is over the problems that have it.
+Every count of distinct items is *rarefied*: it is the expected number in a random subset of m of the n samples. Like
+pass@k, it is unbiased and uses all samples, and it makes runs with different n comparable.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import Any, Literal
 
-from dph.metrics.diversity import canonical_sql, expected_distinct, ngram_overlap, pass_area, token_entropy
-from dph.metrics.voting import majority_at_k
+import numpy as np
+import sqlglot
+from numpy.typing import ArrayLike
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k
 from dph.types import Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize
 from dph.verifiers.sql.extract import extract_sql
 from dph.verifiers.sql.plan import PlanReader
 
 AMONG = 32
-"""Distinct things are counted among so many samples (styles: paper App. B), or among all if there are fewer."""
+"""Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
 _VOTERS = (8, 32)
-MAJORITY = tuple(f"maj@{k}" for k in _VOTERS)
-MEASURES = (
-    *("distinct_sql", "distinct_sql_correct", "distinct_plans", "distinct_plans_correct"),
-    *("distinct_answers", "distinct_answers_correct", "ngram_overlap", "ngram_overlap_correct"),
-    *MAJORITY,
-    *("pass_area", "token_entropy"),
-)
-"""All names, in the order in which they are reported."""
-RULES = 2
-"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
-record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of an evaluation: its values lie between 0 and `highest`, and it is shown times `scale`."""
+
+    name: str
+    """As in scores.json and problems.parquet."""
+    title: str
+    """Its heading in tables."""
+    scale: float = 100
+    """100 for percent."""
+    digits: int = 1
+    """Decimals in tables."""
+    highest: float = 1.0
+    table: Literal["main", "diversity"] = "diversity"
+    """The table of a report that shows it."""
+    measured: bool = True
+    """Whether `diversity_of` takes it from a problem's samples."""
+
+    @classmethod
+    def count(cls, name: str, title: str, **other: Any) -> "Metric":
+        """A number of things for each problem."""
+        return cls(name, title, scale=1, digits=2, highest=math.inf, **other)
+
+
+METRICS = (
+    Metric("greedy", "greedy", table="main", measured=False),
+    Metric("pass@k", "pass@k", table="main", measured=False),  # for the k that a table shows
+    Metric.count("distinct_sql", "distinct SQL"),  # queries, up to layout, letter case and aliases
+    Metric.count("distinct_sql_correct", "distinct SQL (correct)"),
+    Metric.count("distinct_plans", "distinct plans"),  # SQLite's execution plans, without the query's own names
+    Metric.count("distinct_plans_correct", "distinct plans (correct)"),
+    Metric.count("distinct_answers", "distinct answers"),
+    Metric.count("distinct_answers_correct", "distinct answers (correct)"),
+    Metric("ngram_overlap", "4-gram overlap"),
+    Metric("ngram_overlap_correct", "4-gram overlap (correct)"),
+    *(Metric(f"maj@{k}", f"maj@{k}", table="main") for k in _VOTERS),
+    Metric("pass_area", "area under pass@k"),
+    Metric("token_entropy", "entropy a token", scale=1, digits=3, highest=math.inf),  # nats
+    Metric.count("styles", "styles", table="main", measured=False),
+    Metric.count("styles_correct", "styles (correct)", table="main", measured=False),
+)
+"""In the order in which they are reported."""
+MEASURES = tuple(entry.name for entry in METRICS if entry.measured)
+"""The names of those that `diversity_of` measures."""
+
+
+def metric(name: str) -> Metric:
+    """The entry of METRICS; a metric that has none, such as pass@8 or mean@4, is a share under its own name."""
+    return next((entry for entry in METRICS if entry.name == name), Metric(name, name))
+
+
+def expected_distinct(kinds: Iterable[Hashable], m: int) -> float:
+    """Expected number of distinct kinds among m samples drawn without replacement, or among all if there are fewer.
+
+    Σ over kinds of 1 − C(n − c, m) / C(n, m), where c of the n samples are of that kind (Hurlbert 1971). None marks a
+    sample of no kind, such as a response without an answer: it is drawn like any other and adds no kind.
+    """
+    counts = Counter(kinds)
+    n = counts.total()
+    del counts[None]
+    if not counts:
+        return 0.0
+    return float(pass_at_k(n, list(counts.values()), min(m, n)).sum())
+
+
+def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
+    """Mean Jaccard overlap of the sets of word n-grams over all pairs of texts: 1 if all are equal, 0 for no overlap.
+
+    A text of fewer than n words counts as one n-gram. NaN for fewer than two texts.
+    """
+    if len(texts) < 2:
+        return float("nan")
+    # Equal texts are common: each pair of distinct texts is compared once and counted as often as it occurs.
+    groups = [(count, _ngrams(text.split(), n)) for text, count in Counter(texts).items()]
+    total = sum(count * (count - 1) / 2 for count, _ in groups)
+    for (count, grams), (other_count, other) in combinations(groups, 2):
+        common = len(grams & other)
+        total += count * other_count * common / (len(grams) + len(other) - common)
+    return total / (len(texts) * (len(texts) - 1) / 2)
+
+
+def _ngrams(words: list[str], n: int) -> set[tuple[str, ...]]:
+    return {tuple(words[i : i + n]) for i in range(max(1, len(words) - n + 1))}
+
+
+def canonical_sql(sql: str) -> str:
+    """Normalize a query, so that queries that differ only in writing have equal texts.
+
+    Layout, comments, letter case and quoting of identifiers, and the names of table aliases are normalised; the order
+    of conditions and columns is kept. A query that does not parse is returned with its white space collapsed.
+    """
+    try:
+        tree = sqlglot.parse_one(sql, read="sqlite")
+    except (SqlglotError, RecursionError):
+        return " ".join(sql.split())
+    for identifier in tree.find_all(exp.Identifier):
+        # SQLite's names are case-insensitive even when quoted.
+        identifier.replace(exp.to_identifier(identifier.name.lower()))
+    aliased = [table for table in tree.find_all(exp.Table) if table.alias]
+    names = {alias: f"t{i}" for i, alias in enumerate(dict.fromkeys(table.alias for table in aliased), 1)}
+    for table in aliased:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(names[table.alias])))
+    for column in tree.find_all(exp.Column):
+        if column.table in names:
+            column.set("table", exp.to_identifier(names[column.table]))
+    return tree.sql(dialect="sqlite", comments=False)
+
+
+def pass_area(n: ArrayLike, c: ArrayLike, largest: int) -> np.ndarray:
+    """Area under each problem's pass@k over log₂ k from 1 to `largest`, divided by the width: a mean pass@k in [0, 1].
+
+    Trapezoidal rule over the powers of two up to `largest`; with `largest` = 1 it is pass@1. Shapes and errors are
+    those of `dph.evaluation.passk.pass_at_k`.
+    """
+    doublings = max(1, largest).bit_length() - 1
+    curve = np.stack([pass_at_k(n, c, 1 << i) for i in range(doublings + 1)])
+    if doublings == 0:
+        return mean_at_k(n, c)
+    return ((curve[1:] + curve[:-1]) / 2).mean(0)
+
+
+def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
+    """The policy's entropy per token in nats, estimated as the mean of −log p over all tokens of its own samples.
+
+    Unbiased if the policy itself sampled at the temperature of the log-probabilities. NaN without tokens.
+    """
+    total, count = 0.0, 0
+    for row in logprobs:
+        total -= sum(row)
+        count += len(row)
+    return total / count if count else float("nan")
 
 
 def diversity_of(
@@ -53,7 +179,7 @@ def diversity_of(
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     of_kind = _kinds(group.problem, scored, plans)
     told = zip(answers, group.rollouts, strict=True) if answers else ()
     votes = [answer for answer, rollout in told if rollout.verdict.scored]
@@ -61,22 +187,22 @@ def diversity_of(
         votes = of_kind.get("answers", votes)
     for k in _VOTERS:
         if len(votes) >= k:
-            found[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)
+            values[f"maj@{k}"] = majority_at_k(votes, [rollout.verdict.correct for rollout in scored], k)
     for name, kinds in of_kind.items():
         correct = [kind for kind, rollout in zip(kinds, scored, strict=True) if rollout.verdict.correct]
-        found[f"distinct_{name}"] = expected_distinct(kinds, AMONG)
-        found[f"distinct_{name}_correct"] = expected_distinct(correct, AMONG)
+        values[f"distinct_{name}"] = expected_distinct(kinds, AMONG)
+        values[f"distinct_{name}_correct"] = expected_distinct(correct, AMONG)
     correct_texts = [rollout.text for rollout in scored if rollout.verdict.correct]
     texts = [rollout.text for rollout in scored]
     for name, compared in (("ngram_overlap", texts), ("ngram_overlap_correct", correct_texts)):
         if len(compared) > 1:
-            found[name] = ngram_overlap(compared)
+            values[name] = ngram_overlap(compared)
     if len(scored) >= params.n:
-        found["pass_area"] = float(pass_area(len(scored), len(correct_texts), params.n))
+        values["pass_area"] = float(pass_area(len(scored), len(correct_texts), params.n))
     logprobs = [rollout.completion.logprobs for rollout in group.rollouts]
     if params.temperature > 0 and params.top_p == 1 and any(logprobs):
-        found["token_entropy"] = round(token_entropy(logprobs), _PRECISION)
-    return found
+        values["token_entropy"] = round(token_entropy(logprobs), _PRECISION)
+    return values
 
 
 def answer_of(problem: Problem, response: str) -> str | None:

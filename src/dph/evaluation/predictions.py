@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dph.config import VerifyConfig
-from dph.metrics.wilson import Interval, wilson_interval
+from dph.evaluation.intervals import Interval, bootstrap_interval, wilson_interval
+from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
@@ -105,11 +108,6 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
     value = partial(_value, of=len(items))
     if samples == 1:
         return {"accuracy": value(wilson_interval(sum(correct for _, correct in judged), len(judged)), len(judged))}
-    import numpy as np  # slow to load, and only several samples need it
-
-    from dph.metrics.bootstrap import bootstrap_interval
-    from dph.metrics.passk import mean_at_k, pass_at_k
-
     counts = np.array(judged)
     metrics = {f"mean@{samples}": value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])), len(counts))}
     for k in (1 << power for power in range(samples.bit_length())):

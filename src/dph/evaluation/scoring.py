@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dph.evaluation.intervals import Interval, bootstrap_interval
 from dph.evaluation.measures import MEASURES
-from dph.metrics.bootstrap import bootstrap_interval
-from dph.metrics.passk import mean_at_k, pass_at_k
-from dph.metrics.wilson import Interval
+from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.tasks import Task
 from dph.types import Group, Problem
 

@@ -2,7 +2,7 @@
 
 from dph.report.comparison import Comparison, compare, retention
 from dph.report.data import EvalRun, TrainRun, read_eval, read_runs
-from dph.report.table import Cell, Table, print_table, to_markdown
+from dph.report.tables import Cell, Table, print_table, to_markdown
 from dph.report.write import Extra, Report, report, write_report
 
 __all__ = [

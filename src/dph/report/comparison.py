@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from dph.errors import UserError
-from dph.metrics.bootstrap import bootstrap_interval, cluster_bootstrap, widened_by_seeds
-from dph.metrics.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
-from dph.metrics.wilson import Interval
+from dph.evaluation.intervals import Interval, bootstrap_interval, cluster_bootstrap, widened_by_seeds
+from dph.evaluation.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from dph.config import read_toml
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES, RULES
-from dph.metrics.passk import mean_at_k, pass_at_k
+from dph.evaluation.measures import MEASURES, METRICS, metric
+from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
@@ -40,9 +40,9 @@ class Value:
         return f"{self.problems} of {self.of}" if self.problems < self.of else ""
 
 
-def range_of(metric: str) -> tuple[float, float]:
-    """The range of a metric: shares from 0 to 1, counts and entropies from 0."""
-    return (0.0, math.inf if metric.startswith(("styles", "distinct", "token_entropy")) else 1.0)
+def range_of(name: str) -> tuple[float, float]:
+    """The range of a metric, which no interval leaves."""
+    return (0.0, metric(name).highest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,8 @@ class EvalRun:
     """The model that was evaluated."""
     splits: Mapping[str, Split]
     problems: Sequence[Mapping[str, Any]]
-    """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, where they were
+    """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, if they were
     stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
-    measures: int = RULES
-    """Version of the rules by which problems have a measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,6 @@ def read_eval(path: Path) -> EvalRun:
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
-        measures = int(scores.get("measures", 1))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
     if not splits:
@@ -134,7 +131,7 @@ def read_eval(path: Path) -> EvalRun:
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), _AGAIN)
     splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
-    return EvalRun(path, label, model, splits, problems, measures)
+    return EvalRun(path, label, model, splits, problems)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
@@ -236,9 +233,8 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("split", "id", "text", "outcome"), (str,)),
     **dict.fromkeys(("kind", "style"), (str, type(None))),
     **dict.fromkeys(("samples", "correct", "sample", "seed"), (int,)),
-    **dict.fromkeys(("styles", "styles_correct"), (int, float, type(None))),
+    **dict.fromkeys((entry.name for entry in METRICS), (int, float, type(None))),
     "greedy": (bool, type(None)),
-    **dict.fromkeys(MEASURES, (int, float, type(None))),
 }
 """What each column of an evaluation's tables may hold."""
 

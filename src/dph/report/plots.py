@@ -1,4 +1,5 @@
-"""Figures: each function takes plain data and returns a matplotlib Figure, without global state or a display.
+"""The figures of a report, drawn by functions that take plain data and return a matplotlib Figure, without global state
+or a display.
 
 The colours are Okabe and Ito's, which colour-blind readers can distinguish; each series also has its own marker, so
 that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
@@ -8,11 +9,15 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from dph.report.comparison import Comparison
+from dph.report.data import Split, TrainRun
 
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -20,6 +25,12 @@ _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
 _OTHER = "#C4C4C4"
+_CURVES = (
+    *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
+    *("coverage/lost", "coverage/falling", "coverage/solved_hard"),
+    *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
+)
+"""Metrics of training runs that the report draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, titl
 
 
 def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None, title: str = "") -> Figure:
-    """One metric against training steps, one line per label; with low and high if runs were repeated."""
+    """A share, `ylabel`, against training steps, one line per label; with low and high if runs were repeated."""
     figure, (axes,) = _figure(1, width=5.2)
     _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, title)
     _legend(axes, len(curves))
@@ -209,11 +220,9 @@ def _draw_training(
     axes.set_xlabel("training step", fontsize=10 if markers else 9)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    if ylabel.startswith(("pass@", "mean@", "greedy")):
+    if ylabel:
         axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
         _percent(axes)
-    else:
-        axes.set_ylabel(_plain(ylabel), fontsize=10)
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -264,3 +273,66 @@ def _legend(axes: Axes, count: int, **options: float) -> None:
         columnspacing=1.2,
         **options,
     )
+
+
+def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
+    """Figures by file name, each with its description; the first one is an overview."""
+    base, main = comparison.base, comparison.main
+    summaries = comparison.splits[main]
+    curves = _pass_series(summaries)
+    shares = {label: summary.style_shares for label, summary in summaries.items() if summary.style_shares}
+    monitored = monitored_metric(trains)
+    training = training_series(trains, f"eval/{monitored}") if monitored else []
+    names = ", ".join(summaries)
+    overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
+    parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
+    figures = {"overview": (overview, f"{', '.join(part for part in parts if parts[part])} of {names}")}
+    figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
+    if training:
+        figure = training_figure(training, ylabel=monitored, base=base)
+        figures["training"] = (figure, f"{monitored} through training of {names}")
+    if shares:
+        figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
+    for split, found in comparison.elsewhere.items():
+        figure = pass_curve_figure(_pass_series(found), base=base, title=split)
+        figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(found)} on {split}")
+    metrics = {name: training_series(trains, name) for name in _CURVES}
+    if any(metrics.values()):
+        grid = metrics_figure({name: series for name, series in metrics.items() if series})
+        figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
+    return figures
+
+
+def _file_name(split: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
+
+
+def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:
+    series = []
+    for label, summary in summaries.items():
+        points = summary.pass_curve
+        y, low, high = ([getattr(point, part) for point in points.values()] for part in ("mean", "low", "high"))
+        series.append(Series(label, list(points), y, low, high))
+    return series
+
+
+def monitored_metric(trains: Sequence[TrainRun]) -> str:
+    """pass@8 where it was measured through training, else the largest pass@k below it; "" where there is none."""
+    found = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
+    return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in found), "")
+
+
+def training_series(trains: Sequence[TrainRun], name: str) -> list[Series]:
+    """A metric through training for each label: over repeated runs the mean, between the lowest and the highest."""
+    groups: dict[str, list[dict[float, float]]] = {}
+    for run in trains:
+        points = {row["step"]: float(row[name]) for row in run.metrics if row.get(name) is not None}
+        if points:
+            groups.setdefault(run.label, []).append(points)
+    series = []
+    for label, runs in groups.items():
+        steps = sorted(set.intersection(*map(set, runs)))
+        values = np.array([[points[step] for step in steps] for points in runs])
+        band = (values.min(axis=0).tolist(), values.max(axis=0).tolist()) if len(runs) > 1 else ()
+        series.append(Series(label, steps, values.mean(axis=0).tolist(), *band))
+    return series

@@ -1,12 +1,126 @@
-"""The tables of a report: all metrics of each label, diversity, kinds of problems."""
+"""The tables of a report: how metrics are written, what each table shows, and tables as Markdown and on a terminal."""
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from dph.evaluation.measures import MAJORITY, RULES
+from rich.console import Console
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from dph.errors import visible
+from dph.evaluation.measures import METRICS, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
-from dph.report.data import EvalRun, Split, TrainRun, Value
-from dph.report.table import Cell, Table, cell
+from dph.report.data import Split, TrainRun, Value
 from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table's entry: text, with its interval and the number of problems behind it, as far as there is anything to
+    say."""
+
+    text: str
+    interval: str = ""
+    over: str = ""
+    """See `dph.report.data.Value.over`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table; the first entry of a row is its label."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    @property
+    def caption(self) -> str:
+        """The note, and what "35 of 40" in an entry means."""
+        over = "An entry with “35 of 40” is over 35 of the 40 problems: the others lack the metric."
+        some = any(entry.over for row in self.rows for entry in row)
+        return " ".join(filter(None, (self.note, over if some else "")))
+
+
+def cell(name: str, value: Value | None) -> Cell:
+    """A metric as text, in the unit of `METRICS`; shares in percent."""
+    if value is None or math.isnan(value.mean):
+        return Cell("–")
+    scale, digits = metric(name).scale, metric(name).digits
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:.{digits}f}–{scale * value.high:.{digits}f}"
+    return Cell(f"{scale * value.mean:.{digits}f}", interval, value.over)
+
+
+def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
+    """A difference as text with its sign; in percentage points unless another scale is given."""
+    if math.isnan(value.mean):
+        return Cell("–")
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
+    return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
+
+
+def _transposed(table: Table) -> Table:
+    """The table with rows and columns exchanged."""
+    heads = [row[0].text for row in table.rows]
+    rows = [[Cell(name), *(row[index] for row in table.rows)] for index, name in enumerate(table.columns) if index > 0]
+    return Table(table.title, ["", *heads], rows, table.note)
+
+
+_MARKUP = re.compile(
+    r"""[\\`*\[\]<|~$]               # code, emphasis, links, HTML, cells, mathematics
+    |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])  # emphasis, which does not begin or end within a word
+    |&(?=\#?\w+;)                  # entities
+    |:(?=//)|(?<=www)\.            # addresses""",
+    re.VERBOSE,
+)
+"""What GitHub would read as markup within a line; the rest stays readable in the file, as 1e-6 and pass@8 do."""
+
+
+def as_markdown(text: str) -> str:
+    """A text on one line of GitHub's Markdown that shows it as it is: nothing in it is markup."""
+    return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
+
+
+def to_markdown(table: Table) -> str:
+    """The table in GitHub's Markdown, intervals in parentheses."""
+
+    def line(entries: Sequence[str]) -> str:
+        return "| " + " | ".join(entries) + " |"
+
+    body = [
+        line([as_markdown(entry.text + _bracketed(entry.interval, entry.over)) for entry in row]) for row in table.rows
+    ]
+    rule = line(["---", *("---:" for _ in table.columns[1:])])
+    head = line([*map(as_markdown, table.columns)])
+    parts = [f"**{as_markdown(table.title)}**", "\n".join([head, rule, *body]), as_markdown(table.caption)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def print_table(table: Table) -> None:
+    """Print the table to the terminal, with a column for each row where there are fewer rows than columns: a few labels
+    fit where many metrics do not."""
+    if len(table.rows) < len(table.columns):
+        table = _transposed(table)
+    console = Console()
+    # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
+    intervals = console.width >= 20 * len(table.columns)
+    title, caption = Text(visible(table.title)), Text(visible(table.caption))  # rich reads [tags] in a str
+    shown = TerminalTable(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for index, name in enumerate(table.columns):
+        shown.add_column(Text(visible(name)), justify="left" if index == 0 else "right")
+    for row in table.rows:
+        details = (_bracketed(entry.interval if intervals else "", entry.over) for entry in row)
+        shown.add_row(
+            *(Text.assemble(visible(entry.text), (more, "dim")) for entry, more in zip(row, details, strict=True))
+        )
+    console.print(shown)
+
+
+def _bracketed(*details: str) -> str:
+    found = "; ".join(filter(None, details))
+    return f" ({found})" if found else ""
 
 
 def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
@@ -30,12 +144,6 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
-    older = sorted({run.label for group in labels.values() for run in group if run.measures < RULES and _votes(run)})
-    if older:
-        notes.append(
-            f"maj@k of {', '.join(older)} is over problems with at least one answer, as an earlier version "
-            "evaluated them; a problem without any now counts 0."
-        )
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     notes += _on_shared_problems(comparison, main, _main_metrics(summaries))
@@ -49,10 +157,6 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     return found + [table for table in further if table is not None]
 
 
-def _votes(run: EvalRun) -> bool:
-    return any(name in split.metrics for split in run.splits.values() for name in MAJORITY)
-
-
 def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]) -> list[str]:
     """Sentences with the means of metrics that the labels have for different problems, over those that all have."""
     said = []
@@ -63,8 +167,7 @@ def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]
         if found := on_shared_problems(own, split, name):
             number, means = found
             values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
-            title = _TITLES.get(name, name)
-            said.append(f"{title} over the problems that have it in every row ({number}): {values}.")
+            said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
     return said
 
 
@@ -128,7 +231,7 @@ def main_table(
             cell("greedy", part[label].metrics.get("greedy") if label in part else None) for part in elsewhere.values()
         ]
         rows.append(row)
-    columns = ["", *(_TITLES.get(name, name) for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
+    columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
     sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
     size = ", ".join(f"{problems} problems, {samples} samples each" for problems, samples in sorted(sizes))
     return Table(f"Split {split} ({size})", columns, rows, note)
@@ -136,12 +239,16 @@ def main_table(
 
 def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     """The metrics of the first table."""
-    known = {name for summary in summaries.values() for name in summary.metrics}
-    passes = sorted(int(name.removeprefix("pass@")) for name in known if name.startswith("pass@"))
+    there = {name for summary in summaries.values() for name in summary.metrics}
+    passes = sorted(int(name.removeprefix("pass@")) for name in there if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
-    shown = [k for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
-    wanted = ("greedy", *(f"pass@{k}" for k in shown), *MAJORITY, "styles", "styles_correct")
-    return [name for name in wanted if name in known]
+    shown = [f"pass@{k}" for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
+    names = [name for entry in METRICS if entry.table == "main" for name in _names(entry.name, shown)]
+    return [name for name in names if name in there]
+
+
+def _names(name: str, passes: Sequence[str]) -> Sequence[str]:
+    return passes if name == "pass@k" else (name,)
 
 
 def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
@@ -159,20 +266,8 @@ def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
     return Table(f"Split {split} by kind of problem", columns, rows)
 
 
-DIVERSITY = {
-    "distinct_sql": "distinct SQL",
-    "distinct_sql_correct": "distinct SQL (correct)",
-    "distinct_plans": "distinct plans",
-    "distinct_plans_correct": "distinct plans (correct)",
-    "distinct_answers": "distinct answers",
-    "distinct_answers_correct": "distinct answers (correct)",
-    "ngram_overlap": "4-gram overlap",
-    "ngram_overlap_correct": "4-gram overlap (correct)",
-    "pass_area": "area under pass@k",
-    "token_entropy": "entropy a token",
-}
+DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}
 """Column titles of the measures of diversity that `dph eval` reports."""
-_TITLES = {"styles_correct": "styles (correct)", **DIVERSITY}
 DIVERSITY_NOTE = (
     "Counts of distinct things among 32 samples of a problem, or among all if there are fewer; overlap of the 4-grams "
     "of two responses and the area under pass@k over log k in percent; entropy in nats. Fewer distinct answers is no "

@@ -1,21 +1,25 @@
 """Reports: from evaluations (and training runs) to tables, figures and one page that anybody can open."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dph.errors import UserError
-from dph.report import plots
+from dph.process.progress import say
 from dph.report.comparison import compare
 from dph.report.data import EvalRun, TrainRun, read_runs
-from dph.report.figures import figures
-from dph.report.page import Image, render
-from dph.report.page_data import page_data
-from dph.report.table import Table, as_markdown, print_table, to_markdown
-from dph.report.tables import tables
+from dph.report.tables import Table, as_markdown, print_table, tables, to_markdown
 from dph.runs.files import write_atomically
 
-_PAGE, _MARKDOWN = "index.html", "report.md"
+if TYPE_CHECKING:  # it needs the extra `report`
+    from dph.report.page import Image
+
+DRAWN_WITH = ("matplotlib", "plotly")
+"""Libraries of the extra `report`; without them a report has its tables only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +38,13 @@ class Report:
     """A report that was written."""
 
     page: Path
+    """index.html, or report.md if the extra `report` is not installed."""
     tables: Sequence[Table]
     """The report's own tables, the one with all metrics first."""
 
 
 def report(runs: Sequence[Path], out: Path, *, base: str | None, title: str) -> Path:
-    """Write a report of run directories and print its first table; returns the page. See `write_report`.
+    """Write a report of run directories and print its first table; returns `Report.page`. See `write_report`.
 
     Raises UserError for a directory that is missing, damaged or not a run of `dph eval` or `dph train`.
     """
@@ -59,34 +64,45 @@ def write_report(
 ) -> Report:
     """Write a report of runs into `out`.
 
-    Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png.
-    Evaluations with one label count as seeds of one method. `base` is the label of the reference policy's evaluation;
-    where no run has it, keep and exploration rates are left out and the report says so.
+    Writes index.html (self-contained, with charts and a browser of completions), report.md and figures/*.png; without
+    the extra `report` only report.md, and says so. Evaluations with one label count as seeds of one method. `base` is
+    the label of the reference policy's evaluation; if no run has it, keep and exploration rates are left out and the
+    report says so.
 
     Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
     extra = extra or Extra()
     comparison = compare(evals, base)
-    found = tables(comparison, trains)
-    images = {name: Image(plots.to_png(figure), text) for name, (figure, text) in figures(comparison, trains).items()}
-    page = render(
-        title,
-        page_data(comparison, trains, extra.trains),
-        tables=[*extra.tables, *found],
-        images=extra.images,
-        settings=[(f"{run.label}: {run.path}", _settings(run.path)) for run in [*evals, *trains]],
-    )
-    links = [f"![{as_markdown(image.description)}](figures/{name}.png)" for name, image in images.items()]
-    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, found), *links[1:]])
+    own, links = tables(comparison, trains), []
+    files: dict[Path, str | bytes] = {}
+    page = out / "report.md"
+    if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
+        say(f"the report has tables only, because {' and '.join(missing)} is missing: pip install 'dph-rl[report]'")
+    else:
+        from dph.report import plots
+        from dph.report.page import Image, page_data, render
+
+        page = out / "index.html"
+        drawn = plots.figures(comparison, trains)
+        images = {name: Image(plots.to_png(figure), text) for name, (figure, text) in drawn.items()}
+        files = {out / "figures" / f"{name}.png": image.png for name, image in images.items()}
+        links = [f"![{as_markdown(image.description)}](figures/{name}.png)" for name, image in images.items()]
+        files[page] = render(
+            title,
+            page_data(comparison, trains, extra.trains),
+            tables=[*extra.tables, *own],
+            images=extra.images,
+            settings=[(f"{run.label}: {run.path}", _settings(run.path)) for run in [*evals, *trains]],
+        )
+    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, own), *links[1:]])
+    files[out / "report.md"] = text.rstrip() + "\n"
     try:
-        (out / "figures").mkdir(parents=True, exist_ok=True)
-        for name, image in images.items():
-            write_atomically(out / "figures" / f"{name}.png", image.png)
-        write_atomically(out / _MARKDOWN, text.rstrip() + "\n")
-        write_atomically(out / _PAGE, page)
+        for file, content in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, content)
     except OSError as error:
         raise UserError(f"cannot write the report to {out}: {error.strerror or error}") from error
-    return Report(out / _PAGE, found)
+    return Report(page, own)
 
 
 def _settings(run: Path) -> str:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES
+from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.evaluation.scoring import powers_of_two
-from dph.metrics.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.report.data import EvalRun, Split, Value, counted, read_problems
 from dph.reproduce.plan import AGAIN, Choice, RunPaths, check_settings, write_settings

@@ -9,8 +9,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from dph.report.comparison import KEEP_K, RATES, retention
 from dph.report.data import EvalRun, Value
-from dph.report.figures import training_series
-from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy
+from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy, training_series
 from dph.reproduce.grid import Base, Sweep
 from dph.reproduce.results import (
     DIFFERENCES,

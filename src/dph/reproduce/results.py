@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dph.metrics.bootstrap import cluster_difference
+from dph.evaluation.intervals import cluster_difference
 from dph.report.comparison import mean_of
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.reproduce.grid import Arm, Base

@@ -9,7 +9,7 @@ from dph.process.jobs import check_finished, run_jobs
 from dph.process.progress import say
 from dph.report import plots
 from dph.report.page import Image
-from dph.report.table import Table, print_table, to_markdown
+from dph.report.tables import Table, print_table, to_markdown
 from dph.report.write import Extra, write_report
 from dph.reproduce.counts import read_counts, warn_of_other_bases, write_counts
 from dph.reproduce.figures import figures

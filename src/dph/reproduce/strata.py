@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from dph.metrics.bootstrap import student_interval
+from dph.evaluation.intervals import student_interval
 from dph.report.data import EvalRun, Value, aligned_rows
-from dph.report.table import Cell, Table, cell, signed_cell
+from dph.report.tables import Cell, Table, cell, signed_cell
 from dph.reproduce.grid import Base
 from dph.reproduce.plan import AGAIN
 from dph.reproduce.results import DOMAINS, IN_DOMAIN, INTERVALS, Results, mean_of, values

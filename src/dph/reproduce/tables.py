@@ -11,8 +11,7 @@ import numpy as np
 from dph.config import flatten
 from dph.report.comparison import RATES, retention
 from dph.report.data import EvalRun, Value
-from dph.report.table import Cell, Table, cell, signed_cell
-from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, retention_note
+from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, Table, cell, retention_note, signed_cell
 from dph.reproduce.grid import Base, train_settings
 from dph.reproduce.plan import AGAIN, Choice
 from dph.reproduce.results import (

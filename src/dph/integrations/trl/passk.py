@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from dph.metrics import pass_at_powers
+from dph.evaluation.passk import pass_at_powers
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dph.metrics import pass_at_powers
+from dph.evaluation.passk import pass_at_powers
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer

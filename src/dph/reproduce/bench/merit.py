@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dph.metrics.bootstrap import student_interval
+from dph.evaluation.intervals import student_interval
 from dph.report.data import Value
 
 Place = tuple[float, float]

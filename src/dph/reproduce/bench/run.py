@@ -12,7 +12,7 @@ from dph.errors import UserError
 from dph.process.jobs import check_finished, run_jobs
 from dph.process.progress import say
 from dph.report import plots
-from dph.report.table import print_table, to_markdown
+from dph.report.tables import print_table, to_markdown
 from dph.reproduce.bench.choose import Points, freeze, halved, read_frozen, write_frozen
 from dph.reproduce.bench.design import Bench, Setting, arm_of, base_of, read_bench
 from dph.reproduce.bench.figure import attainment_figure, frontier_figure

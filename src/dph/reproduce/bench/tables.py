@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dph.report.data import Value, range_of
-from dph.report.table import Cell, Table, cell, signed_cell
+from dph.report.tables import Cell, Table, cell, signed_cell
 from dph.reproduce.bench.choose import ROLES
 from dph.reproduce.bench.design import Bench, Setting, with_steps
 from dph.reproduce.bench.merit import Components, attained, components, hypervolume, over_worlds

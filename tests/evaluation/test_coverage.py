@@ -1,13 +1,13 @@
 """How often 95 % intervals over seeds and problems hold the truth, in worlds where the truth is known.
 
 A value is the difficulty of its problem, a shift of its training seed, and a rest. `pytest -m slow -s
-tests/metrics/test_coverage.py` prints the table of docs/results/reproduce.md.
+tests/evaluation/test_coverage.py` prints the table of docs/results/reproduce.md.
 """
 
 import numpy as np
 import pytest
 
-from dph.metrics.bootstrap import cluster_bootstrap, cluster_difference, student_quantile
+from dph.evaluation.intervals import cluster_bootstrap, cluster_difference, student_quantile
 
 PROBLEMS = 200
 MEAN, GAP = 1 / 1.3, 0.1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.metrics.diversity import canonical_sql, expected_distinct, ngram_overlap, pass_area, token_entropy
+from dph.evaluation.measures import canonical_sql, expected_distinct, ngram_overlap, pass_area, token_entropy
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), st.integers(1, 8))

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from dph.errors import UserError
-from dph.metrics.voting import majority_at_k
+from dph.evaluation.passk import majority_at_k
 
 
 def by_enumeration(answers, correct, k):

@@ -1,16 +1,16 @@
-"""Confidence intervals over problems, over paired differences, and over seeds and problems together.
+"""Confidence intervals: of a share, over problems, over paired differences, and over seeds and problems together.
 
 Intervals over problems are percentile intervals of the bootstrap, reproducible from their seed; those over seeds and
 problems add Student's t for the seeds. Only numpy.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from dph.metrics.wilson import Interval
 
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], FloatArray]
@@ -20,25 +20,36 @@ Range = tuple[float, float]
 UNBOUNDED: Range = (-math.inf, math.inf)
 
 _BLOCK = 1 << 18
-"""Values gathered at once, which bounds the memory that resampling takes."""
+"""Values gathered at once, which bounds the memory that resampling takes and changes no draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate with its confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+
+def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a share of successes (Wilson 1927), which has a width at 0 and at 1 too.
+
+    Raises ValueError unless 0 ≤ successes ≤ count and count ≥ 1.
+    """
+    if not 0 <= successes <= count or count < 1:
+        raise ValueError(f"a share needs 0 ≤ successes ≤ count and count ≥ 1, but they are {successes} and {count}")
+    share, z = successes / count, NormalDist().inv_cdf((1.0 + level) / 2.0)
+    width = z * math.sqrt(share * (1.0 - share) / count + z * z / (4 * count * count))
+    centre, scale = share + z * z / (2 * count), 1.0 + z * z / count
+    # Rounding must not push the bounds past the share itself, at 0 or 1.
+    low, high = min(share, (centre - width) / scale), max(share, (centre + width) / scale)
+    return Interval(share, low, high, level)
 
 
 def _mean(values: FloatArray) -> FloatArray:
     return values.mean(-1)
-
-
-def _interval(estimate: float, draws: FloatArray, level: float) -> Interval:
-    tail = (1.0 - level) / 2.0
-    # A ratio such as the keep rate can be undefined in a resample; those resamples are left out.
-    low, high = np.nanquantile(draws, [tail, 1.0 - tail]) if np.isfinite(draws).any() else (np.nan, np.nan)
-    return Interval(estimate, float(low), float(high), level)
-
-
-def _check(values: FloatArray, level: float) -> None:
-    if values.size == 0:
-        raise ValueError("a bootstrap needs at least one value")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"level must lie strictly between 0 and 1, but is {level}")
 
 
 def bootstrap_interval(
@@ -52,17 +63,17 @@ def bootstrap_interval(
     The interval covers the choice of problems and, through them, of samples; it does not cover training seeds.
     """
     array = np.asarray(values, dtype=np.float64)
-    _check(array, level)
-    draws = [statistic(block) for block in _resampled(array, resamples, np.random.default_rng(seed))]
-    return _interval(float(statistic(array[None])[0]), np.concatenate(draws), level)
-
-
-def _resampled(array: FloatArray, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
-    """Blocks [some resamples, problems, …]; their size does not change the draws."""
-    count = len(array)
-    at_once = max(1, _BLOCK // array.size)
-    for start in range(0, resamples, at_once):
-        yield array[rng.integers(count, size=(min(at_once, resamples - start), count))]
+    if array.size == 0:
+        raise ValueError("a bootstrap needs at least one value")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie strictly between 0 and 1, but is {level}")
+    rng, count, at_once = np.random.default_rng(seed), len(array), max(1, _BLOCK // array.size)
+    blocks = (min(at_once, resamples - start) for start in range(0, resamples, at_once))
+    draws = np.concatenate([statistic(array[rng.integers(count, size=(block, count))]) for block in blocks])
+    tails = [(1.0 - level) / 2.0, 1.0 - (1.0 - level) / 2.0]
+    # A ratio such as the keep rate can be undefined in a resample; those resamples are left out.
+    low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
+    return Interval(float(statistic(array[None])[0]), float(low), float(high), level)
 
 
 def paired_difference(
@@ -129,18 +140,18 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
     * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
       rest. Its two half-widths may differ.
 
-    The result is never narrower than the given interval. `tests/metrics/test_coverage.py` measures its coverage. One
+    The result is never narrower than the given interval. `tests/evaluation/test_coverage.py` measures its coverage. One
     approximate t for the sum of all variances (Satterthwaite) is too narrow with two or three seeds, and so are Welch's
     degrees of freedom where the side with fewer seeds varies more.
     """
     several = [values for values in sides if len(values) > 1]
     column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)
     spread = float(column.var(ddof=1)) if len(column) > 1 else 0.0
-    own = max(0.0, 1.0 - sum(map(_rest, several)) / spread) if spread > 0 else 0.0
+    share = max(0.0, 1.0 - sum(map(_rest, several)) / spread) if spread > 0 else 0.0
     of_seeds = _seeds_half_width(several, (1.0 + problems.level) / 2.0)
 
     def reach(distance: float) -> float:
-        return max(distance, math.hypot(math.sqrt(own) * distance, of_seeds))
+        return max(distance, math.hypot(math.sqrt(share) * distance, of_seeds))
 
     low = problems.estimate - reach(problems.estimate - problems.low)
     high = problems.estimate + reach(problems.high - problems.estimate)
