@@ -57,11 +57,9 @@ class Evaluator:
 
     def sampled(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged samples of one batch."""
-        return self._sample(items, self.params, "eval")
+        return sample_groups(self.policy, self.sampler, self.verifiers, items, self.params, self.seed, "eval")
 
     def decoded(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged greedy responses of one batch."""
-        return self._sample(items, greedy(self.params), "greedy")
-
-    def _sample(self, items: Sequence[Prompted], params: SamplingParams, purpose: str) -> list[Group]:
-        return sample_groups(self.policy, self.sampler, self.verifiers, items, params, self.seed, purpose)
+        params = greedy(self.params)
+        return sample_groups(self.policy, self.sampler, self.verifiers, items, params, self.seed, "greedy")

@@ -51,6 +51,24 @@ def mean_at_k(n: ArrayLike, c: ArrayLike) -> FloatArray:
     return correct / samples
 
 
+def powers_of_two(limit: int) -> list[int]:
+    """1, 2, 4 … up to limit."""
+    return [1 << i for i in range(limit.bit_length())]
+
+
+def sample_metrics(counts: Sequence[tuple[int, int]], n: int) -> dict[str, FloatArray]:
+    """mean@n, and pass@k for k = 1, 2, 4 … up to n, of each problem that has them: one judged sample, and k of them.
+
+    counts: of each problem, the judged and the correct ones of its n samples. A metric that no problem has is left out.
+    """
+    pairs = np.array([pair for pair in counts if pair[0] > 0]).reshape(-1, 2)
+    metrics = {f"mean@{n}": mean_at_k(pairs[:, 0], pairs[:, 1])}
+    for k in powers_of_two(n):
+        enough = pairs[pairs[:, 0] >= k]
+        metrics[f"pass@{k}"] = pass_at_k(enough[:, 0], enough[:, 1], k)
+    return {name: values for name, values in metrics.items() if values.size}
+
+
 def pass_at_powers(n: ArrayLike, c: ArrayLike) -> dict[int, float]:
     """Mean pass@k for k = 2, 4, … up to the largest n, each over the problems with at least k responses.
 

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from dph.config import VerifyConfig
 from dph.evaluation.intervals import Interval, bootstrap_interval, wilson_interval
-from dph.evaluation.passk import mean_at_k, pass_at_k
+from dph.evaluation.passk import sample_metrics
 from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
@@ -102,19 +100,14 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
     A problem counts towards pass@k only if at least k of its predictions were judged, and towards the others only if
     one was; "problems" is the number of those that count, if some do not.
     """
-    judged = [(item.scored, item.correct) for item in items if item.scored]
-    if not judged:
+    counts = [(item.scored, item.correct) for item in items if item.scored]
+    if not counts:
         return {}
     value = partial(_value, of=len(items))
     if samples == 1:
-        return {"accuracy": value(wilson_interval(sum(correct for _, correct in judged), len(judged)), len(judged))}
-    counts = np.array(judged)
-    metrics = {f"mean@{samples}": value(bootstrap_interval(mean_at_k(counts[:, 0], counts[:, 1])), len(counts))}
-    for k in (1 << power for power in range(samples.bit_length())):
-        enough = counts[counts[:, 0] >= k]
-        if len(enough):
-            metrics[f"pass@{k}"] = value(bootstrap_interval(pass_at_k(enough[:, 0], enough[:, 1], k)), len(enough))
-    return metrics
+        return {"accuracy": value(wilson_interval(sum(correct for _, correct in counts), len(counts)), len(counts))}
+    metrics = sample_metrics(counts, samples)
+    return {name: value(bootstrap_interval(values), len(values)) for name, values in metrics.items()}
 
 
 def _value(interval: Interval, problems: int, of: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dph.evaluation.intervals import Interval, bootstrap_interval
 from dph.evaluation.measures import MEASURES
-from dph.evaluation.passk import mean_at_k, pass_at_k
+from dph.evaluation.passk import powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import Group, Problem
 
@@ -66,11 +66,6 @@ def greedy_verdict(group: Group) -> bool | None:
     return verdict.correct if verdict.scored else None
 
 
-def powers_of_two(limit: int) -> list[int]:
-    """1, 2, 4 … up to limit."""
-    return [1 << i for i in range(limit.bit_length()) if 1 << i <= limit]
-
-
 def metric_means(scored: Sequence[Scored], n: int) -> dict[str, float]:
     """Mean of every metric over the problems of a split that have it, without intervals; see `summarise`."""
     return {name: float(values.mean()) for name, values in _values(scored, n).items()}
@@ -106,18 +101,14 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
 
 def _values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
     """Every metric's value for each problem that has one; a metric that no problem has is left out."""
-    counts = np.array([(item.samples, item.correct) for item in scored if item.samples > 0])
-    found: dict[str, Iterable[float]] = {"greedy": [item.greedy for item in scored if item.greedy is not None]}
-    if len(counts):
-        found[f"mean@{n}"] = mean_at_k(counts[:, 0], counts[:, 1])
-        for k in powers_of_two(n):
-            enough = counts[counts[:, 0] >= k]
-            found[f"pass@{k}"] = pass_at_k(enough[:, 0], enough[:, 1], k)
-    found["styles"] = [len(item.styles) for item in scored if item.styles]
-    found["styles_correct"] = [item.distinct_styles_correct for item in scored if item.styles]
-    for name in MEASURES:
-        found[name] = [item.diversity[name] for item in scored if name in item.diversity]
-    arrays = {name: np.asarray(values, dtype=float) for name, values in found.items()}
+    metrics: dict[str, Iterable[float]] = {
+        "greedy": [item.greedy for item in scored if item.greedy is not None],
+        **sample_metrics([(item.samples, item.correct) for item in scored], n),
+        "styles": [len(item.styles) for item in scored if item.styles],
+        "styles_correct": [item.distinct_styles_correct for item in scored if item.styles],
+        **{name: [item.diversity[name] for item in scored if name in item.diversity] for name in MEASURES},
+    }
+    arrays = {name: np.asarray(values, dtype=float) for name, values in metrics.items()}
     return {name: values for name, values in arrays.items() if values.size}
 
 
@@ -127,18 +118,18 @@ def _with_interval(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    """Means over the problems of each kind that have the metric; none if the problems have no kinds."""
     kinds: dict[str, list[Scored]] = {}
     for item in scored:
         kinds.setdefault(str(item.problem.meta.get("kind", "")), []).append(item)
     if set(kinds) == {""}:
         return {}
-    return {kind: _kind_means(items) for kind, items in sorted(kinds.items())}
-
-
-def _kind_means(items: Sequence[Scored]) -> dict[str, float]:
-    """Means over the problems of one kind that could be judged; a metric without any is left out."""
-    values = {
-        "greedy": [float(item.greedy) for item in items if item.greedy is not None],
-        "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
-    }
-    return {"problems": len(items)} | {name: float(np.mean(found)) for name, found in values.items() if found}
+    summaries = {}
+    for kind, items in sorted(kinds.items()):
+        values = {
+            "greedy": [float(item.greedy) for item in items if item.greedy is not None],
+            "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
+        }
+        means = {name: float(np.mean(found)) for name, found in values.items() if found}
+        summaries[kind] = {"problems": len(items)} | means
+    return summaries

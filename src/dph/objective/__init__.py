@@ -9,7 +9,6 @@ from dph.objective.objective import (
     LossBatch,
     LossCounts,
     Objective,
-    TermWeights,
     TokenBatch,
     mean_metrics,
     rehearsal_diagnostics,
@@ -18,11 +17,8 @@ from dph.objective.objective import (
 from dph.objective.policy_losses import POLICY_LOSSES, ppo_clip, register_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
-    js_definition_policy_term,
-    kl_loss,
     masked_log_ratio,
     per_token,
-    rehearsal_loss,
     sequence_ratio,
 )
 
@@ -36,13 +32,10 @@ __all__ = [
     "LossBatch",
     "LossCounts",
     "Objective",
-    "TermWeights",
     "TokenBatch",
     "get_divergence",
     "group_advantages",
     "importance_ratio",
-    "js_definition_policy_term",
-    "kl_loss",
     "masked_log_ratio",
     "mean_metrics",
     "per_token",
@@ -51,7 +44,6 @@ __all__ = [
     "register_divergence",
     "register_policy_loss",
     "rehearsal_diagnostics",
-    "rehearsal_loss",
     "sampler_correction",
     "sequence_ratio",
 ]

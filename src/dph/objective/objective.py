@@ -30,7 +30,7 @@ from dph.config import LossConfig
 from dph.config.checks import check_loss
 from dph.errors import UserError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
-from dph.objective.policy_losses import BoundPolicyLoss, bound_policy_loss
+from dph.objective.policy_losses import PolicyLoss
 from dph.objective.token_losses import (
     importance_ratio,
     js_definition_policy_term,
@@ -118,7 +118,7 @@ class Objective:
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
-        self._policy = bound_policy_loss(config.policy, config.policy_options, **clips)
+        self._policy = PolicyLoss(config.policy, config.policy_options, **clips)
         self.select = self._policy.select
         """Chooses tokens of the whole mini-batch for the policy loss; None if that treats all alike."""
         self.selects_by_policy = self._policy.selects_by_policy
@@ -270,7 +270,7 @@ def _ref(batch: LossBatch) -> Tensor:
 
 
 @torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: BoundPolicyLoss) -> dict[str, Tensor]:
+def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
     """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
     ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
     clip_ratio, clips = policy.traits.clip_ratio, policy.clips

@@ -27,7 +27,7 @@ from dph.errors import UserError
 from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
 from dph.registry import Added, Registry, settings_of
 
-PolicyLoss = Callable[..., Tensor]
+PolicyLossFunction = Callable[..., Tensor]
 """(logprobs [B, T], old_logprobs [B, T], advantages [B] or [B, T], mask [B, T], **settings) → [B, T], 0 outside the
 mask."""
 
@@ -37,7 +37,7 @@ Selection = Callable[..., Tensor]
 ClipRatio = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(logprobs [B, T], old_logprobs [B, T], mask [B, T]) → [B, T], or [B, 1] for a ratio of whole responses."""
 
-POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
+POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Traits:
     clip_ratio: ClipRatio | None = importance_ratio
 
 
-_TRAITS: dict[str, Traits] = {}
+_traits: dict[str, Traits] = {}
 
 
 def register_policy_loss(
@@ -69,7 +69,7 @@ def register_policy_loss(
 
     def add(function: Added) -> Added:
         added = POLICY_LOSSES.register(name)(function)
-        _TRAITS[name] = Traits(select, needs_advantage, clip_ratio)
+        _traits[name] = Traits(select, needs_advantage, clip_ratio)
         return added
 
     return add
@@ -77,44 +77,36 @@ def register_policy_loss(
 
 def selects_tokens(name: str) -> bool:
     """Whether a policy loss treats some tokens of the mini-batch differently."""
-    return _TRAITS.get(name, Traits()).select is not None
+    return _traits.get(name, Traits()).select is not None
 
 
-@dataclass(frozen=True, slots=True)
-class BoundPolicyLoss:
-    """A policy loss with its settings filled in."""
+class PolicyLoss:
+    """A policy loss and its selection, if it has one, with their settings, built once for a training run."""
 
-    function: PolicyLoss
-    clips: Mapping[str, float]
-    """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
-    traits: Traits
-    select: Selection | None
-    """The selection with its settings, if it has one."""
-    selects_by_policy: bool
-    """Whether the selection takes `logprobs`."""
-
-
-def bound_policy_loss(name: str, options: Mapping[str, str], **clips: float) -> BoundPolicyLoss:
-    """A policy loss and its selection, if it has one, with their settings filled in.
-
-    Raises UserError for a name that nobody registered, for options that neither takes, and for a dual clip that the
-    loss does not take.
-    """
-    settings = settings_of(POLICY_LOSSES[name])
-    if clips.get("dual_clip") and "dual_clip" not in settings:
-        raise UserError(
-            f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or use "
-            "a policy loss that has one, such as ppo_clip"
-        )
-    taken: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
-    traits = _TRAITS.get(name, Traits())
-    if traits.select is None:
-        return BoundPolicyLoss(POLICY_LOSSES.bind(name, options, **taken), taken, traits, None, False)
-    theirs = {key: text for key, text in options.items() if key in settings_of(traits.select)}
-    rest = {key: text for key, text in options.items() if key not in theirs or key in settings}
-    loss = POLICY_LOSSES.bind(name, rest, **taken, selected=None)
-    select = POLICY_LOSSES.bind(name, theirs, function=traits.select, **clips, logprobs=None)
-    return BoundPolicyLoss(loss, taken, traits, select, "logprobs" in settings_of(traits.select))
+    def __init__(self, name: str, options: Mapping[str, str], **clips: float) -> None:
+        """Raises UserError for a name that nobody registered, for options that neither takes, and for a dual clip that
+        the loss does not take."""
+        settings = settings_of(POLICY_LOSSES[name])
+        if clips.get("dual_clip") and "dual_clip" not in settings:
+            raise UserError(
+                f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or "
+                "use a policy loss that has one, such as ppo_clip"
+            )
+        self.traits = _traits.get(name, Traits())
+        self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
+        """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
+        self.select: Selection | None = None
+        self.selects_by_policy = False
+        """Whether the selection takes `logprobs`."""
+        filled = dict(self.clips)
+        if self.traits.select is not None:
+            theirs = settings_of(self.traits.select)
+            shared = {key: text for key, text in options.items() if key in theirs}
+            options = {key: text for key, text in options.items() if key not in theirs or key in settings}
+            self.select = POLICY_LOSSES.bind(name, shared, function=self.traits.select, **clips, logprobs=None)
+            self.selects_by_policy = "logprobs" in theirs
+            filled["selected"] = None
+        self.function: PolicyLossFunction = POLICY_LOSSES.bind(name, options, **filled)
 
 
 @register_policy_loss("ppo_clip", needs_advantage=True)

@@ -22,8 +22,6 @@ or does not solve (exploration rate)."""
 MAIN_SPLIT = "test"
 """The split of the first table, if every run has it; otherwise the first split that every run has."""
 
-Rows = Sequence[Sequence[Mapping[str, Any]]]
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -116,10 +114,10 @@ def _value(interval: Interval, known: np.ndarray) -> Value:
     return Value(interval.estimate, interval.low, interval.high, int(known.sum()), known.size)
 
 
-def _kind_means(rows: Rows, kind: str) -> dict[str, Value]:
-    own = [index for index, row in enumerate(rows[0]) if (row["kind"] or "") == kind]
-    found = {name: mean_of(values_of(rows, name)[:, own], name) for name in ("greedy", "pass@1")}
-    return {name: replace(value, low=math.nan, high=math.nan) for name, value in found.items()}
+def _kind_means(rows: Sequence[Sequence[Mapping[str, Any]]], kind: str) -> dict[str, Value]:
+    places = [index for index, row in enumerate(rows[0]) if (row["kind"] or "") == kind]
+    means = {name: mean_of(values_of(rows, name)[:, places], name) for name in ("greedy", "pass@1")}
+    return {name: replace(value, low=math.nan, high=math.nan) for name, value in means.items()}
 
 
 def on_shared_problems(
@@ -140,10 +138,6 @@ def on_shared_problems(
     return int(shared.sum()), means
 
 
-def _counts(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    return column(rows, lambda row: row["samples"]), column(rows, lambda row: row["correct"])
-
-
 def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_K) -> dict[str, Value]:
     """Keep and exploration rate of one label's runs against the base run, "keep@k" and "explore@k", from unbiased
     pass@k estimates with intervals over problems (and seeds).
@@ -156,9 +150,8 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     floor = len(runs) == 1 and runs[0].path == base.path
     others = [run for run in runs if run.path != base.path]
     rows = aligned_rows([base] if floor else [base, *others], split)
-    samples, correct = _counts(rows)
-    needed = 2 * k if floor else k
-    enough = np.asarray((samples >= needed).all(axis=0))
+    samples, correct = (column(rows, lambda row, name=name: row[name]) for name in ("samples", "correct"))
+    enough = np.asarray((samples >= (2 * k if floor else k)).all(axis=0))
     if not enough.any():
         return {}
     solved = pass_at_k(samples[:, enough], correct[:, enough], k)

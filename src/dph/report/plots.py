@@ -81,18 +81,18 @@ def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, titl
     return figure
 
 
-def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None, title: str = "") -> Figure:
+def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None) -> Figure:
     """A share, `ylabel`, against training steps, one line per label; with low and high if runs were repeated."""
     figure, (axes,) = _figure(1, width=5.2)
-    _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, title)
+    _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, "")
     _legend(axes, len(curves))
     return figure
 
 
-def style_figure(shares: Mapping[str, Mapping[str, float]], *, title: str = "") -> Figure:
+def style_figure(shares: Mapping[str, Mapping[str, float]]) -> Figure:
     """Stacked bars of solution styles: shares[label][style] is a fraction of the samples; each label's sum to 1."""
     figure, (axes,) = _figure(1, width=5.2, height=1.5 + 0.36 * len(shares))
-    _draw_styles(axes, shares, title)
+    _draw_styles(axes, shares, "")
     return figure
 
 

@@ -61,13 +61,6 @@ def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
     return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
 
 
-def _transposed(table: Table) -> Table:
-    """The table with rows and columns exchanged."""
-    heads = [row[0].text for row in table.rows]
-    rows = [[Cell(name), *(row[index] for row in table.rows)] for index, name in enumerate(table.columns) if index > 0]
-    return Table(table.title, ["", *heads], rows, table.note)
-
-
 _MARKUP = re.compile(
     r"""[\\`*\[\]<|~$]               # code, emphasis, links, HTML, cells, mathematics
     |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])  # emphasis, which does not begin or end within a word
@@ -99,10 +92,12 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print the table to the terminal, with a column for each row where there are fewer rows than columns: a few labels
-    fit where many metrics do not."""
+    """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels fit
+    where many metrics do not."""
     if len(table.rows) < len(table.columns):
-        table = _transposed(table)
+        first, *others = zip(table.columns, *table.rows, strict=True)
+        rows = [[Cell(name), *cells] for name, *cells in others]
+        table = Table(table.title, ["", *(entry.text for entry in first[1:])], rows, table.note)
     console = Console()
     # A column with an interval takes about 20 characters; where they do not fit, report.md has them.
     intervals = console.width >= 20 * len(table.columns)
@@ -119,8 +114,8 @@ def print_table(table: Table) -> None:
 
 
 def _bracketed(*details: str) -> str:
-    found = "; ".join(filter(None, details))
-    return f" ({found})" if found else ""
+    text = "; ".join(filter(None, details))
+    return f" ({text})" if text else ""
 
 
 def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
@@ -161,11 +156,9 @@ def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]
     """Sentences with the means of metrics that the labels have for different problems, over those that all have."""
     said = []
     for name in names:
-        own = {
-            label: comparison.runs[label] for label, part in comparison.splits[split].items() if name in part.metrics
-        }
-        if found := on_shared_problems(own, split, name):
-            number, means = found
+        labels = [label for label, summary in comparison.splits[split].items() if name in summary.metrics]
+        if shared := on_shared_problems({label: comparison.runs[label] for label in labels}, split, name):
+            number, means = shared
             values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
             said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
     return said
@@ -223,14 +216,17 @@ def main_table(
     """
     names = _main_metrics(summaries)
     rates = RATES if any(kept.values()) else ()
-    rows = []
-    for label, summary in summaries.items():
-        row = [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
-        row += [cell(name, kept.get(label, {}).get(name)) for name in rates]
-        row += [
-            cell("greedy", part[label].metrics.get("greedy") if label in part else None) for part in elsewhere.values()
+    rows = [
+        [
+            *_row(label, summary, names),
+            *(cell(name, kept.get(label, {}).get(name)) for name in rates),
+            *(
+                cell("greedy", other[label].metrics.get("greedy") if label in other else None)
+                for other in elsewhere.values()
+            ),
         ]
-        rows.append(row)
+        for label, summary in summaries.items()
+    ]
     columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
     sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
     size = ", ".join(f"{problems} problems, {samples} samples each" for problems, samples in sorted(sizes))
@@ -243,12 +239,13 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     passes = sorted(int(name.removeprefix("pass@")) for name in there if name.startswith("pass@"))
     # The curve has every power of two; a table of all of them hides the point.
     shown = [f"pass@{k}" for k in passes if k in (1, 8, 32) or k == passes[-1] < 8]
-    names = [name for entry in METRICS if entry.table == "main" for name in _names(entry.name, shown)]
+    main = [entry.name for entry in METRICS if entry.table == "main"]
+    names = [name for entry in main for name in (shown if entry == "pass@k" else [entry])]
     return [name for name in names if name in there]
 
 
-def _names(name: str, passes: Sequence[str]) -> Sequence[str]:
-    return passes if name == "pass@k" else (name,)
+def _row(label: str, summary: Split, names: Iterable[str]) -> list[Cell]:
+    return [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
 
 
 def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
@@ -280,8 +277,5 @@ def diversity_table(split: str, summaries: Mapping[str, Split], note: str = DIVE
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
         return None
-    rows = [
-        [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
-        for label, summary in summaries.items()
-    ]
+    rows = [_row(label, summary, names) for label, summary in summaries.items()]
     return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, note)
