@@ -92,8 +92,8 @@ def to_markdown(table: Table) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels fit
-    where many metrics do not."""
+    """Print the table to the terminal, with a column for each row if there are fewer rows than columns: a few labels
+    fit where many metrics do not."""
     if len(table.rows) < len(table.columns):
         first, *others = zip(table.columns, *table.rows, strict=True)
         rows = [[Cell(name), *cells] for name, *cells in others]
