@@ -40,16 +40,16 @@ class Evaluator:
         label: what the progress bar says; quiet hides it.
         """
         items = self.prompted(problems)
-        found: list[tuple[Group, Group | None]] = []
+        answered: list[tuple[Group, Group | None]] = []
         at_once = problems_at_once(self.params.n)
         with progress(label, len(items), quiet=quiet) as shown:
             for start in range(0, len(items), at_once):
-                part = items[start : start + at_once]
-                sampled = self.sampled(part)
-                best = self.decoded(part) if self.with_greedy else [None] * len(part)
-                found += zip(sampled, best, strict=True)
-                shown.advance(len(part))
-        return found
+                batch = items[start : start + at_once]
+                sampled = self.sampled(batch)
+                best = self.decoded(batch) if self.with_greedy else [None] * len(batch)
+                answered += zip(sampled, best, strict=True)
+                shown.advance(len(batch))
+        return answered
 
     def prompted(self, problems: Sequence[Problem]) -> list[Prompted]:
         """The problems whose prompts fit, with the tokens of their prompts."""

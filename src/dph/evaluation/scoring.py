@@ -130,6 +130,6 @@ def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
             "greedy": [float(item.greedy) for item in items if item.greedy is not None],
             "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
         }
-        means = {name: float(np.mean(found)) for name, found in values.items() if found}
+        means = {name: float(np.mean(numbers)) for name, numbers in values.items() if numbers}
         summaries[kind] = {"problems": len(items)} | means
     return summaries

@@ -39,7 +39,7 @@ class Comparison:
     @property
     def elsewhere(self) -> dict[str, Mapping[str, Split]]:
         """The splits other than the main one."""
-        return {split: found for split, found in self.splits.items() if split != self.main}
+        return {split: labels for split, labels in self.splits.items() if split != self.main}
 
 
 def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
@@ -79,23 +79,23 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
         return first
     rows = aligned_rows(runs, split)
     every = [run.splits[split] for run in runs]
-    shared = [k for k in first.pass_curve if all(k in part.pass_curve for part in every)]
+    shared = [k for k in first.pass_curve if all(k in one.pass_curve for one in every)]
     curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
     for name in first.metrics:
-        if not all(name in part.metrics for part in every):
+        if not all(name in one.metrics for one in every):
             continue
         if name.startswith("pass@") or all(name in row for run in rows for row in run):
             metrics[name] = mean_of(values_of(rows, name), name)
         else:
-            metrics[name] = Value(float(np.mean([part.metrics[name].mean for part in every])))
+            metrics[name] = Value(float(np.mean([one.metrics[name].mean for one in every])))
     return replace(
         first,
         metrics=metrics,
         pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
-            style: float(np.mean([part.style_shares.get(style, 0.0) for part in every]))
-            for style in sorted({style for part in every for style in part.style_shares})
+            style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
+            for style in sorted({style for one in every for style in one.style_shares})
         },
         by_kind={kind: {**values, **_kind_means(rows, kind)} for kind, values in first.by_kind.items()},
     )
@@ -104,14 +104,14 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
 def mean_of(values: np.ndarray, metric: str) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
-    known = np.asarray(~np.isnan(values).any(axis=0))
-    if not known.any():
+    has_it = np.asarray(~np.isnan(values).any(axis=0))
+    if not has_it.any():
         return Value(math.nan)
-    return _value(cluster_bootstrap(values[:, known], within=range_of(metric)), known)
+    return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
 
 
-def _value(interval: Interval, known: np.ndarray) -> Value:
-    return Value(interval.estimate, interval.low, interval.high, int(known.sum()), known.size)
+def _value(interval: Interval, has_it: np.ndarray) -> Value:
+    return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
 
 
 def _kind_means(rows: Sequence[Sequence[Mapping[str, Any]]], kind: str) -> dict[str, Value]:
@@ -130,11 +130,13 @@ def on_shared_problems(
     """
     rows = iter(aligned_rows([run for group in runs.values() for run in group], split))
     values = {label: values_of([next(rows) for _ in group], metric) for label, group in runs.items()}
-    known = [~np.isnan(found).any(axis=0) for found in values.values()]
-    if all(np.array_equal(one, known[0]) for one in known) or not all(map(np.any, known)):
+    have_it = [~np.isnan(of_label).any(axis=0) for of_label in values.values()]
+    if all(np.array_equal(mask, have_it[0]) for mask in have_it) or not all(map(np.any, have_it)):
         return None
-    shared = np.all(known, axis=0)
-    means = {label: float(found[:, shared].mean()) if shared.any() else math.nan for label, found in values.items()}
+    shared = np.all(have_it, axis=0)
+    means = {
+        label: float(of_label[:, shared].mean()) if shared.any() else math.nan for label, of_label in values.items()
+    }
     return int(shared.sum()), means
 
 
@@ -162,8 +164,8 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
         both = 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
         pairs = np.stack([ref, both], 1)
         kept = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 1], v[..., 0]))
-        found = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
-        values = {f"keep@{k}": _value(kept, enough), f"explore@{k}": _value(found, enough)}
+        explored = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
+        values = {f"keep@{k}": _value(kept, enough), f"explore@{k}": _value(explored, enough)}
         return {name: value for name, value in values.items() if name in supported}
     values: dict[str, Value] = {}
     for name in supported:

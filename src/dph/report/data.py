@@ -19,7 +19,7 @@ from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
-_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
+EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +120,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
 def read_eval(path: Path) -> EvalRun:
     """A run directory of `dph eval`. Raises UserError when it is damaged."""
     file = path / "scores.json"
-    scores = read_json(file, _AGAIN)
+    scores = read_json(file, EVALUATE_AGAIN)
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {_AGAIN}") from error
+        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
-        raise UserError(f"{file} holds no split; {_AGAIN}")
+        raise UserError(f"{file} holds no split; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), _AGAIN)
+    problems = read_problems(
+        path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), EVALUATE_AGAIN
+    )
     splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
     return EvalRun(path, label, model, splits, problems)
 
@@ -183,16 +185,16 @@ def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.nd
     if k is None:
         return column(rows, lambda row: math.nan if row.get(metric) is None else float(row[metric]))
     samples, correct = (column(rows, lambda row, key=key: row[key]) for key in ("samples", "correct"))
-    found = np.full(samples.shape, math.nan)
+    values = np.full(samples.shape, math.nan)
     if (enough := samples >= k).any():
         counts = samples[enough], correct[enough]
-        found[enough] = pass_at_k(*counts, k) if metric.startswith("pass") else mean_at_k(*counts)
-    return found
+        values[enough] = pass_at_k(*counts, k) if metric.startswith("pass") else mean_at_k(*counts)
+    return values
 
 
 def _value(value: Any) -> Value:
     parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
-    mean, low, high = (part if math.isnan(part) else _finite(part) for part in map(float, parts))
+    mean, low, high = (number if math.isnan(number) else _finite(number) for number in map(float, parts))
     return Value(mean, low, high)
 
 
@@ -257,7 +259,7 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
     columns = ["split", "id", "sample", "text", "outcome", "style"]
     counts: dict[str, Counter[tuple[str, str, str]]] = {}
     greedy: dict[str, tuple[str, str, str]] = {}
-    for row in read_problems(run.path / "completions.parquet", columns, (), _AGAIN, [("split", "=", split)]):
+    for row in read_problems(run.path / "completions.parquet", columns, (), EVALUATE_AGAIN, [("split", "=", split)]):
         key = (row["text"], row["outcome"], row["style"] or "")
         if row["sample"] < 0:
             greedy[row["id"]] = key
@@ -289,8 +291,8 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
     """Problem rows of several runs in one order. Raises UserError when the runs were not evaluated on the same
     problems."""
     rows = [split_rows(run, split) for run in runs]
-    for run, found in zip(runs[1:], rows[1:], strict=True):
-        if [row["id"] for row in found] != [row["id"] for row in rows[0]]:
+    for run, others in zip(runs[1:], rows[1:], strict=True):
+        if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
             raise UserError(
                 f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
                 "evaluate both with the same task settings"
@@ -314,8 +316,8 @@ def check_contents(runs: Sequence[EvalRun]) -> None:
                 if not all(name in row for name in fields):
                     continue
                 content = [row[name] for name in fields]
-                first, known = seen.setdefault((row["split"], row["id"]), (run, content))
-                if content != known:
+                first, expected = seen.setdefault((row["split"], row["id"]), (run, content))
+                if content != expected:
                     raise UserError(
                         f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
                         f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the "

@@ -135,7 +135,7 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
             label: {"color": look.color, "marker": look.marker, "linestyle": look.linestyle}
             for label, look in looks.items()
         },
-        "curves": {split: {label: _curve(s) for label, s in found.items()} for split, found in summaries.items()},
+        "curves": {split: {label: _curve(s) for label, s in of_split.items()} for split, of_split in summaries.items()},
         "training": [
             {"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in [*trains, *further]
         ],
@@ -145,7 +145,10 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
         "styles": {label: dict(shares) for label, shares in styles.items()},
         "style_colors": dict(colors),
         "problems": within(
-            {split: _problems(split, {label: labels[label] for label in found}) for split, found in summaries.items()},
+            {
+                split: _problems(split, {label: labels[label] for label in of_split})
+                for split, of_split in summaries.items()
+            },
             MAX_COMPLETIONS,
         ),
     }
@@ -153,29 +156,29 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
 
 def _curve(summary: Split) -> dict[str, list[float] | list[str]]:
     points = summary.pass_curve
-    low, high = ([getattr(point, part) for point in points.values()] for part in ("low", "high"))
-    known = not any(math.isnan(value) for value in [*low, *high])
+    low, high = ([getattr(point, end) for point in points.values()] for end in ("low", "high"))
+    with_interval = not any(math.isnan(value) for value in [*low, *high])
     over = [f", {point.over} problems" if point.over else "" for point in points.values()]
     return {
         **({"over": over} if any(over) else {}),
         "x": [float(k) for k in points],
         "y": [point.mean for point in points.values()],
-        "low": low if known else [],
-        "high": high if known else [],
+        "low": low if with_interval else [],
+        "high": high if with_interval else [],
     }
 
 
 def _metrics(run: TrainRun) -> dict[str, tuple[list[float], list[float]]]:
     """Steps and values of every metric of a training run, to five digits."""
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    curves: dict[str, tuple[list[float], list[float]]] = {}
     for row in run.metrics:
         for name, value in row.items():
             if name in _NOT_CURVES or not isinstance(value, int | float) or not math.isfinite(value):
                 continue
-            steps, values = found.setdefault(name, ([], []))
+            steps, values = curves.setdefault(name, ([], []))
             steps.append(row["step"])
             values.append(float(f"{value:.5g}"))
-    return found
+    return curves
 
 
 def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[str, Any]]:
@@ -185,27 +188,27 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
     rows = aligned_rows(runs, split)
     rates = column(rows, lambda row: row["correct"] / max(1, row["samples"]))
     answers = [read_answers(run, split) for run in runs]
-    found = []
+    problems = []
     for i in np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable"):
         row = rows[0][i]
         answer = row.get("answer")
-        found.append(
+        problems.append(
             {
                 "id": visible(row["id"]),
                 "kind": visible(row["kind"] or ""),
                 "prompt": visible(row.get("prompt") or ""),
                 "answer": None if answer is None else visible(answer),
                 "runs": {
-                    label: _side(run_rows[i], given.get(row["id"], []))
-                    for label, run_rows, given in zip(labels, rows, answers, strict=True)
+                    label: _side(run_rows[i], completions.get(row["id"], []))
+                    for label, run_rows, completions in zip(labels, rows, answers, strict=True)
                 },
             }
         )
-    return found
+    return problems
 
 
-def _side(row: Mapping[str, Any], given: Sequence[Answer]) -> dict[str, Any]:
-    answers = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in given]
+def _side(row: Mapping[str, Any], completions: Sequence[Answer]) -> dict[str, Any]:
+    answers = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in completions]
     return {"correct": row["correct"], "samples": row["samples"], "answers": answers, "more": 0}
 
 
@@ -215,7 +218,7 @@ def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str,
     Every problem and label keeps its first n completions, the greedy one and the most frequent ones, with the largest
     n that fits but at least one; "more" counts those left out.
     """
-    sides = [side for found in problems.values() for problem in found for side in problem["runs"].values()]
+    sides = [side for of_split in problems.values() for problem in of_split for side in problem["runs"].values()]
     lengths: Counter[int] = Counter()
     for side in sides:
         for rank, answer in enumerate(side["answers"]):
@@ -236,7 +239,7 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
     """
     kept = {run.path: read_samples(run.path, MONITOR) for run in trains}
     runs = [run for run in trains if kept[run.path]]
-    found = []
+    shown = []
     for run in runs:
         problems: dict[str, list[Sample]] = {}
         for sample in kept[run.path]:
@@ -244,8 +247,8 @@ def timelines(trains: Sequence[TrainRun], longest: int) -> list[dict[str, Any]]:
         every = sorted(map(_timeline, problems.values()), key=lambda problem: -problem["changes"])
         totals = np.cumsum([sum(len(a[0]) for *_, answers in problem["spans"] for a in answers) for problem in every])
         fit = max(1, int(np.searchsorted(totals, longest // len(runs), side="right")))
-        found.append({"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])})
-    return found
+        shown.append({"label": run.label, "run": run.path.name, "problems": every[:fit], "left_out": len(every[fit:])})
+    return shown
 
 
 def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
@@ -255,13 +258,13 @@ def _timeline(samples: Sequence[Sample]) -> dict[str, Any]:
     for sample in samples:
         steps.setdefault(sample.step, []).append(sample)
     spans: list[list[Any]] = []
-    for step, own in steps.items():
-        answers = [[visible(s.response), s.outcome, f"{s.tokens} tokens", 0, s.sample < 0] for s in own]
+    for step, measured in steps.items():
+        answers = [[visible(s.response), s.outcome, f"{s.tokens} tokens", 0, s.sample < 0] for s in measured]
         if spans and spans[-1][2] == answers:
             spans[-1][1] = step
         else:
             spans.append([step, step, answers])
-    verdicts = [own[0].outcome for own in steps.values()]
+    verdicts = [measured[0].outcome for measured in steps.values()]
     return {
         "id": visible(samples[0].id),
         "prompt": visible(samples[0].prompt),

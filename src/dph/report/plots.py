@@ -55,15 +55,15 @@ class Look:
 
 def looks(labels: Sequence[str], base: str | None = None) -> dict[str, Look]:
     """A look for each label, in the given order; the label `base` is grey and dashed."""
-    found: dict[str, Look] = {}
+    chosen: dict[str, Look] = {}
     for label in labels:
         if label == base:
-            found[label] = Look(_BASE, "p", "--")
-        elif label not in found:
-            i = len(found) - (base in found)
+            chosen[label] = Look(_BASE, "p", "--")
+        elif label not in chosen:
+            i = len(chosen) - (base in chosen)
             style = "-" if i < len(_SERIES) else "-."
-            found[label] = Look(_SERIES[i % len(_SERIES)], _MARKERS[i % len(_MARKERS)], style)
-    return found
+            chosen[label] = Look(_SERIES[i % len(_SERIES)], _MARKERS[i % len(_MARKERS)], style)
+    return chosen
 
 
 def style_colors(styles: Sequence[str]) -> dict[str, str]:
@@ -286,16 +286,16 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     names = ", ".join(summaries)
     overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
     parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
-    figures = {"overview": (overview, f"{', '.join(part for part in parts if parts[part])} of {names}")}
+    figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
     figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
     if training:
         figure = training_figure(training, ylabel=monitored, base=base)
         figures["training"] = (figure, f"{monitored} through training of {names}")
     if shares:
         figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
-    for split, found in comparison.elsewhere.items():
-        figure = pass_curve_figure(_pass_series(found), base=base, title=split)
-        figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(found)} on {split}")
+    for split, of_split in comparison.elsewhere.items():
+        figure = pass_curve_figure(_pass_series(of_split), base=base, title=split)
+        figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
     metrics = {name: training_series(trains, name) for name in _CURVES}
     if any(metrics.values()):
         grid = metrics_figure({name: series for name, series in metrics.items() if series})
@@ -311,15 +311,15 @@ def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:
     series = []
     for label, summary in summaries.items():
         points = summary.pass_curve
-        y, low, high = ([getattr(point, part) for point in points.values()] for part in ("mean", "low", "high"))
+        y, low, high = ([getattr(point, end) for point in points.values()] for end in ("mean", "low", "high"))
         series.append(Series(label, list(points), y, low, high))
     return series
 
 
 def monitored_metric(trains: Sequence[TrainRun]) -> str:
     """pass@8 where it was measured through training, else the largest pass@k below it; "" where there is none."""
-    found = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
-    return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in found), "")
+    measured = {name.removeprefix("eval/") for run in trains for row in run.metrics for name in row}
+    return next((f"pass@{k}" for k in (8, 4, 2, 1) if f"pass@{k}" in measured), "")
 
 
 def training_series(trains: Sequence[TrainRun], name: str) -> list[Series]:

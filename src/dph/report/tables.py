@@ -87,8 +87,8 @@ def to_markdown(table: Table) -> str:
     ]
     rule = line(["---", *("---:" for _ in table.columns[1:])])
     head = line([*map(as_markdown, table.columns)])
-    parts = [f"**{as_markdown(table.title)}**", "\n".join([head, rule, *body]), as_markdown(table.caption)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    blocks = [f"**{as_markdown(table.title)}**", "\n".join([head, rule, *body]), as_markdown(table.caption)]
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def print_table(table: Table) -> None:
@@ -142,14 +142,14 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     notes += _on_shared_problems(comparison, main, _main_metrics(summaries))
-    found = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
+    shown = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
     for split, others in elsewhere.items():
         if others:
             notes = _on_shared_problems(comparison, split, _main_metrics(others))
-            found.append(main_table(split, others, {}, {}, " ".join(notes)))
+            shown.append(main_table(split, others, {}, {}, " ".join(notes)))
     notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
     further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries), coverage_table(trains)
-    return found + [table for table in further if table is not None]
+    return shown + [table for table in further if table is not None]
 
 
 def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]) -> list[str]:
@@ -174,11 +174,11 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
         if not reference or not visits:
             continue
         ledger = Ledger(reference)
-        for found in visits.values():
-            ledger.note(found)
+        for problems in visits.values():
+            ledger.note(problems)
         of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
         name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
-        counts = [Cell(f"{found[kind]} of {of[kind]}") for kind in CLASSES for found in (lost, falling)]
+        counts = [Cell(f"{problems[kind]} of {of[kind]}") for kind in CLASSES for problems in (lost, falling)]
         rows.append([Cell(name), *counts])
     if not rows:
         return None

@@ -73,7 +73,7 @@ def write_report(
     """
     extra = extra or Extra()
     comparison = compare(evals, base)
-    own, links = tables(comparison, trains), []
+    written, links = tables(comparison, trains), []
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
@@ -90,11 +90,11 @@ def write_report(
         files[page] = render(
             title,
             page_data(comparison, trains, extra.trains),
-            tables=[*extra.tables, *own],
+            tables=[*extra.tables, *written],
             images=extra.images,
             settings=[(f"{run.label}: {run.path}", _settings(run.path)) for run in [*evals, *trains]],
         )
-    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, own), *links[1:]])
+    text = "\n\n".join([f"# {as_markdown(title)}", *links[:1], *map(to_markdown, written), *links[1:]])
     files[out / "report.md"] = text.rstrip() + "\n"
     try:
         for file, content in files.items():
@@ -102,7 +102,7 @@ def write_report(
             write_atomically(file, content)
     except OSError as error:
         raise UserError(f"cannot write the report to {out}: {error.strerror or error}") from error
-    return Report(page, own)
+    return Report(page, written)
 
 
 def _settings(run: Path) -> str:
