@@ -13,15 +13,15 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tasks.protocol import register_task
-from dph.tasks.spider.styles import StyledQuery
 from dph.tasks.spider.task import spider_databases, spider_questions
-from dph.tasks.spider.templates import TemplateWriter
 from dph.tasks.sql.data import Databases, Question
 from dph.tasks.sql.prompt import compact_schema
 from dph.tasks.sql.schema import connect
 from dph.tasks.styles import STYLES, Style, style_of
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
+from experiments.spider.styles import StyledQuery
+from experiments.spider.templates import TemplateWriter
 
 SPLITS = ("train", "heldout_sql", "heldout_phrasing", "dev")
 STYLE_WEIGHTS: dict[Style, float] = {"direct": 0.28, "plan": 0.18, "cte": 0.18, "nested": 0.18, "stepwise": 0.18}

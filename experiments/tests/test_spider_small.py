@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from dph.build import load_plugin, make_task
+from dph.config import load_settings
 from dph.errors import UserError
-from dph.tasks import load_task
-from dph.tasks.spider.small import SPLITS, kind_of, normal_form, split_questions
-from dph.tasks.spider.styles import StyledQuery
-from dph.tasks.spider.templates import KINDS, TemplateWriter
 from dph.tasks.sql.data import Question
 from dph.tasks.sql.schema import schema_of_file
 from dph.tasks.styles import STYLES, style_of
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
+from experiments.spider.styles import StyledQuery
+from experiments.spider.task import SPLITS, SpiderSmall, kind_of, normal_form, split_questions
+from experiments.spider.templates import KINDS, TemplateWriter
 
+PRESET = Path(__file__).resolve().parents[1] / "spider" / "spider_small.toml"
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "spider"
 
 
@@ -123,6 +125,15 @@ def test_generated_questions_run_and_cover_every_kind(root: Path):
     assert asked == [TemplateWriter(db, schema_of_file(db)).ask(random.Random(seed)) for seed in range(400)]
 
 
+@pytest.mark.parametrize("stage", ["sft", "presample", "train", "eval"])
+def test_its_preset_brings_the_task_to_every_stage(root: Path, stage: str):
+    settings = load_settings(stage, [str(PRESET)], overrides={"task": {"options": {"root": str(root)}}})
+    assert settings.plugins == ("experiments.spider",)
+    for plugin in settings.plugins:
+        load_plugin(plugin)
+    assert [problem.id for problem in make_task(settings.task).problems("dev")] == ["spider/dev/0000"]
+
+
 def test_splits_hold_out_queries_and_phrasings():
     questions = [
         Question(f"{n}-{m}", f"{phrasing} {n}", f"SELECT {n}", "db")
@@ -143,11 +154,11 @@ def test_splits_hold_out_queries_and_phrasings():
 
 
 def test_problems_leave_out_and_count_what_cannot_be_used(root: Path):
-    task = load_task("spider_small", root=str(root), max_prompt_chars=200)
+    task = SpiderSmall(root=str(root), max_prompt_chars=200)
     problems = {split: task.problems(split) for split in SPLITS}
     total = {}
     for split in ("train", "heldout_sql", "heldout_phrasing"):
-        for reason, count in task.dropped[split].items():  # type: ignore[attr-defined]
+        for reason, count in task.dropped[split].items():
             total[reason] = total.get(reason, 0) + count
     # above 35 nobody is older: "older than 99" gives no rows
     assert total == {"gold gives no rows": 1, "gold fails": 1, "prompt too long": 1, "database missing": 1}
@@ -160,15 +171,15 @@ def test_problems_leave_out_and_count_what_cannot_be_used(root: Path):
     with pytest.raises(UserError, match="no split 'test'; it has train, heldout_sql"):
         task.problems("test")
     with pytest.raises(UserError, match="between 0 and 1"):
-        load_task("spider_small", root=str(root), template_share=2)
+        SpiderSmall(root=str(root), template_share=2)
 
 
 def test_demonstrations_are_correct_and_never_show_what_is_held_out(root: Path):
-    task = load_task("spider_small", root=str(root))
-    rows = task.demonstrations(300, 7)  # type: ignore[attr-defined]
+    task = SpiderSmall(root=str(root))
+    rows = task.demonstrations(300, 7)
     assert len(rows) == 300
-    assert rows == load_task("spider_small", root=str(root)).demonstrations(300, 7)  # type: ignore[attr-defined]
-    assert rows != task.demonstrations(300, 8)  # type: ignore[attr-defined]
+    assert rows == SpiderSmall(root=str(root)).demonstrations(300, 7)
+    assert rows != task.demonstrations(300, 8)
     assert {row["style"] for row in rows} == set(STYLES)
     problem = task.problems("train")[0]
     assert all(task.style(problem, row["response"]) == row["style"] for row in rows)
@@ -179,7 +190,7 @@ def test_demonstrations_are_correct_and_never_show_what_is_held_out(root: Path):
     by_id = {p.id: p for p in task.problems("train")}
     with SqlVerifier() as verifier:
         assert all(v.correct for v in verifier.verify([(by_id[r["problem_id"]], r["response"]) for r in real]))
-    only_real = load_task("spider_small", root=str(root), template_share=0.0).demonstrations(20, 0)  # type: ignore[attr-defined]
+    only_real = SpiderSmall(root=str(root), template_share=0.0).demonstrations(20, 0)
     assert all(row["problem_id"] in by_id for row in only_real)
 
 
@@ -201,7 +212,7 @@ def test_kinds_of_queries(sql: str, kind: str):
 @pytest.mark.skipif(not DATA.exists(), reason="the public data sets are not on this machine")
 def test_on_the_real_data_nearly_every_rewriting_keeps_the_result():
     """100 real queries in five styles: the few that fail have a tie under LIMIT, or a column that the wrap hides."""
-    task = load_task("spider_small", root=str(DATA))
+    task = SpiderSmall(root=str(DATA))
     problems = random.Random(0).sample(task.problems("train"), 100)
     items = []
     for problem in problems:
