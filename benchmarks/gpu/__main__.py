@@ -18,10 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpu.limits import run_part
-from gpu.packages import Missing, check, download_commands, install
-from gpu.plan import LIMITS, Settings, planned
-from gpu.table import page
+from benchmarks.gpu.limits import run_part
+from benchmarks.gpu.packages import Missing, check, download_commands, install
+from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.table import page
 
 
 def arguments() -> argparse.Namespace:

@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from gpu.toy_model import write_toy
 
+from benchmarks.gpu.toy_model import write_toy
 from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.card import base_of

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gpu.toy_model import write_toy
 
+from benchmarks.gpu.toy_model import write_toy
 from dph.cli.main import main
 from dph.config import ModelConfig
 from dph.errors import UserError

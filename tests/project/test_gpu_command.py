@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu import devices, exactness, packages, pieces, profile
-from gpu.limits import Command, run_part, shorten
-from gpu.plan import LIMITS, Settings, planned
-from gpu.table import page
-from lines import Lines, read_lines
-from shapes import Where
+
+from benchmarks._support.lines import Lines, read_lines
+from benchmarks._support.shapes import Where
+from benchmarks.gpu import devices, exactness, packages, pieces, profile
+from benchmarks.gpu.limits import Command, run_part, shorten
+from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.table import page
 
 NOTE = "import json, sys; open(sys.argv[1], 'a').write(json.dumps({'what': 'result', 'value': 7}) + '\\n')"
 

@@ -1,4 +1,4 @@
-"""How far the verifiers agree with official evaluators: `python benchmarks/agreement.py DATA [--workers N]`.
+"""How far the verifiers agree with official evaluators: `python -m benchmarks.verifiers.agreement DATA [--workers N]`.
 
 DATA holds predictions and answers that the official evaluators labelled, in spider/, bird/ and math/ (see
 docs/concepts/verifiers.md). Prints one line per file and rule, then every row that differs. Each part also runs alone
@@ -7,8 +7,7 @@ docs/concepts/verifiers.md). Prints one line per file and rule, then every row t
 
 import sys
 
-import agreement_math
-import agreement_sql
+from benchmarks.verifiers import agreement_math, agreement_sql
 
 if __name__ == "__main__":
     print("SQL")

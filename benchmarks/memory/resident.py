@@ -1,8 +1,8 @@
 """Resident memory: of supervised training, step by step, with its speed by the size of a micro-batch; of the logits.
 
-    python benchmarks/memory.py --model smollm2                 # sizes 0 (found by trial), 1024 and 4096
-    python benchmarks/memory.py --model smollm2 --tokens 512 --steps 100 --keep-freed
-    python benchmarks/memory.py --logits 4096                   # log-probabilities with gradients: at once, in chunks
+    python -m benchmarks.memory.resident --model smollm2  # sizes 0 (found by trial), 1024 and 4096
+    python -m benchmarks.memory.resident --model smollm2 --tokens 512 --steps 100 --keep-freed
+    python -m benchmarks.memory.resident --logits 4096  # log-probabilities with gradients: at once, in chunks
 
 Each size runs in a process of its own, one thread. Rows have 75 to 310 random tokens, a fifth of them responses. Linux
 only: it reads /proc. --keep-freed leaves freed memory with the C library, which keeps it. --logits takes random hidden
@@ -102,7 +102,7 @@ def compare_logits(args: argparse.Namespace) -> None:
     print(f"{args.logits} tokens, {args.vocabulary} in the vocabulary, width {args.hidden}; beyond head and states:")
     print("| logits at once | by arithmetic, MiB | measured, MiB | seconds |\n|---|---|---|---|")
     for at_once in (0, 341, 128):  # 341: the default's 2^24 numbers hold so many of 49,152
-        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(at_once)]
+        command = [sys.executable, "-m", "benchmarks.memory.resident", *sys.argv[1:], "--worker", str(at_once)]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
         arithmetic = logit_bytes(args.logits, args.vocabulary, args.hidden, at_once)
         name = f"chunks of {at_once}" if at_once else "all, kept"
@@ -129,7 +129,7 @@ def main() -> None:
     if args.logits:
         return compare_logits(args)
     for tokens in args.tokens:
-        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(tokens)]
+        command = [sys.executable, "-m", "benchmarks.memory.resident", *sys.argv[1:], "--worker", str(tokens)]
         ran = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert ran.stdout is not None
         facts, steps = {}, []

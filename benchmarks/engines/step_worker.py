@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import shapes
 import torch
-from shapes import Where
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from turns import answer, wait
 
+from benchmarks._support import shapes
+from benchmarks._support.shapes import Where
+from benchmarks._support.turns import answer, wait
 from dph.process.memory import resident
 
 VOCABULARY, STEPS = 2048, 10_000

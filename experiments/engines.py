@@ -1,6 +1,6 @@
 """The same training by the native engine and by TRL: does TRL end within the spread of the native engine's seeds?
 
-    python benchmarks/engines.py --out runs/engines      # a few minutes on two CPU cores
+    python -m experiments.engines --out runs/engines      # a few minutes on two CPU cores
 
 Run it in an environment with the extra `trl`. It makes and pre-samples one small model that sorts three digits
 (examples/extend). Then the native engine and TRL train with the same number of seeds and steps, each step with 8

@@ -7,27 +7,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+"""The repository."""
 MARK = "@@"
 """Begins the line that answers a request; other lines are messages of the libraries."""
 
 
 class Worker:
-    """Processes that run a script and take one step for each line on their standard input; the first one answers.
+    """Processes that run a module and take one step for each line on their standard input; the first one answers.
 
     It answers by `answer`. Most workers are a single process.
     """
 
     def __init__(
         self,
-        script: str | Path,
+        module: str,
         words: Sequence[object],
         ranks: Sequence[Mapping[str, str]] = ({},),
         *,
         python: str = sys.executable,
     ) -> None:
         """ranks: for each process, variables of its environment."""
-        command = [python, str(script), *map(str, words)]
+        command = [python, "-m", module, *map(str, words)]
         environment = os.environ | {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         self._processes = [
             subprocess.Popen(
                 command,

@@ -1,4 +1,4 @@
-r"""Which wrong answers each math policy accepts: `python benchmarks/perturbed_math.py`.
+r"""Which wrong answers each math policy accepts: `python -m benchmarks.verifiers.perturbed_math`.
 
 It holds gold answers of many kinds, each with wrong answers that differ from it in one respect, and with other
 spellings of it. Prints a table: respect, number of answers, and how many of them each policy accepts.

@@ -1,8 +1,8 @@
 # pyright: reportMissingImports=false
 """verl's update with shared prompts and without: the same model, rows, loss and optimizer, in turns.
 
-    python benchmarks/verl_prefix.py                          # 512+64, 16 responses to a prompt, one rank and two
-    python benchmarks/verl_prefix.py --sizes 64+48 --ranks 1
+    python -m benchmarks.engines.verl_prefix  # 512+64, 16 responses to a prompt, one rank and two
+    python -m benchmarks.engines.verl_prefix --sizes 64+48 --ranks 1
 
 Run it in an environment with the extra `verl`. verl's training worker with its FSDP2 engine and its own loss runs on a
 CPU (with the support of tests/verl_cpu), without Ray. For each size each way has one process per rank, all with the
@@ -27,22 +27,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prefix_table import compare, every_size, parser, show
-from turns import Worker, answer, wait
+from benchmarks._support.prefix_table import compare, every_size, parser, show
+from benchmarks._support.turns import Worker, answer, wait
 
-SUPPORT = Path(__file__).resolve().parents[1] / "tests" / "verl_cpu"
+ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = ROOT / "tests" / "verl_cpu"
 
 
 def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock: str, name: str, folder: Path) -> None:
     """Take an optimizer step at each request; the first rank answers with its numbers."""
     import torch
     from contract_worker import batch_of, make_worker
-    from shapes import Where
-    from step_worker import make_tokenizer, named_model
     from verl.utils import tensordict_utils as tu
     from verl.workers.engine_workers import TrainingWorker
     from verl.workers.utils.losses import ppo_loss
 
+    from benchmarks._support.shapes import Where
+    from benchmarks.engines.step_worker import make_tokenizer, named_model
     from dph.integrations.verl.engine import SharedPrefixEngine
     from dph.integrations.verl.loss import IS_REHEARSAL
     from dph.process.memory import resident
@@ -92,8 +93,8 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
 def rows(sizes: dict[str, int], vocabulary: int) -> list[Any]:
     """Prompts with random responses, old log-probabilities and advantages; the same in every process."""
     import torch
-    from step_worker import make_prompts
 
+    from benchmarks.engines.step_worker import make_prompts
     from dph.training.rows import Row
 
     generator = torch.Generator().manual_seed(5)
@@ -115,19 +116,18 @@ def start(shared: int, ranks: int, words: list[object]) -> Worker:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    source = SUPPORT.parents[1] / "src"
     common = {
         "VERL_PLATFORM": "cpu",
         "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform,verl_cpu_rollout",
         "VERL_ENGINE_VENDOR": "dph" if shared else "cpu",
-        "PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent, source, Path(__file__).parent))),
+        "PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, SUPPORT.parent, ROOT / "src", ROOT))),
         "PYTHONWARNINGS": "ignore",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
         "WORLD_SIZE": str(ranks),
     }
     own = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
-    return Worker(__file__, ["--worker", shared, *words], own)
+    return Worker("benchmarks.engines.verl_prefix", ["--worker", shared, *words], own)
 
 
 def largest_difference(folder: Path) -> float:

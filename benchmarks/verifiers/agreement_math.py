@@ -1,4 +1,6 @@
-r"""How far the math verifier agrees with published gradings: `python benchmarks/agreement_math.py DATA [--workers N]`.
+r"""How far the math verifier agrees with published gradings.
+
+    python -m benchmarks.verifiers.agreement_math DATA [--workers N]
 
 DATA holds math/graded_outputs and math/grader_cases. Prints one line per file and policy, then every row that differs.
 """

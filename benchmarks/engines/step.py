@@ -1,9 +1,9 @@
 """A whole training step of this package and of TRL: the same model, prompts, number of tokens and update, in turns.
 
-    python benchmarks/step.py                          # three sizes; hours on two CPU cores, mostly for TRL
-    python benchmarks/step.py --sizes 512+64 --pairs 3
-    python benchmarks/step.py --sizes 2048+128 --prompts 1 --pairs 3 --tokens 8192
-    python benchmarks/step.py --engines ours --device cuda --precision bf16 --model 0.5B --sizes 2048+256 --tokens 16384
+    python -m benchmarks.engines.step                          # three sizes; hours on two CPU cores, mostly for TRL
+    python -m benchmarks.engines.step --sizes 512+64 --pairs 3
+    python -m benchmarks.engines.step --sizes 2048+128 --prompts 1 --pairs 3 --tokens 8192
+    python -m benchmarks.engines.step --engines ours --device cuda --precision bf16 --model 0.5B --sizes 2048+256
 
 Run it in an environment with the extra `trl`, or with `--engines ours`. For each size a process per engine holds the
 model, and they take steps in turn: 8 prompts (`--prompts`) with 16 responses each (`--responses`), rewards from the
@@ -22,11 +22,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import shapes
-from lines import Lines
-from turns import Worker
+from benchmarks._support import shapes
+from benchmarks._support.lines import Lines
+from benchmarks._support.turns import Worker
 
-SCRIPT = Path(__file__).with_name("step_worker.py")
 PHASES = ("generation", "logprob passes", "forward", "backward", "rest", "total")
 CANDIDATES = (8, 16, 32)
 
@@ -35,7 +34,7 @@ def start(engine: str, prompt: int, response: int, batch: int, args: argparse.Na
     """A process with one engine."""
     asked = {"engine": engine, "prompt": prompt, "response": response, "batch": batch}
     names = ("clock", "device", "precision", "model", "prompts", "responses", "threads", "graphs")
-    return Worker(SCRIPT, [json.dumps(asked | {name: getattr(args, name) for name in names})])
+    return Worker("benchmarks.engines.step_worker", [json.dumps(asked | {name: getattr(args, name) for name in names})])
 
 
 def best_batch(prompt: int, response: int, args: argparse.Namespace) -> int:

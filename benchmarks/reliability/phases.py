@@ -1,6 +1,6 @@
 """Run a `dph` command while a small file names the part of the training step that it is in.
 
-    python benchmarks/phases.py MARKER train --preset …
+    python -m benchmarks.reliability.phases MARKER train --preset …
 
 The parts are wrapped from outside, so the package needs no code for it. The file holds the name of the part. When the
 command ends by itself, MARKER.json holds the mean seconds and the number of calls of each part. Of several processes

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import shapes
-from turns import Worker
+from benchmarks._support import shapes
+from benchmarks._support.turns import Worker
 
 
 def parser(description: str, sizes: list[str], responses: list[int]) -> argparse.ArgumentParser:

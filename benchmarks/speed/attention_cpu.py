@@ -1,8 +1,8 @@
 """The backward pass of attention in bf16 on a CPU: torch's kernel and ours in turns, with their errors.
 
-    python benchmarks/attention_cpu.py                       # shapes of SmolLM2-135M
-    python benchmarks/attention_cpu.py --heads 14 2 64       # query heads, key heads and width of Qwen2.5-0.5B
-    python benchmarks/attention_cpu.py --model smollm2 --threads 2   # passes of a whole model, on an idle machine
+    python -m benchmarks.speed.attention_cpu                       # shapes of SmolLM2-135M
+    python -m benchmarks.speed.attention_cpu --heads 14 2 64       # query heads, key heads and width of Qwen2.5-0.5B
+    python -m benchmarks.speed.attention_cpu --model smollm2 --threads 2   # passes of a whole model, on an idle machine
 
 Errors are distances to gradients in fp64, relative to their size, of queries, keys and values: the largest of the three
 ratios is printed. Times are medians of the process's processor time, so that other work on the machine matters little.

@@ -1,6 +1,6 @@
 """Estimates of the paper's runs: memory and time per step by arithmetic, for docs/guides/scale.md.
 
-    python benchmarks/scale.py [--prompt 3000] [--response 400] [--rate 989] [--share 0.4]
+    python -m benchmarks.gpu.scale [--prompt 3000] [--response 400] [--rate 989] [--share 0.4]
 
 Nothing is measured. Per token and parameter, the forward pass counts 2 operations, the backward pass 4 and recomputed
 activations 2. A rate is the published peak of a GPU times an assumed share of it.

@@ -1,7 +1,7 @@
 """Kill a training run in the embedded world repeatedly, resume it each time, and compare the final files.
 
-    python benchmarks/kill.py --kills 30 --out runs/kill
-    python benchmarks/kill.py --kills 10 --ranks 2 --out runs/kill-2      # two processes, by torchrun
+    python -m benchmarks.reliability.kill --kills 30 --out runs/kill
+    python -m benchmarks.reliability.kill --kills 10 --ranks 2 --out runs/kill-2      # two processes, by torchrun
 
 One run is left alone. Another is stopped at random moments within a part of the step (sampling, verification, update,
 checkpoint, evaluation, … in turn), by SIGKILL or, with --signal, by SIGTERM or SIGINT. Of several processes, each one,
@@ -30,11 +30,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import phases
-from embedded import ENVIRONMENT, given, prepare, training
-from lines import Lines
-from soak import children
-
+from benchmarks._support.embedded import ENVIRONMENT, given, prepare, training
+from benchmarks._support.lines import Lines
+from benchmarks.reliability import phases
+from benchmarks.reliability.soak import children
 from dph.training.checkpoints import steps_saved
 
 TARGETS = ("sampling", "verification", "update", "checkpoint", "evaluation", "any")

@@ -1,7 +1,7 @@
 """Drawing the next token of 128 rows from logits: ours, transformers' way, and running sums over the whole vocabulary.
 
-    python benchmarks/drawing.py
-    python benchmarks/drawing.py --vocabulary 151936 --rows 64
+    python -m benchmarks.speed.drawing
+    python -m benchmarks.speed.drawing --vocabulary 151936 --rows 64
 
 transformers' way is softmax and `torch.multinomial`, and for top-p a sort of all tokens. Running sums in float64 are
 what our draw equals. One thread, random logits; prints the median milliseconds of each and its ratio to ours.

@@ -1,8 +1,8 @@
 """Cost of an update by method: time, memory, and the prompt length up to which DPH is cheaper than RKL.
 
-    python benchmarks/methods.py                 # about five minutes on two CPU cores
-    python benchmarks/methods.py --only table    # or sweep
-    python benchmarks/methods.py --device cuda --precision bf16 --models 0.5B --sizes 2048+256 --budget 16384
+    python -m benchmarks.speed.methods                 # about five minutes on two CPU cores
+    python -m benchmarks.speed.methods --only table    # or sweep
+    python -m benchmarks.speed.methods --device cuda --precision bf16 --models 0.5B --sizes 2048+256 --budget 16384
 
 All methods use the same rollouts of the same model. RKL passes the rollouts through a reference model. DPH passes
 rehearsal rows through the policy, one per eight rollouts, and needs no reference model. On a GPU, one case at a time is
@@ -19,14 +19,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-import shapes
 import torch
-import workload
-from flops import matmul_rate, square_rate
-from lines import Lines
-from shapes import Where
-from workload import METHODS, Size, Update, alone_on_gpu, alternated, update_flops
 
+from benchmarks._support import shapes, workload
+from benchmarks._support.flops import matmul_rate, square_rate
+from benchmarks._support.lines import Lines
+from benchmarks._support.shapes import Where
+from benchmarks._support.workload import METHODS, Size, Update, alone_on_gpu, alternated, update_flops
 from dph.process.memory import resident
 
 DESCRIPTION = "What an update costs by method: time, memory, and when doing without a reference model pays."

@@ -1,9 +1,9 @@
 # pyright: reportMissingImports=false
 """The update of TRL's trainer with shared prompts and without: the same model, rows and optimizer, in turns.
 
-    python benchmarks/trl_prefix.py                       # three sizes, 8 and 16 responses to a prompt
-    python benchmarks/trl_prefix.py --sizes 512+64 --responses 8 --generation
-    python benchmarks/trl_prefix.py --sizes 256+32 --responses 8 --model 135M
+    python -m benchmarks.engines.trl_prefix                       # three sizes, 8 and 16 responses to a prompt
+    python -m benchmarks.engines.trl_prefix --sizes 512+64 --responses 8 --generation
+    python -m benchmarks.engines.trl_prefix --sizes 256+32 --responses 8 --model 135M
 
 Run it in an environment with the extra `trl`. For each size two processes hold the model of `step.py` (3.4 million
 parameters, or `--model 135M`; fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one
@@ -23,9 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from prefix_table import compare, every_size, parser, show
-from turns import Worker, answer, wait
-
+from benchmarks._support.prefix_table import compare, every_size, parser, show
+from benchmarks._support.turns import Worker, answer, wait
 from dph.process.memory import resident
 
 WARM_UP = 1
@@ -71,9 +70,17 @@ def worker(
 ) -> None:
     """Take an optimizer step at each request, and answer with its times."""
     import torch
-    from shapes import Where
-    from step_worker import make_prompts, make_texts, make_tokenizer, named_model, reward, trl_trainer
     from transformers import TrainerCallback
+
+    from benchmarks._support.shapes import Where
+    from benchmarks.engines.step_worker import (
+        make_prompts,
+        make_texts,
+        make_tokenizer,
+        named_model,
+        reward,
+        trl_trainer,
+    )
 
     torch.set_num_threads(threads)
     now = time.process_time if clock == "cpu" else time.perf_counter
@@ -178,7 +185,7 @@ def main() -> None:
     every = []
     for sizes in every_size(args):
         words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model]
-        stock, ours = (Worker(__file__, ["--worker", shared, *words]) for shared in (0, 1))
+        stock, ours = (Worker("benchmarks.engines.trl_prefix", ["--worker", shared, *words]) for shared in (0, 1))
         every.append(compare(sizes, "TRL", stock, ours, args.pairs))
         every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]
         show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")

@@ -1,6 +1,6 @@
 """What grows in the memory of a long training run: malloc's heap, Python's objects, or a cache?
 
-    python benchmarks/growth.py --minutes 15 --out runs/growth --base FOLDER
+    python -m benchmarks.memory.growth --minutes 15 --out runs/growth --base FOLDER
 
 Trains in this process as `soak.py` does, and writes to growth.jsonl after every 20th step: resident memory, what malloc
 holds free and in use, Python's allocated blocks, and the verifiers' cached verdicts. Prints least-squares slopes, each
@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from embedded import given, training
-from soak import memory
-
+from benchmarks._support.embedded import given, training
+from benchmarks.reliability.soak import memory
 from dph.cli import main as cli
 from dph.runs.tracking import Metrics
 from dph.verifiers.lru import LRU

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import shapes
 import torch
-from flops import Work, forward_flops, training_flops
-from lines import Lines
-from shapes import Where
 
+from benchmarks._support import shapes
+from benchmarks._support.flops import Work, forward_flops, training_flops
+from benchmarks._support.lines import Lines
+from benchmarks._support.shapes import Where
 from dph.config import LossConfig, OptimConfig
 from dph.models.attention import IMPLEMENTATIONS, using
 from dph.models.batch import microbatches

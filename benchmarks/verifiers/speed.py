@@ -1,4 +1,4 @@
-"""Speed of the SQL verifier: `python benchmarks/verifiers.py [--data DATA] [--rows N] [--rounds N] [--command]`.
+"""Speed of the SQL verifier: `python -m benchmarks.verifiers.speed [--data DATA] [--rows N] [--rounds N] [--command]`.
 
 It judges the same predictions by Spider's rule in several ways, in turns, and prints the best round of each, in wall
 time and in processor time of all processes (which depends little on other load):
@@ -33,8 +33,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from verifiers_loop import OPTIONS, RULE, Run, connect, fetch, judge, run_in_loop, run_once
-
+from benchmarks.verifiers.plain_loop import OPTIONS, RULE, Run, connect, fetch, judge, run_in_loop, run_once
 from dph.tasks import load_task
 from dph.types import Problem
 from dph.verifiers.sql.verifier import SqlVerifier
@@ -120,8 +119,8 @@ def time_commands(items: Sequence[Item], rounds: int) -> None:
         files = ["--gold", "gold.sql", "--databases", "databases", "--predictions", "predictions.sql"]
         commands = {
             "dph verify": ["-m", "dph", "verify", *files, "--rule", "spider"],
-            "plain loop": [str(here / "verifiers_loop.py"), ".", "plain"],
-            "official loop": [str(here / "verifiers_loop.py"), ".", "official"],
+            "plain loop": [str(here / "plain_loop.py"), ".", "plain"],
+            "official loop": [str(here / "plain_loop.py"), ".", "official"],
         }
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(rounds):

@@ -1,8 +1,8 @@
 """A long training run in the embedded world: do memory, descriptors, processes and disk use stay constant?
 
-    python benchmarks/soak.py --minutes 120 --out runs/soak
-    python benchmarks/soak.py --minutes 30 --out runs/soak-kills --kill-workers 3 --same-as runs/soak
-    python benchmarks/soak.py --out runs/soak --draw            # figure and summary of the samples so far
+    python -m benchmarks.reliability.soak --minutes 120 --out runs/soak
+    python -m benchmarks.reliability.soak --minutes 30 --out runs/soak-kills --kill-workers 3 --same-as runs/soak
+    python -m benchmarks.reliability.soak --out runs/soak --draw            # figure and summary of the samples so far
 
 DPH-JS trains with an evaluation and a checkpoint every 20 steps, and gets SIGTERM when the time is over.
 --kill-workers SECONDS kills a random verifier process at that mean interval; --same-as then compares the metrics with
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from embedded import ENVIRONMENT, given, prepare, training
+from benchmarks._support.embedded import ENVIRONMENT, given, prepare, training
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 _SETTLED = 0.1

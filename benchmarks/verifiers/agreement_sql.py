@@ -1,4 +1,6 @@
-r"""How far the SQL verifier agrees with official evaluators: `python benchmarks/agreement_sql.py DATA [--workers N]`.
+r"""How far the SQL verifier agrees with official evaluators.
+
+    python -m benchmarks.verifiers.agreement_sql DATA [--workers N]
 
 DATA holds spider/ and bird/ with predictions that the official evaluators labelled. Prints one line per file and label,
 then every row that differs.

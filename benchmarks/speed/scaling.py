@@ -1,7 +1,7 @@
 """Cost of an update by the number of rollouts, the lengths of prompts and responses, and the size of the model.
 
-    python benchmarks/scaling.py --out FOLDER    # about five minutes on two CPU cores; writes scaling.json and .png
-    python benchmarks/scaling.py --device cuda --precision bf16 --models 0.5B --base 2048+256 --sweeps n --budget 16384
+    python -m benchmarks.speed.scaling --out FOLDER  # about five minutes on two CPU cores; writes scaling.json and .png
+    python -m benchmarks.speed.scaling --device cuda --precision bf16 --models 0.5B --base 2048+256 --sweeps n
 
 It measures GRPO's update with each prompt computed once (shared) and once per response (repeated), in turns. The limit
 is the time that the least work would take at the rate of the model's matrix products, measured in the same run.
@@ -15,14 +15,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import shapes
-import workload
-from flops import matmul_rate
-from lines import Lines
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from shapes import PUBLISHED, WIDTHS, Where
-from workload import Size, Update, update_flops
+
+from benchmarks._support import shapes, workload
+from benchmarks._support.flops import matmul_rate
+from benchmarks._support.lines import Lines
+from benchmarks._support.shapes import PUBLISHED, WIDTHS, Where
+from benchmarks._support.workload import Size, Update, update_flops
 
 DESCRIPTION = "What an update costs by the number of rollouts, lengths, and the size of the model."
 BASE = Size(prompts=1, n=16, prompt=256, response=64, stored=0)

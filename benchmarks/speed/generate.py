@@ -1,9 +1,9 @@
 # pyright: reportMissingImports=false
 """Sampling with the built-in sampler, transformers' generate and vLLM: the same model and prompts.
 
-    python benchmarks/generate.py --sizes 256+64                                     # ours and transformers
-    python benchmarks/generate.py --sizes 256+64 --vllm .venv-vllm/bin/python        # and vLLM, of another environment
-    python benchmarks/generate.py --precision bf16 --model 13M
+    python -m benchmarks.speed.generate --sizes 256+64  # ours and transformers
+    python -m benchmarks.speed.generate --sizes 256+64 --vllm .venv-vllm/bin/python  # and vLLM, of another environment
+    python -m benchmarks.speed.generate --precision bf16 --model 13M
 
 The engines run one after the other, each in a process with the model (random weights, by default with the shape of
 SmolLM2-135M). A step samples `--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are
@@ -24,12 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from turns import Worker, answer, wait
+from benchmarks._support.turns import Worker, answer, wait
 
 
 def worker(engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str) -> None:
     """Sample at each request, and answer with the seconds."""
-    from step_worker import make_prompts
+    from benchmarks.engines.step_worker import make_prompts
 
     sample, vocabulary = {"transformers": by_transformers, "ours": ours, "vllm": by_vllm}[engine](
         folder, responses, response, precision
@@ -119,7 +119,7 @@ def measure(size: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
     pythons = {"transformers": sys.executable, "ours": sys.executable} | ({"vllm": args.vllm} if args.vllm else {})
     words = [folder, prompt, response, args.prompts, args.responses, args.precision]
     for engine, python in pythons.items():  # one after the other: vLLM keeps its memory and its cores
-        with Worker(__file__, ["--worker", engine, *words], python=python) as one:
+        with Worker("benchmarks.speed.generate", ["--worker", engine, *words], python=python) as one:
             one.step()
             found[engine] = [one.step()["seconds"] for _ in range(args.steps)]
     tokens = args.prompts * args.responses * response
@@ -141,8 +141,8 @@ def main() -> None:
         engine, folder, prompt, response, prompts, responses, precision = sys.argv[2:]
         worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision)
         return
-    import shapes
-    from step_worker import make_tokenizer
+    from benchmarks._support import shapes
+    from benchmarks.engines.step_worker import make_tokenizer
 
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--sizes", nargs="+", default=["256+64"], metavar="PROMPT+RESPONSE")
