@@ -1,8 +1,8 @@
 """What the SQL verifier is compared with: a loop that judges by Spider's rule in this process, and caches nothing.
 
 `python -m benchmarks.verifiers.plain_loop FOLDER plain|official` judges FOLDER/predictions.sql against FOLDER/gold.sql
-(lines SQL<TAB>database) on FOLDER/databases/<database>/<database>.sqlite, and prints how many are correct. Gold and prediction
-run on a new connection each ("plain"), which the official evaluator does in an event loop per query, by which it limits
+(lines SQL<TAB>database) on FOLDER/databases/<database>/<database>.sqlite, and prints how many are correct. Each query
+runs on a new connection ("plain"), which the official evaluator does in an event loop per query, by which it limits
 the time ("official").
 """
 
