@@ -7,7 +7,7 @@ ARG PYTHON=3.12
 
 FROM python:${PYTHON}-slim AS build
 ARG DEVICE
-ARG EXTRAS=hub,llm,peft
+ARG EXTRAS=all
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/dph
 ENV PATH=/opt/dph/bin:$PATH

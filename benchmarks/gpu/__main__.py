@@ -18,10 +18,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpu.limits import run_part
-from gpu.packages import Missing, check, download_commands, install
-from gpu.plan import LIMITS, Settings, planned
-from gpu.table import page
+from benchmarks.gpu.limits import run_part
+from benchmarks.gpu.packages import Missing, check, download_commands, install
+from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.table import page
 
 
 def arguments() -> argparse.Namespace:
@@ -56,7 +56,7 @@ def prepare(given: argparse.Namespace, work: Path) -> dict[str, str]:
         done = install(given.wheels, target, path)
         print(f"installed from {given.wheels}: {', '.join(done) or 'nothing, all of it is here'}")
     sys.path.insert(0, str(target))
-    check(sys.path, *(["llm"] if "c" in given.part and (given.model or given.dry_run) else []))
+    check(sys.path, *(["llm", "report"] if "c" in given.part and (given.model or given.dry_run) else []))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH", ""), str(target)]))
     if not given.dry_run:
         import torch
@@ -71,7 +71,7 @@ def main() -> int:
     given = arguments()
     try:
         if given.list_wheels:
-            print("\n".join(download_commands(str(given.wheels or "WHEELS"), "llm", *given.extra)))
+            print("\n".join(download_commands(str(given.wheels or "WHEELS"), "llm", "report", *given.extra)))
             return 0
         with tempfile.TemporaryDirectory(prefix="dph-gpu-") as temporary:
             work = (given.work or Path(temporary)).resolve()

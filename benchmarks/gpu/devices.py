@@ -1,6 +1,6 @@
 """The same short DPH-JS run in the embedded world on a CPU and on a device: do their metrics agree?
 
-    python -m gpu.devices --device cuda --base FOLDER --out FOLDER --lines FILE
+    python -m benchmarks.gpu.devices --device cuda --base FOLDER --out FOLDER --lines FILE
 
 Random numbers belong to what is sampled, so both runs draw the same tokens until rounding moves a probability past the
 random number of a token. Every metric of the first step must agree within `FIRST`. After it, rounding grows; the mean
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from embedded import dph, given, training
-from lines import Lines
+from benchmarks._support.embedded import dph, given, training
+from benchmarks._support.lines import Lines
 
 FIRST = 1e-3
 """Difference, relative to one plus the value."""

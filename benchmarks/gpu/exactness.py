@@ -1,6 +1,6 @@
 """Is training with shared prompts, and sampling, on this device what the plain forward pass computes?
 
-    python -m gpu.exactness --device cuda --lines FILE [--names llama qwen2] [--seconds 200]
+    python -m benchmarks.gpu.exactness --device cuda --lines FILE [--names llama qwen2] [--seconds 200]
 
 Tiny random models, one of each architecture, evaluate the same rows in three ways: padded in fp32 on the CPU (taken as
 exact), padded on the device, and packed with shared prompts on the device; log-probabilities and the gradient of a
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lines import Lines
-from shapes import Where, add_options, settings
 
 from architectures import ARCHITECTURES, NAMES, any_model, evaluated, some_rows
+from benchmarks._support.lines import Lines
+from benchmarks._support.shapes import Where, add_options, settings
 from dph.errors import UserError
 from dph.models.attention import choose
 from dph.models.batch import Tokens

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lines import Lines
+from benchmarks._support.lines import Lines
 
 LOG_BYTES = 4 << 20
 """Of a part's log, the end is kept."""

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 ROOT = Path(__file__).resolve().parents[2]
 THERE = ("torch", "transformers", "numpy", "safetensors")
 """What the other machine has, with all that these need."""
-SOURCE_ONLY = frozenset({"pylatexenc", "word2number"})
+SOURCE_ONLY = frozenset({"word2number"})
 """Packages without a published wheel, in the versions used here; pure Python, so a wheel made anywhere serves."""
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 """pip takes exactly the platforms that are named."""

@@ -1,7 +1,7 @@
 """A large file in pieces: cut here, brought over in several calls, joined there after every piece was checked.
 
-    python benchmarks/gpu/pieces.py cut FILE FOLDER       # pieces of at most 60 MB, and SHA256SUMS
-    python benchmarks/gpu/pieces.py gather FOLDER STORE   # takes the pieces of one call; joins them once all are there
+    python -m benchmarks.gpu.pieces cut FILE FOLDER       # pieces of at most 60 MB, and SHA256SUMS
+    python -m benchmarks.gpu.pieces gather FOLDER STORE   # takes the pieces of one call; joins them once all are there
 
 SHA256SUMS has the format of `sha256sum`: a line for each piece, the last one for the whole file.
 """

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from gpu.limits import Command
+from benchmarks.gpu.limits import Command
 
 HERE = Path(__file__).parent
-BENCHMARKS = HERE.parent
 LIMITS = {"a": 540.0, "b": 540.0, "c": 420.0}
 """Seconds of each part on a GPU."""
 TOY_LIMIT = 600.0
@@ -48,10 +47,6 @@ def _module(name: str) -> tuple[str, ...]:
     return (sys.executable, "-m", name)
 
 
-def _script(name: str) -> tuple[str, ...]:
-    return (sys.executable, str(BENCHMARKS / f"{name}.py"))
-
-
 def part_a(given: Settings) -> list[Command]:
     """Is it right? Architectures, sampler, a run against the CPU's, kills."""
     lines, device = given.lines("a"), ("--device", given.device)
@@ -62,16 +57,16 @@ def part_a(given: Settings) -> list[Command]:
     plugin = ("--plugin", str(HERE / "deterministic.py"), "--model.device", given.device)
     commands = [
         Command("doctor", (*_module("dph"), "doctor", "--out", str(given.work)), 60),
-        Command("exactness", (*_module("gpu.exactness"), *device, *names, *lines), 190),
+        Command("exactness", (*_module("benchmarks.gpu.exactness"), *device, *names, *lines), 190),
     ]
     if given.base is None:
-        commands.append(Command("world", (*_module("gpu.world"), str(base), *learned), 120))
+        commands.append(Command("world", (*_module("benchmarks.gpu.world"), str(base), *learned), 120))
     where = ("--base", str(base), "--steps", steps)
     training = (*device, *where, "--out", str(given.work / "devices"), *lines)
     kill = (*where, "--kills", kills, "--every", "2", "--out", str(given.work / "kill"), *KILL_SIZES, *plugin, *lines)
     after = "world" if given.base is None else ""
-    commands.append(Command("devices", (*_module("gpu.devices"), *training), 150, after))
-    commands.append(Command("kill", (*_script("kill"), *kill), 200, after))
+    commands.append(Command("devices", (*_module("benchmarks.gpu.devices"), *training), 150, after))
+    commands.append(Command("kill", (*_module("benchmarks.reliability.kill"), *kill), 200, after))
     return commands
 
 
@@ -81,21 +76,36 @@ def part_b(given: Settings) -> list[Command]:
     if given.toy:
         sizes = ("--prompts", "2", "--responses", "3", "--threads", "1", "--sizes", "16+4")
         return [
-            Command("methods", (*_script("methods"), "--only", "table", "--smoke", "--threads", "1", *lines)),
-            Command("step", (*_script("step"), "--engines", "ours", "--pairs", "1", *sizes, *lines)),
-            Command("scaling", (*_script("scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)),
+            Command(
+                "methods",
+                (*_module("benchmarks.speed.methods"), "--only", "table", "--smoke", "--threads", "1", *lines),
+            ),
+            Command("step", (*_module("benchmarks.engines.step"), "--engines", "ours", "--pairs", "1", *sizes, *lines)),
+            Command(
+                "scaling", (*_module("benchmarks.speed.scaling"), "--sweeps", "n", "--smoke", "--threads", "1", *lines)
+            ),
         ]
     on = ("--device", given.device, "--precision", "bf16")
     many, two = ("--prompts", "8"), ("--prompts", "2")  # the plain path takes long for long prompts
     usual = ("--budget", "32768", "--responses", "8", *lines)
-    update = (*_script("methods"), "--only", "table", *on, "--rounds", "2", *usual, "--methods")
+    update = (*_module("benchmarks.speed.methods"), "--only", "table", *on, "--rounds", "2", *usual, "--methods")
     both, half, few, long = ("GRPO", "DPH-JS"), ("--models", "0.5B"), ("512+64", "2048+256"), "8192+512"
-    step = (*_script("step"), *on, "--pairs", "2", "--tokens", "32768", "--responses", "8", *lines)
+    step = (*_module("benchmarks.engines.step"), *on, "--pairs", "2", "--tokens", "32768", "--responses", "8", *lines)
     ours, against = ("--engines", "ours", "--model"), ("--engines", "ours", "trl", "--model")
-    scaling = (*_script("scaling"), *on, "--rounds", "2", "--budget", "32768", "--base", "2048+256", *lines)
+    scaling = (
+        *_module("benchmarks.speed.scaling"),
+        *on,
+        "--rounds",
+        "2",
+        "--budget",
+        "32768",
+        "--base",
+        "2048+256",
+        *lines,
+    )
     trl = [Command("step 0.5B against TRL", (*step, *against, "0.5B", *many, "--sizes", *few), 120)]
     master = ("--precision", "bf16_master")
-    profiled = (*_module("gpu.profile"), *on, "--budget", "32768", "--prompts", "8", *lines)
+    profiled = (*_module("benchmarks.gpu.profile"), *on, "--budget", "32768", "--prompts", "8", *lines)
     return [
         Command("update 0.5B", (*update, *both, *half, *many, "--sizes", *few), 75),
         Command("update 1.5B", (*update, *both, "--models", "1.5B", *many, "--sizes", *few), 90),
@@ -126,12 +136,12 @@ def part_c(given: Settings) -> list[Command]:
     """Does it work with a real model? `dph demo` for two methods."""
     common = ("--out", str(given.work / "real"), "--page", str(given.out / "report.html"), *given.lines("c"))
     if given.toy:  # which masters nothing, so that there is nothing to rehearse
-        return [Command("real", (*_module("gpu.real"), "--toy", "--methods", "grpo", "exp_only", *common))]
+        return [Command("real", (*_module("benchmarks.gpu.real"), "--toy", "--methods", "grpo", "exp_only", *common))]
     if given.model is None:
         return []
     seconds = max(1.0, given.limit("c") - _TO_END)
     model = ("--model", str(given.model), "--seconds", f"{seconds:.0f}", "--jobs", "3")
-    return [Command("real", (*_module("gpu.real"), *model, *common))]
+    return [Command("real", (*_module("benchmarks.gpu.real"), *model, *common))]
 
 
 _PARTS = {"a": part_a, "b": part_b, "c": part_c}

@@ -1,6 +1,6 @@
 """Where the time of an update goes on this device: kernels by kind, and how long the device waits.
 
-    python -m gpu.profile --device cuda --precision bf16 --models 1.5B --sizes 2048+256 --lines FILE
+    python -m benchmarks.gpu.profile --device cuda --precision bf16 --models 1.5B --sizes 2048+256 --lines FILE
 
 One GRPO update with shared prompts runs under torch's profiler after two others.
 """
@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import workload
-from methods import TABLE
-from shapes import Where
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
-from workload import Update
+
+from benchmarks._support import workload
+from benchmarks._support.shapes import Where
+from benchmarks._support.workload import Update
+from benchmarks.speed.methods import TABLE
 
 KINDS = {
     "attention": ("flash", "fmha", "flex", "attention"),  # before matrix products, because their names hold its types

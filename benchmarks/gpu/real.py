@@ -1,6 +1,6 @@
 """A real language model through every stage, for two methods: `dph demo --model`, and what it found or has reached.
 
-    python -m gpu.real --model MODEL.gguf --out FOLDER --lines FILE --seconds 400 [--page FILE.html]
+    python -m benchmarks.gpu.real --model MODEL.gguf --out FOLDER --lines FILE --seconds 400 [--page FILE.html]
 
 --model also takes a folder with the pieces of a GGUF file (`gpu.pieces`). When the time is over, the demo is told to
 stop; it saves its state, and the same command goes on from there.
@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lines import Lines
-
-from gpu.pieces import SUMS, join
-from gpu.toy_model import write_toy
+from benchmarks._support.lines import Lines
+from benchmarks.gpu.pieces import SUMS, join
+from benchmarks.gpu.toy_model import write_toy
 
 _TO_SAVE = 45.0
 """Seconds for the demo to save its state."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lines import read_lines
+from benchmarks._support.lines import read_lines
 
 Line = dict[str, Any]
 

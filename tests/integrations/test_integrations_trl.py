@@ -564,9 +564,15 @@ def test_sets_that_do_not_fit(tmp_path):
 @pytest.mark.timeout(600)
 def test_the_benchmark_against_trl_runs(tmp_path):
     """At the smallest size: both take the step with the same number of tokens (the workers assert it)."""
-    script, out = Path(__file__).parents[2] / "benchmarks" / "step.py", tmp_path / "step.json"
+    out = tmp_path / "step.json"
     options = ["--sizes", "8+3", "--pairs", "1", "--threads", "1", "--clock", "cpu", "--out", str(out)]
-    subprocess.run([sys.executable, str(script), *options], check=True, capture_output=True, timeout=580)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.engines.step", *options],
+        check=True,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        timeout=580,
+    )
     (found,) = json.loads(out.read_text())
     for steps in found["steps"].values():
         (step,) = steps

@@ -604,11 +604,12 @@ def test_sequence_parallelism_is_refused(tmp_path):
 
 @pytest.mark.timeout(600)
 def test_the_benchmark_runs(tmp_path):
-    script, out = HERE.parents[1] / "benchmarks" / "trl_prefix.py", tmp_path / "found.json"
+    out = tmp_path / "found.json"
     options = ["--sizes", "16+4", "--responses", "4", "--pairs", "1", "--clock", "cpu", "--generation"]
     done = subprocess.run(
-        [sys.executable, str(script), *options, "--out", str(out)],
+        [sys.executable, "-m", "benchmarks.engines.trl_prefix", *options, "--out", str(out)],
         check=True,
+        cwd=HERE.parents[1],
         capture_output=True,
         text=True,
         timeout=580,

@@ -115,10 +115,14 @@ def test_verls_validation_logs_unbiased_pass_at_k() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_verl_benchmark_runs(ranks: int, tmp_path: Path) -> None:
-    script, out = SUPPORT.parents[1] / "benchmarks" / "verl_prefix.py", tmp_path / "found.json"
+    out = tmp_path / "found.json"
     options = ["--sizes", "16+4", "--responses", "4", "--pairs", "1", "--clock", "cpu", "--ranks", str(ranks)]
     done = subprocess.run(
-        [sys.executable, str(script), *options, "--out", str(out)], capture_output=True, text=True, timeout=900
+        [sys.executable, "-m", "benchmarks.engines.verl_prefix", *options, "--out", str(out)],
+        cwd=SUPPORT.parents[1],
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (found,) = json.loads(out.read_text())

@@ -1,21 +1,16 @@
-"""Models in GGUF files and in packages."""
+"""Models in GGUF files and in the cache."""
 
-import hashlib
-import subprocess
-import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from gpu.toy_model import write_toy
 
+from benchmarks.gpu.toy_model import write_toy
+from dph.cli.main import main
 from dph.config import ModelConfig
 from dph.errors import UserError
-from dph.models import packaged
-from dph.models.gguf import folder_of
-from dph.models.packaged import fetch, model_folder
+from dph.models.gguf import folder_of, model_folder
 from dph.models.policy import Policy
 
 pytest.importorskip("gguf", reason="needs the extra llm")
@@ -84,70 +79,21 @@ def test_other_paths_stay_as_they_are() -> None:
     assert model_folder("org/name") == "org/name"
 
 
-class Index:
-    """A stand-in for pip, which serves one wheel or fails."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        self.calls = 0
-        self.failure = ""
-        file = tmp_path / "tiny.gguf"
-        write_model(file)
-        self.wheel = tmp_path / "tiny-1-py3-none-any.whl"
-        with zipfile.ZipFile(self.wheel, "w") as archive:
-            archive.write(file, "tiny/tiny.gguf")
-            archive.writestr("tiny.dist-info/LICENSE", "free")
-        self.model = replace(
-            packaged.MODELS["smollm2"],
-            package="tiny==1",
-            file="tiny/tiny.gguf",
-            licence_file="tiny.dist-info/LICENSE",
-            wheel_digest=hashlib.sha256(self.wheel.read_bytes()).hexdigest(),
-            digest=hashlib.sha256(file.read_bytes()).hexdigest(),
-        )
-        monkeypatch.setitem(packaged.MODELS, "smollm2", self.model)
-        monkeypatch.setattr(subprocess, "run", self.run)
-
-    def run(self, words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        self.calls += 1
-        if self.failure:
-            return subprocess.CompletedProcess(words, 1, "", f"WARNING: retrying\n{self.failure}\n")
-        folder = Path(words[words.index("--dest") + 1])
-        (folder / self.wheel.name).write_bytes(self.wheel.read_bytes())
-        return subprocess.CompletedProcess(words, 0, "", "")
-
-
-@pytest.fixture
-def index(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    return Index(monkeypatch, tmp_path)
-
-
-def test_a_packaged_model_is_fetched_once_with_its_licence_and_card(index: Index) -> None:
-    with pytest.raises(UserError, match="run `dph model smollm2` once"):
-        model_folder("smollm2")
-    folder = fetch("smollm2")
-    assert fetch("smollm2") == folder == Path(model_folder("smollm2"))
-    assert index.calls == 1
-    assert (folder / "LICENSE").read_text() == "free"
-    assert "dequantised from Q4_1" in (folder / "README.md").read_text()
-    assert Policy.load(ModelConfig(path="smollm2")).eos_ids == {1}
-
-
-def test_without_a_network_the_message_says_what_else_can_be_given(index: Index) -> None:
-    index.failure = "ERROR: No matching distribution found for tiny==1"
-    with pytest.raises(UserError, match=r"No matching distribution found.*give a model that is on this machine"):
-        fetch("smollm2")
-
-
-@pytest.mark.parametrize("which", ["wheel_digest", "digest"])
-def test_another_file_than_the_expected_one_is_not_used(
-    index: Index, cache: Path, which: str, monkeypatch: pytest.MonkeyPatch
+def test_a_name_in_the_cache_is_a_model_path_unless_a_folder_has_it(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(packaged.MODELS, "smollm2", replace(index.model, **{which: "0" * 64}))
-    with pytest.raises(UserError, match="is not the expected file"):
-        fetch("smollm2")
-    assert list((cache / "models").iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    assert model_folder("mine") == "mine"
+    (cache / "models" / "mine").mkdir(parents=True)
+    assert model_folder("mine") == str(cache / "models" / "mine")
+    assert [model_folder(path) for path in ("", "../mine")] == ["", "../mine"]
+    (tmp_path / "mine").mkdir()
+    assert model_folder("mine") == "mine"
 
 
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UserError, match="no packaged model is named 'gpt9'; known are: smollm2"):
-        fetch("gpt9")
+def test_a_missing_gguf_file_is_named(tmp_path, capsys):
+    missing = tmp_path / "absent.gguf"
+    with pytest.raises(SystemExit) as stopped:
+        main(["eval", "--model.path", str(missing), "--out", str(tmp_path / "run")])
+    assert stopped.value.code == 2
+    assert f"there is no model directory {missing}" in capsys.readouterr().err.replace("\n", "")

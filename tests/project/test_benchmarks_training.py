@@ -8,39 +8,41 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig
 
+from benchmarks._support import flops
+from benchmarks.memory import resident
 from dph.training.rows import Row, collate
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def flops(monkeypatch):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    import flops
-
-    return flops
+ROOT = Path(__file__).parents[2]
 
 
 def test_memory_of_logits_by_hand():
-    import memory
-
     # two tensors of 6 × 10, 4 bytes a number; in chunks two of 2 × 10, and three gradients of 10 × 3
-    assert memory.logit_bytes(6, 10, 3, 0) == 4 * 2 * 60 == 480
-    assert memory.logit_bytes(6, 10, 3, 2) == 4 * (2 * 20 + 3 * 30) == 520
+    assert resident.logit_bytes(6, 10, 3, 0) == 4 * 2 * 60 == 480
+    assert resident.logit_bytes(6, 10, 3, 2) == 4 * (2 * 20 + 3 * 30) == 520
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_memory_of_logits_is_measured():
     """24 MiB of logits: all of them and their gradient take 42 MiB more than chunks of 128 tokens, of 3 MiB each."""
-    command = [sys.executable, str(FOLDER / "memory.py"), "--logits", "1024", "--vocabulary", "6144", "--hidden", "8"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.memory.resident",
+        "--logits",
+        "1024",
+        "--vocabulary",
+        "6144",
+        "--hidden",
+        "8",
+    ]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in said[3:]]
     assert [name for name, *_ in rows] == ["all, kept", "chunks of 341", "chunks of 128"]
     assert float(rows[0][2]) - float(rows[2][2]) > 42 - 12
 
 
-def test_work_of_batches_by_hand(flops):
+def test_work_of_batches_by_hand():
     rows = [Row([5, 6, 7], [8, 9], ()), Row([5, 6, 7], [4, 3, 2], ())]
     # two rows padded to 6 tokens, each with 6·7/2 pairs; 5 tokens are predicted
     assert flops.Work.of(collate(rows)) == flops.Work(12, 42, 5)
@@ -48,7 +50,7 @@ def test_work_of_batches_by_hand(flops):
     assert flops.Work.of(collate(rows, shared=True)) == flops.Work(6, 19, 4)
 
 
-def test_operations_by_hand(flops):
+def test_operations_by_hand():
     config = LlamaConfig(
         vocab_size=10, hidden_size=4, intermediate_size=6, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1,
@@ -64,8 +66,8 @@ def test_operations_by_hand(flops):
 @pytest.mark.timeout(400)  # imports of torch in three processes, on a machine that may be busy
 @pytest.mark.parametrize(("name", "files"), [("methods", 1), ("scaling", 2)])
 def test_a_benchmark_runs(tmp_path, name, files):
-    command = [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", "--threads", "1", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", f"benchmarks.speed.{name}", "--smoke", "--threads", "1", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.iterdir())) == files
     found = json.loads((tmp_path / f"{name}.json").read_text())

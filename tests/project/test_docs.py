@@ -64,7 +64,7 @@ def commands(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_flags_of_commands_exist(page):
     for stage, flags in commands(page):
-        settings = {} if stage == "model" else to_dict(STAGES[stage]())  # `dph model` has no settings
+        settings = to_dict(STAGES[stage]())
         known = {key.replace("_", "-") for key in flatten(settings)}
         known |= {re.sub(r"([^.]+)$", r"no-\1", key) for key in known} | COMMON | SHORT
         assert flags <= known, (stage, flags - known)

@@ -99,8 +99,8 @@ def test_modules_and_functions_exist(page: str):
 
 
 def test_modules_that_a_page_runs_do_something(page: str):
-    for name in re.findall(r" -m (dph(?:\.\w+)*)", page):
-        place = ROOT / "src" / name.replace(".", "/")
+    for name in re.findall(r"\s-m ((?:dph|benchmarks|experiments)(?:\.\w+)*)", page):
+        place = (ROOT / "src" if name.startswith("dph") else ROOT).joinpath(*name.split("."))
         code = (place / "__main__.py" if place.is_dir() else place.with_suffix(".py")).read_text(encoding="utf-8")
         assert '__name__ == "__main__"' in code, name
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu import devices, exactness, packages, pieces, profile
-from gpu.limits import Command, run_part, shorten
-from gpu.plan import LIMITS, Settings, planned
-from gpu.table import page
-from lines import Lines, read_lines
-from shapes import Where
+
+from benchmarks._support.lines import Lines, read_lines
+from benchmarks._support.shapes import Where
+from benchmarks.gpu import devices, exactness, packages, pieces, profile
+from benchmarks.gpu.limits import Command, run_part, shorten
+from benchmarks.gpu.plan import LIMITS, Settings, planned
+from benchmarks.gpu.table import page
 
 NOTE = "import json, sys; open(sys.argv[1], 'a').write(json.dumps({'what': 'result', 'value': 7}) + '\\n')"
 
@@ -262,7 +263,7 @@ def test_only_what_is_missing_or_too_old_is_installed(project: Path, tmp_path: P
 
 
 def test_the_commands_name_what_torch_and_transformers_do_not_bring() -> None:
-    download, build = packages.download_commands("WHEELS")
+    download, build = packages.download_commands("WHEELS", "math", "report")
     words = {word.partition("==")[0] for word in download.split()}
     assert {"math-verify", "sqlglot", "plotly", "tyro", "narwhals"} <= words, "narwhals is what plotly needs"
     assert not {"torch", "transformers", "numpy", "safetensors", "word2number"} & words

@@ -1,14 +1,24 @@
 """The package as a whole: what importing it costs, and that its parts depend on each other in one direction."""
 
+import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import dph
 from dph.config import load as settings
+from dph.report import write
+from report_support import write_eval
 
 ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+ENGINES = {"trl", "verl", "vllm"}
+"""Extras that exclude each other."""
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -16,6 +26,15 @@ def loaded_by(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
+
+
+def requirements_of(extra: str) -> list[str]:
+    """The requirements of an extra, with those of the extras of this project that it names in their place."""
+    needed = []
+    for requirement in EXTRAS[extra]:
+        named = re.fullmatch(r"dph-rl\[(.*)\]", requirement)
+        needed += [line for name in named[1].split(",") for line in requirements_of(name)] if named else [requirement]
+    return needed
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:
@@ -38,15 +57,89 @@ def test_presets_travel_with_the_package() -> None:
 
 
 def test_every_dependency_of_the_tests_is_pinned_and_torch_too() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.partition("==")[0].lower() for line in lines if "==" in line}
-    needed = project["dependencies"] + project["optional-dependencies"]["dev"]
-    names = {requirement.partition("[")[0].partition(">")[0].partition("=")[0].lower() for requirement in needed}
+    needed = PROJECT["dependencies"] + requirements_of("dev")
+    names = {requirement.partition(">")[0].partition("=")[0].lower() for requirement in needed}
     assert names <= pinned
     assert all("==" in line or line.startswith("#") for line in lines)
 
 
 def test_the_version_is_that_of_the_project_file() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert dph.__version__ in (project["version"], "0+unknown")  # the latter: a source tree that was never installed
+    assert dph.__version__ in (PROJECT["version"], "0+unknown")  # the latter: a source tree that was never installed
+
+
+# A plain install, without extras -----------------------------------------------------------------------------------
+
+
+def test_a_plain_install_is_small_and_all_is_all_but_the_engines() -> None:
+    assert len(PROJECT["dependencies"]) <= 14
+    complete = {name: requirements_of(name) for name in EXTRAS.keys() - ENGINES - {"all", "dev", "docs"}}
+    assert sorted(requirements_of("all")) == sorted(line for lines in complete.values() for line in lines)
+    assert set(requirements_of("all")) <= set(requirements_of("dev"))
+
+
+MODULES = ("datasets", "gguf", "matplotlib", "peft", "plotly", "tensorboard", "word2number")
+"""Modules of the extra `all`."""
+
+
+def plain(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in an interpreter in which the optional packages cannot be imported."""
+    blocked = f"import sys\nsys.modules.update(dict.fromkeys({MODULES}))\n"
+    command = [sys.executable, "-c", blocked + textwrap.dedent(code), *words]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_optional_modules_are_those_of_the_extra_all() -> None:
+    assert {re.split("[>=]", line)[0] for line in requirements_of("all")} == set(MODULES)
+
+
+def test_every_module_that_needs_no_engine_can_be_imported_without_them() -> None:
+    done = plain("import dph.cli.main, dph.stages.train, dph.stages.evaluate, dph.verifiers.math.policy")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_explains_itself_without_them() -> None:
+    for words in (["--help"], ["train", "--help"]):
+        done = plain("from dph.cli.main import main\nmain(sys.argv[1:])", *words)
+        assert done.returncode == 0 and "usage" in done.stdout.lower(), done.stderr
+
+
+def test_the_policy_that_needs_a_library_names_its_extra_before_anything_runs(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"id": "1", "prompt": "p", "answer": "42", "verifier": "math"}\n')
+    words = ("verify", "--task.name", "records", "--data", str(rows), "--policy", "qwen", "--predictions", str(rows))
+    done = plain("from dph.cli.main import main\nmain(sys.argv[1:])", *words)
+    assert done.returncode == 2 and "'dph-rl[math]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_metrics_are_logged_without_tensorboard(tmp_path: Path) -> None:
+    done = plain(
+        """
+        from dph.config import TrainConfig
+        from dph.process.progress import show_messages
+        from dph.runs.directory import RunDir
+        from dph.runs.tracking import Metrics
+
+        show_messages()
+        run = RunDir.start(sys.argv[1], "train", TrainConfig(out=sys.argv[1]))
+        with Metrics(run, "none", True) as metrics:
+            metrics.begin(0)
+            metrics.log(1, {"reward": 0.5}, {})
+            metrics.log_samples(1, "rollouts", [])
+        """,
+        str(tmp_path / "run"),
+    )
+    assert done.returncode == 0 and "'dph-rl[report]'" in done.stderr, done.stderr
+    assert '"reward": 0.5' in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.skipif(not hasattr(write, "DRAWN_WITH"), reason="reports load their libraries at the start")
+def test_a_report_ends_with_its_table_and_says_what_the_page_needs(tmp_path: Path) -> None:
+    for label, correct in {"base": (0, 1, 4), "GRPO": (0, 2, 4)}.items():
+        write_eval(tmp_path / label, label, correct)
+    words = ("report", *(str(tmp_path / label) for label in ("base", "GRPO")), "--base", "base")
+    done = plain("from dph.cli.main import main\nmain(sys.argv[1:])", *words, "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "GRPO" in done.stdout and "'dph-rl[report]'" in done.stderr
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["report.md"]

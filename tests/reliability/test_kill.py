@@ -1,4 +1,4 @@
-"""Runs in the embedded world are killed at random moments and resumed: `benchmarks/kill.py` with few kills.
+"""Runs in the embedded world are killed at random moments and resumed: `benchmarks/reliability/kill.py` with few kills.
 
 The base model is that of `dph demo --smoke`: from the folder that the variable DPH_DEMO names, else made here.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kill.py"
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = ("--rollout.prompts", "2", "--rollout.n", "4", "--task.limit", "48")
 
 
@@ -24,11 +24,22 @@ def test_killed_runs_end_as_if_nothing_had_been(tmp_path, ranks, kills, steps):
     undisturbed run. Of two processes the first is killed, then the second, then torchrun."""
     demo = Path(os.environ.get("DPH_DEMO", ""))
     base = ("--base", str(demo)) if (demo / "presample" / "manifest.json").is_file() else ("--smoke",)
-    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), *base, "--steps", str(steps), *SMALL]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.reliability.kill",
+        "--out",
+        str(tmp_path),
+        *base,
+        "--steps",
+        str(steps),
+        *SMALL,
+    ]
     command += ["--kills", str(kills), "--ranks", str(ranks)]
     done = subprocess.run(
         command,
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "src")},
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
     )

@@ -88,12 +88,14 @@ def language_model(tmp_path: Path, **changes: object) -> DemoConfig:
     return config
 
 
-@pytest.mark.parametrize("data", ["", "spider"])
+@pytest.mark.parametrize("data", ["", "data"])
 def test_a_language_model_goes_through_every_stage_with_its_own_settings(data: str, tmp_path: Path) -> None:
-    config = language_model(tmp_path, data=data)
+    (tmp_path / "mine.toml").write_text('plugins = ["my_task"]\n[task]\nname = "mine"\n')
+    config = language_model(tmp_path, data=data, world=str(tmp_path / "mine.toml") if data else "")
     settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs(config, tmp_path / "base")}
-    world = ("spider_small", {"root": data}) if data else ("minisql", {"prompts": "english"})
+    world = ("mine", {"root": data}) if data else ("minisql", {"prompts": "english"})
     for run in settings.values():
+        assert run.plugins == (("my_task",) if data else ())
         assert (run.task.name, run.task.options) == world and run.model.precision == "bf16"
     assert settings["base"].optim.lr == 2e-4 and settings["base"].optim.schedule == "constant"
     assert settings["grpo"].optim.lr == settings["dph_js"].optim.lr == 2e-5 and settings["grpo"].monitor.every == 0
@@ -132,11 +134,17 @@ def test_a_supervised_start_ends_when_some_prompts_are_mastered(
         module.start_language_model(replace(config, out=str(tmp_path / "new")), tmp_path / "base")
 
 
-def test_data_need_a_language_model_and_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--data needs a language model: add --model smollm2"):
-        demo(DemoConfig(out=str(tmp_path / "out"), data=str(tmp_path)))
-    with pytest.raises(UserError, match=r"there is no folder .*missing; --data names that of Spider"):
-        demo(language_model(tmp_path, data=str(tmp_path / "missing")))
+def test_a_world_needs_a_language_model_and_data_a_world_and_both_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[task]\nname = "mine"\n')
+    world = str(tmp_path / "mine.toml")
+    with pytest.raises(UserError, match="--world needs a language model"):
+        demo(DemoConfig(out=str(tmp_path / "out"), world=world))
+    with pytest.raises(UserError, match="--data needs the preset"):
+        demo(language_model(tmp_path, data=str(tmp_path)))
+    with pytest.raises(UserError, match="there is no folder"):
+        demo(language_model(tmp_path, world=world, data=str(tmp_path / "missing")))
+    with pytest.raises(UserError, match="cannot read the settings file"):
+        demo(language_model(tmp_path, world=str(tmp_path / "missing.toml")))
 
 
 @pytest.mark.slow

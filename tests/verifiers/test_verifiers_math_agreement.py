@@ -1,14 +1,15 @@
 """Agreement of the math verifier with published gradings, on a fixed sample of rows.
 
-`python benchmarks/agreement_math.py DATA` judges them all.
+`python -m benchmarks.verifiers.agreement_math DATA` judges them all.
 
 The rows known to differ are named here, with the reason in docs/concepts/verifiers.md: no other may.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
+
+from benchmarks.verifiers import agreement_math
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -32,17 +33,7 @@ KNOWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def agreement_math():
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    try:
-        import agreement_math
-    finally:
-        sys.path.pop(0)
-    return agreement_math
-
-
-def test_no_row_differs_but_the_known_ones(agreement_math):
+def test_no_row_differs_but_the_known_ones():
     if not (DATA / "math" / "graded_outputs").exists():
         pytest.skip("the graded outputs are not on this machine")
     judged = 0
@@ -53,7 +44,7 @@ def test_no_row_differs_but_the_known_ones(agreement_math):
     assert judged > 1200
 
 
-def test_a_disagreement_is_told(agreement_math, tmp_path, capsys):
+def test_a_disagreement_is_told(tmp_path, capsys):
     folder = tmp_path / "math" / "graded_outputs"
     folder.mkdir(parents=True)
     rows = [r'{"gt": "1", "pred": "1.0", "correct": true}', r'{"gt": "2", "pred": "3", "correct": true}']

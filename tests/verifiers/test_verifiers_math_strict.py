@@ -4,12 +4,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import perturbed_math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wrong_answers
 
+from benchmarks.verifiers import perturbed_math
+from benchmarks.verifiers.perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wrong_answers
 from dph.tasks.protocol import load_task
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.math.policy import LONGEST, PolicyName, judge_at_sight, make_policy

@@ -1,15 +1,15 @@
 """The SQL verifier gives the verdicts of the official evaluators, on fixed samples of published predictions.
 
-`python benchmarks/agreement.py DATA` judges them all.
+`python -m benchmarks.verifiers.agreement DATA` judges them all.
 """
 
-import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.verifiers import agreement_sql
 from dph.types import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,10 +33,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("codes_15b", "codes_7b_evidence", "gpt-4"), 4, 60),  # BIRD
     ],
 )
-def test_agreement(files: tuple[str, ...], every: int, least: int, suite: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import agreement_sql
-
+def test_agreement(files: tuple[str, ...], every: int, least: int, suite: Path):
     found = list(agreement_sql.agreements(DATA, every=every, files=files, suite=suite))
     counts: Counter[str] = Counter()
     for agreement in found:
@@ -47,4 +44,3 @@ def test_agreement(files: tuple[str, ...], every: int, least: int, suite: Path, 
         assert not {v.outcome for v in agreement.verdicts} & {Outcome.INFRA_ERROR, Outcome.GOLD_ERROR}
     expected = {rule.label for rule in agreement_sql.SPIDER} if "c3_chatgpt" in files else {"ex", "ex_gold2023"}
     assert set(counts) == expected and counts["ex"] >= least
-    sys.modules.pop("agreement_sql")

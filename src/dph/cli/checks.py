@@ -18,6 +18,10 @@ def check_before_loading(stage: str, config: Any) -> None:
                 raise UserError(f"there is no run directory {run}")
     if stage == "presample" and config.check:
         return
+    if getattr(getattr(config, "verifier", None), "policy", "math_verify") != "math_verify":
+        from dph.verifiers.math.policy import check_installed
+
+        check_installed(config.verifier.policy)
     if stage in ("sft", "presample", "train", "eval"):
         check_out(config.out)
     if stage == "train":

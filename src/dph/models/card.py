@@ -10,7 +10,7 @@ import yaml
 from dph.config import flatten
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.models.packaged import MODELS
+from dph.models.gguf import model_folder
 from dph.runs.directory import RunDir, read_metrics
 
 CARD = "README.md"
@@ -48,16 +48,13 @@ class Base:
 
 
 def base_of(path: str) -> Base:
-    """What a model's own card says, where it has one: that of a folder, or of a packaged model. Other names are taken
-    for a hub's, which is not asked; "" is a model made from scratch."""
+    """What the card in a model's folder says. Names without a folder are taken for a hub's, which is not asked; "" is a
+    model made from scratch."""
     if not path:
         return Base("a model made from scratch")
-    folder = Path(path).expanduser()
-    if path in MODELS and not folder.exists():
-        model = MODELS[path]
-        return Base(f"{model.title}, dequantised from {model.quantisation}", model.hub, model.licence)
-    if folder.is_file():
-        return Base(folder.name)
+    if path.endswith(".gguf"):
+        return Base(Path(path).name)
+    folder = Path(model_folder(path))
     if not folder.is_dir():
         return Base(path, path)
     facts = _front_matter(folder / CARD)

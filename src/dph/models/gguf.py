@@ -1,4 +1,4 @@
-"""Models in GGUF files: dequantised once into the cache, as a folder that every stage can load."""
+"""Models in the cache: those of GGUF files, dequantised once into a folder that every stage can load."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,6 +13,19 @@ from dph.process.progress import say
 from dph.runs.cache import cache_folder
 from dph.runs.files import directory_written_atomically
 from dph.runs.locks import waiting_for
+
+
+def model_folder(path: str) -> str:
+    """Where a model is that the setting `model.path` names: the folder in the cache for a GGUF file or the name of a
+    model there (`experiments/smollm2.py` writes one); anything else (a folder, a hub name) unchanged, but for a leading
+    "~". Raises UserError as `folder_of` does.
+    """
+    if path.endswith(".gguf"):
+        return str(folder_of(Path(path).expanduser()))
+    kept = cache_folder() / "models" / path
+    if path and Path(path).name == path and not Path(path).exists() and kept.is_dir():
+        return str(kept)
+    return str(Path(path).expanduser()) if path.startswith("~") else path
 
 
 def folder_of(file: Path) -> Path:

@@ -17,7 +17,7 @@ from dph.config import ModelConfig, TunedModelConfig
 from dph.config.checks import check_model
 from dph.config.text import read_json
 from dph.errors import UserError, is_out_of_memory
-from dph.models.packaged import model_folder
+from dph.models.gguf import model_folder
 from dph.process.hub import ask_hub
 from dph.process.progress import say
 

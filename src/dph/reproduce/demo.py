@@ -22,7 +22,7 @@ from dph.config import (
     to_toml,
 )
 from dph.errors import UserError
-from dph.models.packaged import model_folder
+from dph.models.gguf import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.write import report
@@ -61,8 +61,9 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
     presets, options = grid.world, ()
     sizes = grid.train if stage == "train" else {}
     if config.model:
-        presets = ("spider_small" if config.data else grid.world[0], "smollm2")
-        options = ("--task.options", *(("root", config.data) if config.data else ("prompts", "english")))
+        presets = (config.world or grid.world[0], "smollm2")
+        chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
+        options = ("--task.options", *chosen) if chosen else ()
         sizes = _LANGUAGE.get(stage, {})
         tiny = joined(tiny, _TINY[stage]) if config.smoke else tiny
     flags = _flags(joined(sizes, tiny, settings or {}))
@@ -152,11 +153,16 @@ def _check_methods(methods: Sequence[str]) -> None:
 
 
 def _check_model(config: DemoConfig) -> None:
-    """Raises UserError for data without a language model, and for a folder or model that is not there."""
-    if config.data and not config.model:
-        raise UserError("--data needs a language model: add --model smollm2")
+    """Raises UserError for a world without a language model, for data without a world, and for a preset, a folder or a
+    model that is missing."""
+    if config.world and not config.model:
+        raise UserError("--world needs a language model: add --model smollm2")
+    if config.data and not config.world:
+        raise UserError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
-        raise UserError(f"there is no folder {config.data}; --data names that of Spider")
+        raise UserError(f"there is no folder {config.data}; --data names that of the world's data")
+    if config.world:
+        merge_settings("sft", [config.world], [])
     if config.model:
         model_folder(config.model)
 
@@ -187,7 +193,7 @@ def demo(config: DemoConfig) -> Path:
     names = [Path(method).stem for method in config.methods]
     evaluations = [out / "eval" / name for name in ("base", *names)]
     trained = [out / name for name in names]
-    where = "on Spider" if config.data else "in the embedded world"
+    where = f"on {Path(config.world).stem}" if config.world else "in the embedded world"
     page = report([*evaluations, *trained], out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page

@@ -1,6 +1,7 @@
 """Logging of metrics to metrics.jsonl and timings.jsonl of the run directory, TensorBoard and an optional tracker."""
 
 import importlib
+import importlib.util
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,8 +70,11 @@ class Metrics:
         return {"name": name, "id": number} if self._name == "wandb" else {"name": f"{name}-{number}"}
 
     def begin(self, step: int) -> None:
-        """Start logging after `step`. TensorBoard drops later steps, which an interrupted run logged."""
-        if self._leads:
+        """Start logging after `step`. TensorBoard drops later steps, which an interrupted run logged; without the extra
+        `report` nothing is written for it."""
+        if self._leads and importlib.util.find_spec("tensorboard") is None:
+            say("nothing is written for TensorBoard, which is not installed: pip install 'dph-rl[report]'")
+        elif self._leads:
             from torch.utils.tensorboard.writer import SummaryWriter
 
             threading.excepthook = _silent_about_tensorboard(threading.excepthook)
@@ -83,9 +87,9 @@ class Metrics:
             return
         self._run.log(step, values, timings)
         numbers = {**values, **{f"time/{key}": value for key, value in timings.items()}}
-        for name, value in numbers.items():
-            assert self._board is not None, "call begin first"
-            self._board.add_scalar(name, value, step)
+        if self._board is not None:
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 self._tracker.log(numbers, step=step)
@@ -95,8 +99,8 @@ class Metrics:
         if not self._leads:
             return
         name, some = f"samples/{source}", samples[:_SAMPLES]
-        assert self._board is not None, "call begin first"
-        self._board.add_text(name, "\n\n".join(map(_as_markdown, some)), step)
+        if self._board is not None:
+            self._board.add_text(name, "\n\n".join(map(_as_markdown, some)), step)
         if self._tracker is not None:
             with _its_errors(self._name):
                 table = self._tracker.Table(columns=list(_COLUMNS), data=[self._row(sample) for sample in some])

@@ -8,7 +8,7 @@ from dph.types import SamplingParams
 
 _BLOCK = 256
 """Tokens are found in two steps, first the block of so many tokens, then the token: running sums over a whole
-vocabulary in float64 would take much of the time of a decoding step on a CPU (benchmarks/drawing.py)."""
+vocabulary in float64 would take much of the time of a decoding step on a CPU (benchmarks/speed/drawing.py)."""
 _CANDIDATES = (1024, 8192)
 """On a CPU, sorting a whole vocabulary takes much longer than finding so many most likely tokens."""
 

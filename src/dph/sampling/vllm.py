@@ -24,7 +24,7 @@ import torch
 
 from dph.config import ModelConfig, ParallelSamplerConfig, SamplerConfig
 from dph.errors import UserError
-from dph.models.packaged import model_folder
+from dph.models.gguf import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.sampling.protocol import StreamingSampler, register_sampler

@@ -9,7 +9,6 @@ TASKS.declare("dph.tasks.gold", "gold")
 TASKS.declare("dph.tasks.hub", "hub")
 TASKS.declare("dph.tasks.minisql.task", "minisql")
 TASKS.declare("dph.tasks.records", "records")
-TASKS.declare("dph.tasks.spider.small", "spider_small")
 TASKS.declare("dph.tasks.spider.task", "spider")
 TASKS.declare(
     "dph.tasks.mathsets",

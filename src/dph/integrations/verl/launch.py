@@ -41,7 +41,7 @@ from dph.integrations.verl.launch_files import readme, scripts
 from dph.integrations.verl.registration import check_registered
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
 from dph.integrations.verl.yaml_text import yaml_text
-from dph.models.packaged import model_folder
+from dph.models.gguf import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
 from dph.runs.files import write_atomically

@@ -1,1 +1,1 @@
-"""Spider and its variants, and `spider_small`, a task for small models built from Spider."""
+"""Spider and its variants."""

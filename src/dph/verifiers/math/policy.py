@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from importlib.util import find_spec
 from typing import Literal
 
 from dph.errors import UserError
@@ -62,6 +63,7 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
         extract = partial(_extract_box, fallback=fallback or "none")
         return AnswerPolicy("math_verify", extract, gold_texts, _strict_at_sight, fault=strict_fault)
     if name == "qwen":
+        check_installed(name)
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
     if name == "paper":
@@ -69,6 +71,12 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
             "paper", partial(_extract_box, fallback=fallback or "none"), gold_texts, _identical_at_sight
         )
     raise UserError(f"no math policy is named {name!r}; known are: math_verify, paper, qwen, strict")
+
+
+def check_installed(name: str) -> None:
+    """Raises UserError if a policy needs a library that is not installed."""
+    if name == "qwen" and find_spec("word2number") is None:
+        raise UserError("the math policy qwen needs word2number; install it with: pip install 'dph-rl[math]'")
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:

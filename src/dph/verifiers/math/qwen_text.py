@@ -6,8 +6,6 @@ a lone variable that is also a unit of measurement ("a", "m", "t" …) is droppe
 
 import re
 
-from word2number.w2n import word_to_num
-
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 _CHOICE = re.compile(r"\b[ABCDE]\b")
 CHOICE_LETTERS = frozenset("ABCDE")
@@ -182,6 +180,8 @@ def _number_words(text: str) -> str:
 
     The evaluation's library skips other words: "of the two hundred men" becomes 200.
     """
+    from word2number.w2n import word_to_num  # of the extra `math`; `make_policy` says so if it is missing
+
     try:
         return str(word_to_num(text))
     except (ValueError, IndexError):  # no number words, or words in an order that the library cannot read

@@ -1,0 +1,58 @@
+"""The update of a trainer with shared prompts and without, in turns: options, measurement and table."""
+
+import argparse
+import os
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks._support import shapes
+from benchmarks._support.turns import Worker
+
+
+def parser(description: str, sizes: list[str], responses: list[int]) -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(description=description)
+    found.add_argument("--sizes", nargs="+", default=sizes, metavar="PROMPT+RESPONSE")
+    found.add_argument("--responses", nargs="+", type=int, default=responses, help="to each prompt")
+    found.add_argument("--prompts", type=int, default=2, help="in an optimizer step")
+    found.add_argument("--model", choices=("small", *shapes.MODELS), default="small", help="small: 3.4M, 2048 tokens")
+    found.add_argument("--pairs", type=int, default=3, help="measured pairs of steps per size")
+    found.add_argument("--threads", type=int, default=1)
+    found.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for a machine that is not idle")
+    found.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
+    return found
+
+
+def every_size(args: argparse.Namespace) -> list[dict[str, int]]:
+    """Sizes of the optimizer steps that the options ask for."""
+    return [
+        dict(prompt=int(prompt), response=int(response), prompts=args.prompts, responses=responses)
+        for prompt, response in (size.split("+") for size in args.sizes)
+        for responses in args.responses
+    ]
+
+
+def compare(sizes: Mapping[str, int], name: str, stock: Worker, ours: Worker, pairs: int) -> dict[str, Any]:
+    """Steps of both at one size, in turns, after a warm-up step each; both processes end.
+
+    name: of the one without shared prompts.
+    """
+    with stock, ours:
+        workers = {name: stock, "shared": ours}
+        first, *steps = [{name: worker.step() for name, worker in workers.items()} for _ in range(1 + pairs)]
+    return {**sizes, "load": f"{os.getloadavg()[0]:.1f}", "first": first, "steps": steps}
+
+
+def show(found: dict[str, Any], title: str, name: str) -> None:
+    """Print a table of one size; `difference` is the largest one of a log-probability."""
+    sizes = f"{title}, load {{load}}".format(**found)
+    print(f"\n{sizes}\n{'':16}{name:>10}{'shared':>10}{'ratio':>10}")
+    for phase in [phase for phase in ("update", "log-probs", "generation") if phase in found["steps"][0][name]]:
+        both = [[step[one][phase] for step in found["steps"]] for one in (name, "shared")]
+        ratio = statistics.median(a / b for a, b in zip(*both, strict=True))
+        print(f"{phase + ', s':16}{statistics.median(both[0]):10.3f}{statistics.median(both[1]):10.3f}{ratio:10.2f}")
+    stock, ours = (max(step[one]["memory"] for step in found["steps"]) / 2**20 for one in (name, "shared"))
+    print(f"{'memory, MiB':16}{stock:10.0f}{ours:10.0f}{stock / ours:10.2f}")
+    print(f"largest difference of a log-probability: {found['difference']:.1e} nats", flush=True)

@@ -1,0 +1,197 @@
+# pyright: reportMissingImports=false
+"""The update of TRL's trainer with shared prompts and without: the same model, rows and optimizer, in turns.
+
+    python -m benchmarks.engines.trl_prefix                       # three sizes, 8 and 16 responses to a prompt
+    python -m benchmarks.engines.trl_prefix --sizes 512+64 --responses 8 --generation
+    python -m benchmarks.engines.trl_prefix --sizes 256+32 --responses 8 --model 135M
+
+Run it in an environment with the extra `trl`. For each size two processes hold the model of `step.py` (3.4 million
+parameters, or `--model 135M`; fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one
+micro-batch for each prompt's responses, shuffled by TRL. The responses are random tokens, so no time is spent on
+generation.
+
+It prints medians of the update (forward, backward and optimizer), of the pass for log-probabilities without gradients
+over the same rows, and of the ratios within a pair; the peak memory of the update beyond the memory before the first;
+and the largest difference of a log-probability from TRL's. With `--generation` it also times both ways to generate for
+the same prompts: transformers' and, in the trainer with shared prompts, the built-in sampler.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks._support.prefix_table import compare, every_size, parser, show
+from benchmarks._support.turns import Worker, answer, wait
+from dph.process.memory import resident
+
+WARM_UP = 1
+
+
+class Update:
+    """Seconds of the update in the current step: TRL's loss, the backward pass and the optimizer."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._start = 0.0
+        self.seconds = 0.0
+
+    def start(self) -> None:
+        self._start = self._now()
+
+    def stop(self) -> None:
+        self.seconds += self._now() - self._start
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Count a function's time."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.start()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.stop()
+
+        return call
+
+
+def worker(
+    shared: bool,
+    prompt: int,
+    response: int,
+    prompts: int,
+    responses: int,
+    threads: int,
+    generation: bool,
+    clock: str,
+    name: str,
+) -> None:
+    """Take an optimizer step at each request, and answer with its times."""
+    import torch
+    from transformers import TrainerCallback
+
+    from benchmarks._support.shapes import Where
+    from benchmarks.engines.step_worker import (
+        make_prompts,
+        make_texts,
+        make_tokenizer,
+        named_model,
+        reward,
+        trl_trainer,
+    )
+
+    torch.set_num_threads(threads)
+    now = time.process_time if clock == "cpu" else time.perf_counter
+    update, before = Update(now), [0]
+    model = named_model(name, Where())
+    size = model.config.vocab_size
+    drawn = make_prompts(prompts, prompt, size)
+    rows = [ids for ids in drawn for _ in range(responses)]
+
+    class Turns(TrainerCallback):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            wait()
+            before[0] = before[0] or resident()
+            update.seconds = 0.0
+
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            update.start()
+
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+            update.stop()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            found = {"update": update.seconds, "memory": resident("VmHWM") - before[0]}
+            start = now()
+            ours = logprobs(trainer, response)
+            found["log-probs"] = now() - start
+            if shared and trainer.state.global_step == WARM_UP:
+                trainer.shared_prefix = False
+                found["difference"] = float((ours - logprobs(trainer, response)).abs().max())
+                trainer.shared_prefix = True
+            if generation:
+                start = now()
+                generate(trainer, rows, responses, shared)
+                found["generation"] = now() - start
+            answer(found)
+
+    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [reward(ids) for ids in completion_ids]
+
+    texts = make_texts(drawn, make_tokenizer(size))
+    settings = {"num_generations": responses, "max_completion_length": response}
+    with tempfile.TemporaryDirectory() as folder:
+        kind = trainers(response, size)[shared]
+        trainer = trl_trainer(kind, texts, rewards, Turns(), folder, len(rows), responses, settings, model)
+        trainer._compute_loss = update.timed(trainer._compute_loss)
+        trainer.accelerator.backward = update.timed(trainer.accelerator.backward)
+        trainer.train()
+
+
+def trainers(response: int, vocabulary: int) -> tuple[Any, Any]:
+    """TRL's trainer and the one with shared prompts, whose responses are random tokens."""
+    import torch
+    from trl import GRPOTrainer
+
+    from dph.integrations.trl import SharedPrefixMixin
+
+    class Stock(GRPOTrainer):
+        def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
+            generator = torch.Generator().manual_seed(self.state.global_step)
+            return torch.randint(2, vocabulary, (len(prompt_ids), response), generator=generator).tolist(), None
+
+    class Shared(SharedPrefixMixin, Stock):
+        pass
+
+    return Stock, Shared
+
+
+def generate(trainer: Any, rows: list[list[int]], responses: int, shared: bool) -> None:
+    """Generate the responses of a step."""
+    from trl import GRPOTrainer
+
+    if not shared:
+        GRPOTrainer._generate_single_turn(trainer, rows, None, {}, responses)
+        return
+    trainer.shared_generation = True
+    trainer._generate_single_turn(rows, None, {}, responses)
+    trainer.shared_generation = False
+    assert trainer._sampler is not None
+
+
+def logprobs(trainer: Any, response: int) -> Any:
+    """Log-probabilities of the rows of the last step, a tensor [rows, response]."""
+    import torch
+
+    found = []
+    for part in trainer._buffered_inputs:
+        ids, mask = (torch.cat([part[f"prompt_{x}"], part[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        with torch.no_grad():
+            values, *_ = trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, response)
+        found.append(values)
+    return torch.cat(found)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--worker"]:
+        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-2])
+        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), *sys.argv[-2:])
+        return
+    options = parser((__doc__ or "").splitlines()[0], ["64+48", "512+64", "2048+128"], [8, 16])
+    options.add_argument("--generation", action="store_true", help="time generation too")
+    args = options.parse_args()
+    every = []
+    for sizes in every_size(args):
+        words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model]
+        stock, ours = (Worker("benchmarks.engines.trl_prefix", ["--worker", shared, *words]) for shared in (0, 1))
+        every.append(compare(sizes, "TRL", stock, ours, args.pairs))
+        every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]
+        show(every[-1], "{prompt}+{response} tokens, {prompts} prompts with {responses} responses", "TRL")
+    if args.out:
+        args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+# pyright: reportMissingImports=false
+"""Sampling with the built-in sampler, transformers' generate and vLLM: the same model and prompts.
+
+    python -m benchmarks.speed.generate --sizes 256+64  # ours and transformers
+    python -m benchmarks.speed.generate --sizes 256+64 --vllm .venv-vllm/bin/python  # and vLLM, of another environment
+    python -m benchmarks.speed.generate --precision bf16 --model 13M
+
+The engines run one after the other, each in a process with the model (random weights, by default with the shape of
+SmolLM2-135M). A step samples `--responses` responses to each of `--prompts` prompts at temperature 1; end tokens are
+suppressed, so that all sample the same number of tokens. With `--precision bf16` all of them keep the weights in
+bfloat16.
+
+It prints medians over the steps of the seconds and of the tokens per second, and how many times as fast as
+transformers each engine is.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks._support.turns import Worker, answer, wait
+
+
+def worker(engine: str, folder: str, prompt: int, response: int, prompts: int, responses: int, precision: str) -> None:
+    """Sample at each request, and answer with the seconds."""
+    from benchmarks.engines.step_worker import make_prompts
+
+    sample, vocabulary = {"transformers": by_transformers, "ours": ours, "vllm": by_vllm}[engine](
+        folder, responses, response, precision
+    )
+    drawn = make_prompts(prompts, prompt, vocabulary)
+    step = 0
+    while True:
+        wait()
+        step += 1
+        start = time.perf_counter()
+        tokens = sample(drawn, step)
+        seconds = time.perf_counter() - start
+        assert tokens == prompts * responses * response, tokens
+        answer({"seconds": seconds})
+
+
+Sample = Callable[[list[list[int]], int], int]
+"""(prompts, step) → the number of sampled tokens."""
+
+
+def by_transformers(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+    """transformers' `generate`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from dph.models.loading import weight_type
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=weight_type(_kept(precision))).eval()
+
+    def sample(prompts: list[list[int]], step: int) -> int:
+        torch.manual_seed(step)
+        rows = torch.tensor(prompts).repeat_interleave(responses, 0)
+        length = {"max_new_tokens": response, "min_new_tokens": response}
+        found = model.generate(rows, attention_mask=torch.ones_like(rows), do_sample=True, top_k=0, **length)
+        return found[:, rows.shape[1] :].numel()
+
+    return torch.inference_mode()(sample), model.config.vocab_size
+
+
+def ours(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+    """The built-in sampler."""
+    from dph.config import ModelConfig
+    from dph.models.policy import Policy
+    from dph.sampling.hf import HFSampler
+    from dph.sampling.seeding import derive_key
+    from dph.types import SamplingParams
+
+    policy = Policy.load(ModelConfig(folder, precision=_kept(precision)))  # type: ignore[arg-type]
+    policy.eos_ids = frozenset()
+    sampler = HFSampler(policy)
+
+    def sample(prompts: list[list[int]], step: int) -> int:
+        keys = [derive_key(step, place) for place in range(len(prompts))]
+        groups = sampler.sample(prompts, SamplingParams(responses, max_tokens=response), keys)
+        return sum(len(one.token_ids) for group in groups for one in group)
+
+    return sample, policy.model.config.vocab_size
+
+
+def by_vllm(folder: str, responses: int, response: int, precision: str) -> tuple[Sample, int]:
+    """vLLM's offline engine."""
+    from vllm import LLM, SamplingParams
+
+    dtype = "float32" if precision == "fp32" else "bfloat16"
+    llm = LLM(folder, dtype=dtype, max_model_len=4096, seed=0, enable_prefix_caching=True)
+
+    def sample(prompts: list[list[int]], step: int) -> int:
+        params = SamplingParams(
+            n=responses, temperature=1.0, max_tokens=response, min_tokens=response, seed=step, detokenize=False
+        )
+        inputs = [{"prompt_token_ids": ids} for ids in prompts]
+        found = llm.generate(inputs, params, use_tqdm=False)
+        return sum(len(one.token_ids) for group in found for one in group.outputs)
+
+    return sample, llm.model_config.get_vocab_size()
+
+
+def _kept(precision: str) -> str:
+    """The setting `model.precision` that keeps the weights in this type."""
+    return "fp32" if precision == "fp32" else "bf16_master"
+
+
+def measure(size: str, folder: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Each engine's seconds at one size, after one warm-up step."""
+    prompt, response = map(int, size.split("+"))
+    found: dict[str, list[float]] = {}
+    pythons = {"transformers": sys.executable, "ours": sys.executable} | ({"vllm": args.vllm} if args.vllm else {})
+    words = [folder, prompt, response, args.prompts, args.responses, args.precision]
+    for engine, python in pythons.items():  # one after the other: vLLM keeps its memory and its cores
+        with Worker("benchmarks.speed.generate", ["--worker", engine, *words], python=python) as one:
+            one.step()
+            found[engine] = [one.step()["seconds"] for _ in range(args.steps)]
+    tokens = args.prompts * args.responses * response
+    return {"size": size, "tokens": tokens, "precision": args.precision, "model": args.model, "seconds": found}
+
+
+def show(found: dict[str, Any], args: argparse.Namespace) -> None:
+    """Print a table of one size."""
+    print(f"\n{found['size']} tokens, {args.prompts} prompts with {args.responses} responses, {args.precision}")
+    print(f"{'':14}{'seconds':>10}{'tokens/s':>10}{'ratio':>8}")
+    slowest = statistics.median(found["seconds"]["transformers"])
+    for engine, seconds in found["seconds"].items():
+        middle = statistics.median(seconds)
+        print(f"{engine:14}{middle:10.2f}{found['tokens'] / middle:10.0f}{slowest / middle:8.2f}", flush=True)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--worker"]:
+        engine, folder, prompt, response, prompts, responses, precision = sys.argv[2:]
+        worker(engine, folder, int(prompt), int(response), int(prompts), int(responses), precision)
+        return
+    from benchmarks._support import shapes
+    from benchmarks.engines.step_worker import make_tokenizer
+
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--sizes", nargs="+", default=["256+64"], metavar="PROMPT+RESPONSE")
+    options.add_argument("--model", choices=shapes.MODELS, default="135M")
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    options.add_argument("--prompts", type=int, default=4)
+    options.add_argument("--responses", type=int, default=8, help="to each prompt")
+    options.add_argument("--steps", type=int, default=3, help="measured steps of each engine")
+    options.add_argument("--vllm", default="", help="Python of an environment with vLLM")
+    options.add_argument("--out", type=Path, help="write all numbers to this file as JSON")
+    args = options.parse_args()
+    every = []
+    with tempfile.TemporaryDirectory() as folder:
+        model = shapes.random_model(shapes.settings(args.model), shapes.Where())
+        make_tokenizer(model.config.vocab_size).save_pretrained(folder)
+        model.save_pretrained(folder)
+        del model
+        for size in args.sizes:
+            every.append(measure(size, folder, args))
+            show(every[-1], args)
+    if args.out:
+        args.out.write_text(json.dumps(every, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The task `spider_small`, a plug-in: importing this package registers it (`plugins = ["experiments.spider"]`)."""
+
+from experiments.spider.task import SpiderSmall
+
+__all__ = ["SpiderSmall"]

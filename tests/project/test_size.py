@@ -1,0 +1,43 @@
+"""`scripts/size`: what counts as a line of code, and that it runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from _size import LIMITS, code_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_blank_lines_comments_and_docstrings_are_not_code():
+    text = '''"""Module,
+
+over three lines."""
+# a comment
+
+import os  # 1: a comment beside code is no line of its own
+
+
+class A:  # 2
+    """Docstring."""
+
+    x = 1  # 3
+    """Below an attribute."""
+    y = """text
+    that is a value"""  # 4, 5
+
+    def f(self):  # 6
+        return (  # 7
+            os  # 8
+        )  # 9
+'''
+    assert code_lines(text) == 9
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="the tracked files are counted by git")
+def test_every_number_is_printed_beside_its_limit():
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "_size.py")], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert [line[:26].strip() for line in lines] == list(LIMITS)
+    assert done.returncode == any(line.endswith("too many") for line in lines)
