@@ -2,8 +2,8 @@
 
 import hashlib
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from dph.config import SftConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens, microbatches
 from dph.models.loading import choose_device, weight_type
+from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
@@ -56,52 +57,33 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     saver = Saver(run, policy, optimizer, state, world, keep=2)
     order = EpochOrder(len(rows), config.seed, "sft")
-    frame = Frame(config, world, saver, run.log, config.steps, "supervised training", "loss")
-    frame.repeat(Supervised(policy, optimizer, rows, order, config.batch, budget, world, saver), policy, budget)
-    return finish(
-        run,
-        world,
-        policy.save,
-        lambda: {
-            "weight_hash": policy.weight_hash(),
-            "tokenizer_hash": policy.tokenizer_hash(),
-            "rows": len(rows),
-        },
-    )
 
-
-@dataclass(frozen=True, slots=True)
-class Supervised:
-    """The parts of a supervised run."""
-
-    policy: Policy
-    optimizer: Optimizer
-    rows: Sequence[Tokens]
-    order: EpochOrder
-    batch: int
-    """Rows per step, over all processes."""
-    token_budget: int
-    world: World
-    saver: Saver
-
-    def step(self, clock: Clock, interrupts: Interrupts) -> None:
+    def step(clock: Clock, _: Interrupts) -> None:
         """One optimizer step on the next rows of the endless order."""
-        state, optimizer = self.saver.state, self.optimizer
-        rows = [self.rows[i] for i in self.order.take(state.explore_cursor, self.batch)]
-        with self.saver.changing():
-            loss, norm = supervised_step(self.policy, optimizer, rows, self.token_budget, self.world)
-            self.saver.state = TrainState(
-                step=state.step + 1,
-                explore_cursor=state.explore_cursor + self.batch,
+        cursor = saver.state.explore_cursor
+        with saver.changing():
+            batch = [rows[i] for i in order.take(cursor, config.batch)]
+            loss, norm = supervised_step(policy, optimizer, batch, budget, world)
+            saver.state = TrainState(
+                step=saver.state.step + 1,
+                explore_cursor=cursor + config.batch,
                 optimizer_steps=optimizer.steps_taken,
                 skipped_in_a_row=optimizer.skipped_in_a_row,
                 pending={"loss": loss, "grad_norm": norm, "lr": optimizer.lr},
             )
         clock.lap("update")
 
-    def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Nothing."""
-        return {}
+    freed = freed_memory(policy, budget)
+    Frame(config, world, saver, run.log, config.steps, "supervised training", "loss", freed).repeat(step)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "weight_hash": policy.weight_hash(),
+            "tokenizer_hash": policy.tokenizer_hash(),
+            "rows": len(rows),
+        }
+
+    return finish(run, world, policy.save, facts)
 
 
 def _texts(config: SftConfig) -> list[tuple[Any, str]]:

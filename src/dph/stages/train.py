@@ -8,6 +8,7 @@ from dph.config import TrainConfig
 from dph.config.checks import check_train
 from dph.evaluation.evaluator import Evaluator
 from dph.models.interpolation import save_share
+from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.objective.advantages import Advantage
@@ -64,9 +65,10 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         )
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
-        frame = Frame(config, world, training.saver, metrics.log, updates, f"training {config.method}", "reward")
+        label, freed = f"training {config.method}", freed_memory(policy, training.updater.budget)
+        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed)
         try:
-            frame.repeat(training, policy, training.updater.budget)
+            frame.repeat(training.step, training.measure)
         finally:
             close(training.explorer.sampler)
     return finish(
@@ -142,7 +144,12 @@ def load(
         world=world,
         explorer=explorer,
         shaping=Shaping(
-            advantage, config.overlong, rollout.max_tokens, rollout.mask_truncated, task.style, updater.reference
+            advantage,
+            config.overlong,
+            rollout.max_tokens,
+            rollout.mask_truncated,
+            task.style,
+            updater.reference_logprobs,
         ),
         rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
         updater=updater,

@@ -10,7 +10,7 @@ from dph.training.monitor import Monitor
 from dph.training.optim import Optimizer, learning_rate
 from dph.training.rollouts import Drawn, Explorer, Shaping, is_informative, overlong_penalty
 from dph.training.rows import Batch, Row, batches, collate, mix, rehearsal_row
-from dph.training.update import Reference, Updater, count_rows
+from dph.training.update import Updater, count_rows
 from dph.training.watch import StepStats
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "Explorer",
     "Monitor",
     "Optimizer",
-    "Reference",
     "Row",
     "Shaping",
     "StepStats",

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dph.config import SftConfig, TrainConfig, TunedModelConfig
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.card import write_card
-from dph.models.memory import fitting_tokens, freed_memory
+from dph.models.memory import FreedMemory, fitting_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -111,16 +111,7 @@ class Saver:
         return self._world.leads and self.state == self._saved and not self.path.is_dir()
 
 
-class Trainee(Protocol):
-    """What a frame repeats."""
-
-    def step(self, clock: Clock, interrupts: Interrupts) -> None:
-        """Take one step: the saver's state becomes the one after it, with the step's metrics pending."""
-        ...
-
-    def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Further metrics of the state, if they are due."""
-        ...
+Action = Callable[[Clock, Interrupts], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +129,19 @@ class Frame:
     """Of the work, for its progress."""
     shown: str
     """The metric that progress shows."""
+    freed: FreedMemory
 
-    def repeat(self, trainee: Trainee, policy: Policy, token_budget: int) -> None:
-        """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible."""
+    def repeat(self, step: Action, measure: Action | None = None) -> None:
+        """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
+
+        Args:
+            step: takes a step; the saver's state becomes the one after it, with the step's metrics pending.
+            measure: returns further metrics of the state, none if none are due.
+        """
         saver, steps = self.saver, self.config.steps
         with Interrupts() as interrupts:
             try:
-                self._repeat(trainee, interrupts, freed_memory(policy, token_budget).after_step)
+                self._repeat(step, measure or (lambda *_: {}), interrupts)
             except Interrupted as error:
                 where = f"stopped after step {saver.state.step} of {steps}"
                 kept = "which is saved" if saver.rescue() else "but not saved"
@@ -158,9 +155,9 @@ class Frame:
                     self.world.wait()
                 raise
 
-    def _repeat(self, trainee: Trainee, interrupts: Interrupts, free_memory: Callable[[], None]) -> None:
+    def _repeat(self, step: Action, measure: Action, interrupts: Interrupts) -> None:
         saver, steps, world = self.saver, self.config.steps, self.world
-        if saver.state.step == 0 and (values := trainee.measure(Clock(), interrupts)):
+        if saver.state.step == 0 and (values := measure(Clock(), interrupts)):
             if world.leads:
                 self.log(0, values, {})
             if saver.best:
@@ -171,10 +168,10 @@ class Frame:
             while saver.state.step < steps or saver.state.pending is not None:
                 clock = Clock()
                 if saver.state.pending is None:
-                    trainee.step(clock, interrupts)
-                values = {**(saver.state.pending or {}), **trainee.measure(clock, interrupts)}
+                    step(clock, interrupts)
+                values = {**(saver.state.pending or {}), **measure(clock, interrupts)}
                 self._record(values, clock)
-                free_memory()
+                self.freed.after_step()
                 tracker.advance(1, f"{self.shown} {values[self.shown]:.3f}")
                 self._check_updates()
                 if world.sum_values({"signal": float(interrupts.signal)})["signal"]:

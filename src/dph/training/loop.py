@@ -100,7 +100,7 @@ class Training:
         if step == 0 and best is not None:
             best.check(measured.values)
         self._keep(step, MONITOR, measured.samples)
-        for message in self.monitor.falls(step, measured):
+        for message in measured.warnings:
             if self.world.leads:
                 say(f"step {step}: {message}")
         clock.lap("monitor")

@@ -139,10 +139,10 @@ class Measured:
 
     values: Mapping[str, float]
     """Metrics named eval/…"""
-    high: float
-    """The upper end of the 95 % interval of the pass@k that decides on the best step, over problems."""
     samples: Sequence[Sample]
     """The responses to keep."""
+    warnings: Sequence[str]
+    """What the alarm about pass@k says."""
 
 
 class Monitor:
@@ -176,7 +176,8 @@ class Monitor:
         n = self._evaluator.params.n
         values = {f"eval/{name}": value for name, value in metric_means(every, n).items()}
         values |= {f"eval/problems/{name}": float(count) for name, count in metric_counts(every, n).items()}
-        bounds = [metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)]
+        highs = {name: metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)}
+        noted = [self._alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
         placed = [
             (places[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
             for pair in pairs
@@ -184,13 +185,7 @@ class Monitor:
             if group is not None
             for i, rollout in enumerate(group.rollouts)
         ]
-        return Measured(values, min(bounds, default=math.inf), self.pick(placed))
-
-    def falls(self, step: int, measured: Measured) -> list[str]:
-        """What the alarm says of a measured step."""
-        names = deciding(measured.values)
-        noted = [self._alarm.note(step, n.removeprefix("eval/"), measured.values[n], measured.high) for n in names]
-        return [message for message in noted if message]
+        return Measured(values, self.pick(placed), [message for message in noted if message])
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
         """The responses to keep, out of those of all processes with the places of their groups: the first of every

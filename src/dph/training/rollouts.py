@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dph.config import DynamicSamplingConfig, OverlongConfig
 from dph.evaluation.measures import answer_of
+from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.objective.advantages import Advantage, GroupView
 from dph.process.distributed import World
@@ -17,7 +18,6 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
 from dph.training.rows import Row
-from dph.training.update import Reference
 from dph.types import Group, Problem, Rollout, SamplingParams
 from dph.verifiers import Verifiers
 
@@ -143,13 +143,18 @@ class Shaping:
     """Leave responses cut off at max_tokens out of the loss."""
     style: Callable[[Problem, str], str | None]
     """Solution style of a response; see `Task.style`."""
-    reference: Reference | None = None
-    """π_ref, needed where the advantage reads it."""
+    reference_logprobs: Callable[[Sequence[Tokens]], list[list[float]]] | None = None
+    """log π_ref of every response token of every row; needed if the advantage reads it."""
 
     def rows(self, groups: Sequence[Group]) -> list[list[Row | None]]:
         """A row for each rollout of each group; None for one that leaves the loss, because its judging failed or it was
         cut off and `mask_truncated` is set."""
-        references = self._reference_logprobs(groups) if self.advantage.needs_reference else [None] * len(groups)
+        references: list[list[list[float]] | None] = [None] * len(groups)
+        if self.advantage.needs_reference:
+            assert self.reference_logprobs is not None, "an advantage that reads π_ref is given one"
+            tokens = [Tokens(group.prompt_ids, r.completion.token_ids) for group in groups for r in group.rollouts]
+            logprobs = iter(self.reference_logprobs(tokens))
+            references = [[next(logprobs) for _ in group.rollouts] for group in groups]
         return [self._rows(group, reference) for group, reference in zip(groups, references, strict=True)]
 
     def _rows(self, group: Group, reference: Sequence[Sequence[float]] | None) -> list[Row | None]:
@@ -181,13 +186,6 @@ class Shaping:
 
     def _enters(self, rollout: Rollout) -> bool:
         return rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
-
-    def _reference_logprobs(self, groups: Sequence[Group]) -> list[list[list[float]]]:
-        """log π_ref of every response token, group by group."""
-        assert self.reference is not None, "an advantage that reads π_ref is given one"
-        rows = [Row(group.prompt_ids, r.completion.token_ids) for group in groups for r in group.rollouts]
-        logprobs = iter(self.reference.logprobs(rows))
-        return [[next(logprobs) for _ in group.rollouts] for group in groups]
 
 
 def _values(advantage: Tensor, tokens: int) -> float | list[float]:

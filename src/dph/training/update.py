@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import torch
@@ -63,28 +63,6 @@ def split_by_gradient(groups: Groups, objective: Objective) -> tuple[list[list[R
     return moving, [group for group, has in zip(counted, moves, strict=True) if not has]
 
 
-class Reference:
-    """π_ref: a model of its own or, for a policy with adapters, the policy with its adapters switched off."""
-
-    def __init__(self, policy: Policy, own: Policy | None, temperature: float, token_budget: Callable[[], int]) -> None:
-        """
-        Args:
-            policy: the policy that is trained.
-            own: a separate reference model; None if the policy has adapters.
-            temperature: logits are divided by it, as in sampling.
-            token_budget: returns the tokens per micro-batch, which training halves once if memory runs out.
-        """
-        self._policy, self._own = policy, own
-        self._temperature, self._token_budget = temperature, token_budget
-
-    def logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
-        """log π_ref of every response token of every row, in nats."""
-        inside: AbstractContextManager[object] = nullcontext() if self._own is not None else self._policy.reference()
-        with inside:
-            policy = self._own or self._policy
-            return policy.response_logprobs(rows, self._temperature, self._token_budget()) if rows else []
-
-
 class Updater:
     """Applies the objective to mini-batches, each given as groups."""
 
@@ -111,9 +89,8 @@ class Updater:
         """
         self.reduced_budget = reduced_budget
         """Tokens per micro-batch where memory ran out with those of the settings; else 0."""
-        self.reference = Reference(policy, own_reference, temperature, lambda: self.budget)
         self.optimizer = optimizer
-        self._policy, self._objective, self._world = policy, objective, world
+        self._policy, self._own_reference, self._objective, self._world = policy, own_reference, objective, world
         self._temperature, self._token_budget, self._cap = temperature, token_budget, importance_cap
 
     def update(self, minibatches: Sequence[Groups], *, recompute_old: bool) -> dict[str, float]:
@@ -221,6 +198,13 @@ class Updater:
         mask = batch.response_mask * ~batch.is_rehearsal[:, None]
         return sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
 
+    def reference_logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
+        """log π_ref of every response token of every row, in nats: of a model of its own or, for a policy with
+        adapters, of the policy with its adapters switched off."""
+        policy = self._own_reference or self._policy
+        with self._policy.reference() if self._own_reference is None else nullcontext():
+            return policy.response_logprobs(rows, self._temperature, self.budget) if rows else []
+
     def _with_old(self, groups: Groups) -> Groups:
         rollouts = [row for group in groups for row in group if _is_rollout(row)]
         if not rollouts:
@@ -235,7 +219,7 @@ class Updater:
         def lacks(row: Row) -> bool:
             return row.ref_logprobs is None
 
-        logprobs = iter(self.reference.logprobs([row for group in groups for row in group if lacks(row)]))
+        logprobs = iter(self.reference_logprobs([row for group in groups for row in group if lacks(row)]))
         return _with(groups, "ref_logprobs", lacks, lambda _: next(logprobs))
 
     def _with_selection(self, groups: Groups, *, moved: bool) -> Groups:
