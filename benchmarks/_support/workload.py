@@ -18,7 +18,7 @@ from benchmarks._support.lines import Lines
 from benchmarks._support.shapes import Where
 from dph.config import LossConfig, OptimConfig
 from dph.models.attention import IMPLEMENTATIONS, using
-from dph.models.batch import microbatches
+from dph.models.batch import by_prompt, microbatches
 from dph.models.policy import Policy
 from dph.models.precision import computed_in
 from dph.objective import Objective
@@ -90,7 +90,7 @@ class Update:
         """budget: tokens per micro-batch."""
         loss = METHODS[method]
         rollouts, stored = rows(size)
-        self._rows = rollouts + (stored if loss.eta else [])
+        self._groups = by_prompt(rollouts + (stored if loss.eta else []))
         self._policy = _model(size, shared, where)
         objective = Objective(loss)
         reference = _model(size, shared, where) if objective.needs_reference else None
@@ -107,7 +107,7 @@ class Update:
 
     def __call__(self) -> dict[str, float]:
         """Take a step; returns its metrics."""
-        return self._updater.update([self._rows], recompute_old=False)
+        return self._updater.update([self._groups], recompute_old=False)
 
     def timed(self, clock: Callable[[], float]) -> float:
         """Take a step; returns the seconds."""
@@ -132,7 +132,8 @@ def update_flops(method: str, size: Size, *, shared: bool = True, budget: int = 
     """
     loss, config = METHODS[method], shapes.settings(size.model)
     rollouts, stored = rows(size)
-    moving, still = split_by_gradient(rollouts + (stored if loss.eta else []), Objective(loss))
+    groups = by_prompt(rollouts + (stored if loss.eta else []))
+    moving, still = ([row for g in some for row in g] for some in split_by_gradient(groups, Objective(loss)))
     total = training_flops(config, _work(moving, shared, budget))
     for chosen in (still, rollouts if Objective(loss).needs_reference else []):
         total += forward_flops(config, _work(chosen, shared, budget))

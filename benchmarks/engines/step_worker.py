@@ -182,11 +182,13 @@ def ours(asked: Asked, clock: Clock) -> None:
         rewards = torch.tensor([[reward(one.token_ids) for one in group] for group in groups])
         advantages = group_advantages(rewards, torch.ones_like(rewards, dtype=torch.bool)).tolist()
         rows = [
-            Row(ids, one.token_ids, one.logprobs, advantage=advantage)
+            [
+                Row(ids, one.token_ids, one.logprobs, advantage=advantage)
+                for one, advantage in zip(group, values, strict=True)
+            ]
             for ids, group, values in zip(prompts, groups, advantages, strict=True)
-            for one, advantage in zip(group, values, strict=True)
         ]
-        assert sum(len(row.response_ids) for row in rows) == asked.tokens
+        assert sum(len(row.response_ids) for group in rows for row in group) == asked.tokens
         updater.update([rows], recompute_old=False)
         freed.after_step()
         clock.answer()

@@ -27,7 +27,7 @@ from dph.models.memory import fitting_tokens, freed_memory, host_bytes, kept_per
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.memory import keep_few_kernels, resident
-from dph.stages.sft import _step
+from dph.stages.sft import supervised_step
 from dph.training.optim import Optimizer
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -58,7 +58,7 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
     for _ in range(args.steps):
         rows = rows_of(draw, args.rows, policy.model.config.get_text_config().vocab_size)
         start, begun = time.perf_counter(), time.process_time()
-        _step(policy, optimizer, rows, size, world)
+        supervised_step(policy, optimizer, rows, size, world)
         if freed:
             freed.after_step()
         times = {"wall": time.perf_counter() - start, "cpu": time.process_time() - begun}

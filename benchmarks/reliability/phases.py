@@ -22,14 +22,14 @@ from dph.models.policy import Policy
 from dph.process.interrupts import CommandInterrupts
 from dph.runs.directory import RunDir
 from dph.stages import train
-from dph.training import checkpoints, explore, monitor, update
+from dph.training import checkpoints, monitor, rollouts, update
 from dph.verifiers import Verifiers
 
 SIZE = 64
 BETWEEN = "between"
 PARTS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "loading": ((train, "_load"),),
-    "sampling": ((explore.Explorer, "draw"),),
+    "loading": ((train, "load"),),
+    "sampling": ((rollouts.Explorer, "draw"),),
     "verification": ((Verifiers, "verify"),),
     "update": ((update.Updater, "update"),),
     "evaluation": ((monitor.Monitor, "measure"),),

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from contract.fixture import CASES, FILE, TEMPERATURE, TOLERANCE, case_name, native, read, relative_error
+from dph.models.batch import by_prompt
 from dph.models.policy import Policy
 from dph.objective import Objective
 from dph.training.rows import batches
@@ -35,7 +36,7 @@ def test_the_contract_is_what_is_written_today():
 def test_the_native_engine_keeps_it(case, budget, shared):
     policy = Policy(CONTRACT.make_model(), tiny_policy().tokenizer, shared_prefix=shared)
     assert policy.shares(CONTRACT.rows) is shared
-    parts = list(batches(policy, CONTRACT.rows, budget))
+    parts = list(batches(policy, by_prompt(CONTRACT.rows), budget))
     assert len(parts) == 1 if budget == 10_000 else len(parts) > 1
     counts = count_rows(CONTRACT.rows)
     total = 0.0

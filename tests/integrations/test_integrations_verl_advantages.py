@@ -10,7 +10,7 @@ import torch
 from dph.config import OverlongConfig
 from dph.integrations.verl.settings import DPHSettings
 from dph.objective import Advantage
-from dph.training.shaping import Shaping
+from dph.training.rollouts import Shaping
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from engine_marks import needs
 
@@ -58,7 +58,10 @@ def in_verl(advantage: Advantage) -> list[list[float] | float]:
 
 def in_the_native_engine(advantage: Advantage) -> list[Any]:
     """The same in the order of the rows."""
-    live: Any = SimpleNamespace(logprobs=lambda rows: [reference(list(row.response_ids)) for row in rows])
+
+    def live(rows):
+        return [reference(list(row.response_ids)) for row in rows]
+
     shaping = Shaping(advantage, OverlongConfig(), 8, False, lambda *_: None, live)
     found = {}
     for group in set(GROUPS):
@@ -72,8 +75,7 @@ def in_the_native_engine(advantage: Advantage) -> list[Any]:
             for index in members
         ]
         (rows,) = shaping.rows([Group(Problem("p", "q", "a", "exact"), [1], rollouts)])
-        judged = [index for index in members if OUTCOMES[index] != "infra_error"]
-        found |= dict(zip(judged, (row.advantage for row in rows), strict=True))
+        found |= {index: row.advantage for index, row in zip(members, rows, strict=True) if row is not None}
     return [found[index] for index in sorted(found)]
 
 

@@ -18,7 +18,7 @@ from dph.models import lean
 from dph.models.lean import make_lean
 from dph.models.memory import kept_bytes
 from dph.models.policy import Policy
-from dph.training.inputs import load_policy
+from dph.training.frame import load_policy
 from helpers import random_policy, random_rows
 
 

@@ -23,7 +23,7 @@ from dph.config import OptimConfig
 from dph.models.batch import Tokens
 from dph.process.distributed import World
 from dph.process.memory import resident
-from dph.stages.sft import _step
+from dph.stages.sft import supervised_step
 from dph.training.optim import Optimizer
 
 torch.set_num_threads(1)
@@ -31,9 +31,9 @@ policy = random_policy("llama", vocab_size=49152, max_position_embeddings=128)
 optimizer = Optimizer(policy.trainable(), OptimConfig(), 10)
 draw = torch.Generator().manual_seed(0)
 rows = [Tokens([3] * 10, torch.randint(2, 49152, (110,), generator=draw).tolist()) for _ in range(32)]
-_step(policy, optimizer, rows[:1], 4096, World.join())
+supervised_step(policy, optimizer, rows[:1], 4096, World.join())
 before = resident()
-_step(policy, optimizer, rows, 4096, World.join())
+supervised_step(policy, optimizer, rows, 4096, World.join())
 print(resident("VmHWM") - before)
 """
 

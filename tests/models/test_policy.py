@@ -14,7 +14,7 @@ from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
-from dph.models.batch import microbatches, padded_length
+from dph.models.batch import by_prompt, microbatches, padded_length
 from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer, new_policy, word_tokenizer
 from dph.training.rows import Row, batches, collate
@@ -94,7 +94,7 @@ def test_padding_stays_within_a_context_that_is_no_round_number():
     rows = [Row([1] * 60, [5, 6, 7] * 12 + [8], [-1.0] * 37), Row([2, 3], [4, 5], [-1.0] * 2)]
     assert max(row.length for row in rows) == 97 and padded_length(97) == 104
     found = policy.response_logprobs(rows, 1.0, 1000)
-    [(_, batch)] = batches(policy, rows, 1000)
+    [(_, batch)] = batches(policy, by_prompt(rows), 1000)
     trained, _ = policy.logprobs(batch)
     for index, row in enumerate(rows):
         expected, _ = plain_logprobs(policy, row)

@@ -11,7 +11,7 @@ from architectures import any_policy, skip_unless_known
 from dph.config import TrainedModelConfig
 from dph.models import prefix
 from dph.models.attention import using
-from dph.models.batch import Tokens
+from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
 from dph.models.sharing import attention_window
 from dph.training.rows import Row, batches, collate
@@ -113,7 +113,7 @@ def test_models_that_cannot_share_do_not_and_report_it_once(name, capsys):
     assert not policy.shares(rows) and not policy.shares(rows)
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("this model computes the prompt again for each response") == 1 and reason in told
-    for part, batch in batches(policy, rows, 60):
+    for part, batch in batches(policy, by_prompt(rows), 60):
         assert batch.layout is None and len(part) == len(batch.input_ids)
     with torch.no_grad():
         logprobs, _ = policy.logprobs(collate(rows))
@@ -126,7 +126,7 @@ def test_a_budget_too_small_for_sharing_is_reported_once(capsys):
     policy = random_policy("llama")
     rows = [Row(list(range(1, 31)), [token, 0], old_logprobs=[0.0, 0.0]) for token in range(12)]
     for budget, computed in ((42, 1), (30, 12), (31, 12)):
-        parts = [part for part, _ in batches(policy, rows, budget)]
+        parts = [part for part, _ in batches(policy, by_prompt(rows), budget)]
         assert len(parts) == computed, budget
         told = " ".join(capsys.readouterr().err.split())
         said = "each prompt is computed 12.0 times, because a micro-batch of 30 tokens does not hold all its responses"
@@ -187,7 +187,7 @@ def test_any_budget_gives_the_same_sum_of_gradients(budget):
         return gradient(policy)
 
     alone = total((part, collate(part)) for part in ([row] for row in rows))
-    found = total(batches(policy, rows[::-1], budget))
+    found = total(batches(policy, by_prompt(rows[::-1]), budget))
     assert float((found - alone).norm()) <= EXACT * float(alone.norm())
 
 
@@ -238,8 +238,8 @@ def test_sharing_is_used_if_it_saves_tokens_and_is_enabled():
     policy, rows = tiny_policy(), grouped_rows()
     alone = [rows[0], rows[6], rows[9]]
     assert policy.shares(rows) and not policy.shares(alone)
-    assert [batch.layout is None for _, batch in batches(policy, alone, 1000)] == [True]
-    packed = [batch for _, batch in batches(policy, rows, 1000)]
+    assert [batch.layout is None for _, batch in batches(policy, by_prompt(alone), 1000)] == [True]
+    packed = [batch for _, batch in batches(policy, by_prompt(rows), 1000)]
     assert len(packed) == 1 and packed[0].layout is not None
     without = Policy(policy.model, policy.tokenizer, shared_prefix=False)
     assert not without.shares(rows)

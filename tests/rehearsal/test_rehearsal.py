@@ -19,9 +19,7 @@ from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_r
 from dph.runs.directory import RunDir
 from dph.stages.presample_check import Findings, check_presample
 from dph.stages.train import train
-from dph.training.explore import Drawn
-from dph.training.mixing import mix
-from dph.training.rows import rehearsal_row
+from dph.training.rows import mix, rehearsal_row
 from helpers import base_run, presampled, rollout, tiny_policy, train_config
 
 
@@ -203,11 +201,11 @@ def test_the_order_is_a_function_of_the_cursor():
 def test_processes_share_the_rows_and_siblings_stay_together():
     stored = stored_by_prompt({"a": 4, "b": 4, "c": 4, "d": 4})
     rows = [rehearsal_row(row) for row in stored]
-    nothing = Drawn([], [], total=0, attempted=0, cursor=0)
-    parts = [mix(nothing, [], stored, 2, World(rank, 2)) for rank in range(2)]
-    assert [[len(part) for part in own] for own in parts] == [[4, 4], [4, 4]]
-    assert [row for part in range(2) for own in parts for row in own[part]] == rows
-    assert [row for part in mix(nothing, [], stored, 2, World(0, 1)) for row in part] == rows
+    ranks = [mix([], [], 0, stored, 2, World(rank, 2)) for rank in range(2)]
+    assert [[[len(group) for group in minibatch] for minibatch in its] for its in ranks] == [[[4], [4]]] * 2
+    assert [row for part in range(2) for its in ranks for group in its[part] for row in group] == rows
+    alone = mix([], [], 0, stored, 2, World(0, 1))
+    assert [row for minibatch in alone for group in minibatch for row in group] == rows
 
 
 # The file -----------------------------------------------------------------------------------------------------------

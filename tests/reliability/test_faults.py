@@ -227,7 +227,7 @@ def test_an_outage_of_the_judge_stops_the_run_with_its_state_saved(tmp_path, mon
     outage = at_call(3, lambda: monkeypatch.setattr(Verifiers, "verify", lose(1 / 4)), begin)
     monkeypatch.setattr(module.Explorer, "draw", outage)
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4)
-    with pytest.raises(UserError, match=r"4 of 16 responses could not be judged \(the worker process was lost twice\)"):
+    with pytest.raises(UserError, match=r"4 of 16 .*\(the worker process was lost twice\)"):
         train(config)
     monkeypatch.undo()
     assert checkpoints.newest_intact(tmp_path / "run") == 2
@@ -253,10 +253,9 @@ def test_few_lost_verdicts_leave_their_groups_and_the_run_goes_on(tmp_path, monk
     lost = [r for group, _ in seen for r in group.rollouts if r.verdict.outcome is Outcome.INFRA_ERROR]
     assert len(lost) == 2  # one of sixteen in each of two steps
     for group, made in seen:
-        judged = [r for r in group.rollouts if r.verdict.scored]
-        assert len(made) == len(judged)
+        assert [row is None for row in made] == [not r.verdict.scored for r in group.rollouts]
         # advantages over those judged alone: (r − mean)/(std + 1e-6), which sum to zero
-        assert sum(row.advantage for row in made) == pytest.approx(0, abs=1e-5)
+        assert sum(row.advantage for row in made if row is not None) == pytest.approx(0, abs=1e-5)
 
 
 def test_a_judge_that_rewards_nothing_is_told_of(tmp_path, monkeypatch, capsys):
@@ -284,7 +283,7 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
     rows = module.Shaping.rows
 
     def poisoned(shaping, groups):
-        return [[replace(row, advantage=value) for row in group] for group in rows(shaping, groups)]
+        return [[row and replace(row, advantage=value) for row in group] for group in rows(shaping, groups)]
 
     monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
@@ -305,7 +304,8 @@ def test_one_bad_step_is_left_out_and_counted(tmp_path, monkeypatch):
     def poisoned(shaping, groups):
         calls.append(1)
         first, *others = rows(shaping, groups)
-        return [[replace(row, advantage=float("nan")) if len(calls) == 1 else row for row in first], *others]
+        spoilt = [row and replace(row, advantage=float("nan")) for row in first]
+        return [spoilt if len(calls) == 1 else first, *others]
 
     monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 2, "optim": {"max_skipped": 2}}

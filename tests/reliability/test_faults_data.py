@@ -180,15 +180,15 @@ def test_rows_with_ids_may_be_in_another_order_and_added(tmp_path):
     assert RunDir.open(run, "train").complete
 
 
-def test_a_partition_of_an_earlier_version_is_read_with_a_warning(tmp_path, capsys):
+def test_a_partition_that_does_not_say_what_its_problems_held_is_refused(tmp_path):
     task = write(tmp_path / "data.jsonl", NAMED)
     presampled = presample(presample_config(tmp_path / "presample", task=task))
     table = pq.read_table(presampled / "partition.parquet")
     pq.write_table(table.drop_columns(["content"]), presampled / "partition.parquet")
     RunDir.open(presampled, "presample").update(files=file_hashes(presampled))
     config = train_config(tmp_path / "run", "dph_js", {"steps": 0}, task=task)
-    train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
-    assert "does not record what its problems held (an earlier version wrote it)" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"partition.parquet cannot be read .*content"):
+        train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
 
 
 def test_what_a_problem_is(tmp_path):

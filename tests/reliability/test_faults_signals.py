@@ -13,7 +13,7 @@ from dph.errors import Interrupted
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
 from dph.stages.train import train
-from dph.training import checkpoints
+from dph.training import checkpoints, rollouts
 from faults_support import at_call, config_of, same
 from helpers import base_run
 
@@ -24,9 +24,14 @@ def undisturbed(tmp_path_factory):
 
 
 PLACES = {  # what is called at the third time when the signal comes; the step whose state is then saved
-    "sampling": (module.Explorer, "_sample", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
+    "sampling": (rollouts, "sample_groups", 2, signal.SIGINT),  # broken off: nothing of step 3 is kept
     "update": (module.Updater, "update", 3, signal.SIGTERM),  # brought to its end, and the step's line written
-    "evaluation": (module.Monitor, "_score", 4, signal.SIGINT),  # broken off: the step is kept, its line is pending
+    "evaluation": (
+        module.Evaluator,
+        "responses",
+        4,
+        signal.SIGINT,
+    ),  # broken off: the step is kept, its line pending
     "checkpoint": (checkpoints, "save", 3, signal.SIGTERM),
     "logging": (RunDir, "log", 2, signal.SIGHUP),  # the lines of the steps 0, 1, 2
 }
@@ -64,8 +69,8 @@ def test_a_key_pressed_twice_saves_the_state_too(tmp_path, monkeypatch, signals,
 
 
 def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypatch, signals, undisturbed):
-    score = module.Monitor._score
-    monkeypatch.setattr(module.Monitor, "_score", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), score))
+    answer = module.Evaluator.responses
+    monkeypatch.setattr(module.Evaluator, "responses", at_call(1, lambda: signal.raise_signal(signal.SIGTERM), answer))
     with pytest.raises(Interrupted, match="stopped after step 0 of 4, but not saved"):
         train(config_of(tmp_path / "run"))
     monkeypatch.undo()
@@ -75,8 +80,8 @@ def test_a_signal_in_the_first_evaluation_has_nothing_to_save(tmp_path, monkeypa
 def test_a_step_saved_without_its_line_gets_it_once(tmp_path, monkeypatch, signals, undisturbed):
     """Interrupted in its evaluation, resumed, and killed after its line was written but before the next checkpoint."""
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4, keep_best="")
-    score, draw = module.Monitor._score, module.Explorer.draw
-    monkeypatch.setattr(module.Monitor, "_score", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), score))
+    answer, draw = module.Evaluator.responses, module.Explorer.draw
+    monkeypatch.setattr(module.Evaluator, "responses", at_call(2, lambda: signal.raise_signal(signal.SIGTERM), answer))
     with pytest.raises(Interrupted, match="stopped after step 2 of 4, which is saved"):
         train(config)
     monkeypatch.undo()

@@ -43,7 +43,7 @@ from dph.sampling import vllm as module
 from dph.sampling.hf import HFSampler
 from dph.sampling.protocol import rest, weights_changed
 from dph.sampling.vllm import VLLMSampler, start_engine
-from dph.training.explore import Explorer
+from dph.training.rollouts import Explorer
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, interrupted_at, randomise, tiny_policy

@@ -31,11 +31,10 @@ from dph.runs.tracking import Metrics
 from dph.sampling.seeding import EpochOrder
 from dph.stages import train as module
 from dph.stages.train import train
-from dph.training import guards, loop
-from dph.training.explore import Drawn
-from dph.training.mixing import recomputes_old
-from dph.training.monitor import count_rollouts
-from dph.training.shaping import Shaping
+from dph.training import loop, rollouts
+from dph.training.rollouts import Drawn, Shaping
+from dph.training.update import recomputes_old
+from dph.training.watch import StepStats
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
 from faults_support import same
 from helpers import (
@@ -178,7 +177,7 @@ def test_the_cut_into_microbatches_and_the_samplers_rows_do_not_matter(tmp_path)
 def test_rehearsal_rows_come_in_the_order_of_the_cursor(tmp_path, monkeypatch):
     seen = []
     mix = loop.mix
-    monkeypatch.setattr(loop, "mix", lambda *given: seen.append(given[2]) or mix(*given))
+    monkeypatch.setattr(loop, "mix", lambda *given: seen.append(given[3]) or mix(*given))
     train(train_config(tmp_path, "dph_js", {"rehearsal": {"rows": 4}, "steps": 3}))
     from dph.rehearsal.store import read_rehearsal
 
@@ -269,16 +268,15 @@ def test_a_run_that_is_stopped_while_it_measures_keeps_the_rollouts_of_that_step
 
 def test_kept_responses_are_those_of_the_step_with_their_advantages(tmp_path, monkeypatch):
     """The advantage is the reward minus its group's mean, divided by the deviation (n − 1)."""
-    drawn = []
-    monkeypatch.setattr(loop, "step_verdicts", lambda step, world: drawn.append(step) or verdicts(step, world))
-    verdicts = guards.step_verdicts
+    drawn, draw = [], rollouts.Explorer.draw
+    monkeypatch.setattr(rollouts.Explorer, "draw", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     monitor = MonitorConfig(every=2, split="dev", limit=3, n=2, kept_responses=10)
     run = train(train_config(tmp_path, "dapo", {"steps": 3}, monitor=monitor))  # every group has an advantage
-    rollouts, held_out = read_samples(run, "rollouts"), read_samples(run, "monitor")
+    explored, held_out = read_samples(run, "rollouts"), read_samples(run, "monitor")
     groups = drawn[1].groups  # of step 2
     expected = [(group, index) for index in range(4) for group in groups][:10]
-    assert [(s.step, s.id, s.sample) for s in rollouts] == [(2, group.problem.id, index) for group, index in expected]
-    for sample, (group, index) in zip(rollouts, expected, strict=True):
+    assert [(s.step, s.id, s.sample) for s in explored] == [(2, group.problem.id, index) for group, index in expected]
+    for sample, (group, index) in zip(explored, expected, strict=True):
         rollout = group.rollouts[index]
         rewards = torch.tensor([other.reward for other in group.rollouts])
         assert sample.advantage == pytest.approx(
@@ -304,11 +302,9 @@ def test_no_responses_are_kept_if_none_are_asked_for(tmp_path):
 def test_a_response_that_is_not_in_the_loss_has_no_advantage():
     shaping = Shaping(Advantage("group", {}), OverlongConfig(), 8, mask_truncated=True, style=lambda *_: None)
     judged = group((GOOD, 1.0, 3, "stop"), (LOST, 0.0, 4, "stop"), (BAD, 0.0, 8, "length"), (BAD, 0.0, 2, "stop"))
-    (rows,) = shaping.rows([judged])
-    assert len(rows) == 2
-    found = shaping.advantages(judged, rows)
-    assert found == [rows[0].advantage, None, None, rows[1].advantage]
-    assert found[0] == pytest.approx(2 / 3**0.5, abs=1e-5)  # rewards 1, 0, 0: mean 1/3, deviation 1/√3
+    ((first, lost, cut, last),) = shaping.rows([judged])
+    assert first is not None and lost is None and cut is None and last is not None
+    assert first.advantage == pytest.approx(2 / 3**0.5, abs=1e-5)  # rewards 1, 0, 0: mean 1/3, deviation 1/√3
 
 
 def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
@@ -359,13 +355,15 @@ MEANS = {
 
 
 def test_metrics_of_rollouts_by_hand():
-    found = count_rollouts(Drawn(GROUPS, [0, 1], 2, 7, 7), World())
-    assert found.tokens == 18 and found.means() == pytest.approx(MEANS | {"groups": 2})
+    stats = StepStats.of(Drawn(GROUPS, [0, 1], 2, 7, 7), World())
+    assert stats.tokens == 18 and stats.metrics() == pytest.approx(MEANS | {"groups": 2})
+    assert stats.visits == [("p", 0, 3), ("p", 1, 2)] and (stats.responses, stats.sampled["rewarded"]) == (6, 3)
+    assert stats.outcomes == {GOOD: 1, BAD: 4, LOST: 1}
 
 
 def test_dropped_groups_count_in_the_metrics_of_what_was_sampled():
     """DAPO keeps the first group only: what was sampled counts as without the filter, and what was kept on its own."""
-    found = count_rollouts(Drawn(GROUPS[:1], [0], 1, 7, 7, dropped=GROUPS[1:]), World())
+    stats = StepStats.of(Drawn(GROUPS[:1], [0], 1, 7, 7, dropped=GROUPS[1:]), World())
     kept = {
         "kept/reward": 1.1 / 2,
         "kept/pass_rate": 1 / 2,
@@ -375,12 +373,12 @@ def test_dropped_groups_count_in_the_metrics_of_what_was_sampled():
         "kept/truncated": 1 / 3,
         "kept/unscored": 1 / 3,
     }
-    assert found.tokens == 18 and found.means() == pytest.approx(MEANS | kept | {"groups": 1})
+    assert stats.tokens == 18 and stats.metrics() == pytest.approx(MEANS | kept | {"groups": 1})
 
 
 def test_dapo_logs_the_pass_rate_of_all_that_it_sampled(tmp_path, monkeypatch):
-    verdicts, sample = [], module.Explorer._sample
-    monkeypatch.setattr(module.Explorer, "_sample", lambda *given: verdicts.append(sample(*given)) or verdicts[-1])
+    verdicts, sample = [], rollouts.sample_groups
+    monkeypatch.setattr(rollouts, "sample_groups", lambda *given: verdicts.append(sample(*given)) or verdicts[-1])
     (line,) = read_metrics(train(train_config(tmp_path, "dapo", steps=1)))
     outcomes = [rollout.verdict.correct for groups in verdicts for one in groups for rollout in one.rollouts]
     assert len(outcomes) == 4 * line["prompts_drawn"] > 4 * line["groups"]
@@ -429,17 +427,10 @@ def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, 
 
 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
-    config = TrainConfig()
-    assert not recomputes_old(config)
-    assert recomputes_old(replace(config, model=TrainedModelConfig(precision="bf16")))
-    assert recomputes_old(replace(config, sampler=replace(config.sampler, engine="vllm")))
-    for choice, expected in (("sampler", False), ("recompute", True)):
-        for precision in ("fp32", "bf16"):
-            rollout = replace(config.rollout, old_logprobs=choice)
-            assert (
-                recomputes_old(replace(config, rollout=rollout, model=TrainedModelConfig(precision=precision)))
-                is expected
-            )
+    assert not recomputes_old("auto", "hf", "fp32")
+    assert recomputes_old("auto", "hf", "bf16") and recomputes_old("auto", "vllm", "fp32")
+    for precision in ("fp32", "bf16"):
+        assert not recomputes_old("sampler", "hf", precision) and recomputes_old("recompute", "hf", precision)
 
 
 def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
@@ -654,7 +645,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
         optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
     )
     whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
-    step, calls = stage._step, []
+    step, calls = stage.supervised_step, []
 
     def interrupted(*args):
         calls.append(1)
@@ -662,7 +653,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
             raise KeyboardInterrupt
         return step(*args)
 
-    monkeypatch.setattr(stage, "_step", interrupted)
+    monkeypatch.setattr(stage, "supervised_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         stage.sft(replace(config, out=str(tmp_path / "parts")))
     monkeypatch.undo()
@@ -754,12 +745,12 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
 
 def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
     from dph.config import SftConfig
-    from dph.stages.sft import _policy
+    from dph.stages.sft import starting_policy
 
     config = SftConfig(new=TINY, model=TunedModelConfig(device="cpu", precision="bf16"))
-    assert _policy(config, [("easy", " yes")], None).precision == "bf16"
+    assert starting_policy(config, [("easy", " yes")], None).precision == "bf16"
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        _policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
+        starting_policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -779,8 +770,8 @@ def test_the_size_of_a_microbatch_is_found_once_for_a_run(tmp_path, monkeypatch)
     from dph.models import memory
     from dph.stages import sft as stage
 
-    used, step = [], stage._step
-    monkeypatch.setattr(stage, "_step", lambda *given: used.append(given[3]) or step(*given))
+    used, step = [], stage.supervised_step
+    monkeypatch.setattr(stage, "supervised_step", lambda *given: used.append(given[3]) or step(*given))
     config = supervised(tmp_path, out=str(tmp_path / "run"), steps=2)
     config = replace(config, optim=replace(config.optim, tokens_per_microbatch=0))
     stage.sft(config)

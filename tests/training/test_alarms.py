@@ -1,5 +1,6 @@
 """The alarms about a run's verdicts and about a fall of pass@k."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -7,25 +8,37 @@ import pytest
 from dph.config import MonitorConfig
 from dph.stages import train as module
 from dph.stages.train import train
-from dph.training import explore
-from dph.training.alarms import PassAlarm, StepVerdicts, alarm
+from dph.training import monitor, rollouts
+from dph.training.monitor import PassAlarm
+from dph.training.watch import StepStats, VerdictAlarm
 from dph.types import Outcome, Verdict
 from helpers import interrupted_at, train_config
 
-GOOD = StepVerdicts({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
-PARTIAL = StepVerdicts({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
-NOTHING = StepVerdicts({Outcome.WRONG: 6, Outcome.NO_ANSWER: 2, Outcome.CORRECT: 0}, rewarded=0)
-BROKEN = StepVerdicts({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
+
+def judged(outcomes, rewarded=0):
+    """A step with responses of these outcomes, some of which have a reward."""
+    return StepStats({"rewarded": rewarded}, None, outcomes, visits=[], reasons=[], attempted=1)
+
+
+def alarm(steps, by_function=False):
+    """What is said of the newest of some steps."""
+    watched = VerdictAlarm(by_function)
+    return [watched.note(step) for step in steps][-1]
+
+
+GOOD = judged({Outcome.CORRECT: 1, Outcome.WRONG: 7}, rewarded=1)
+PARTIAL = judged({Outcome.WRONG: 8}, rewarded=3)  # partial credit only
+NOTHING = judged({Outcome.WRONG: 6, Outcome.NO_ANSWER: 2})
+BROKEN = judged({Outcome.ERROR: 5, Outcome.TIMEOUT: 3})
 
 
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        ([], None),
         ([GOOD], None),
         ([PARTIAL], None),
         ([NOTHING, GOOD], None),
-        ([StepVerdicts({}, rewarded=0)], None),
+        ([judged({})], None),
         ([GOOD, NOTHING], "every reward is 0 in this step (8 responses: 6 wrong, 2 no_answer); check whether the gold"),
         (
             [BROKEN],
@@ -36,7 +49,7 @@ BROKEN = StepVerdicts({Outcome.ERROR: 5, Outcome.TIMEOUT: 3}, rewarded=0)
         ([BROKEN, NOTHING], "every reward is 0 in 2 steps in a row"),  # no reward in either
     ],
 )
-def test_what_the_newest_step_gives_alarm_for(steps: list[StepVerdicts], expected: str | None):
+def test_what_the_newest_step_gives_alarm_for(steps: list[StepStats], expected: str | None):
     message = alarm(steps)
     assert message is None if expected is None else message is not None and message.startswith(expected)
 
@@ -48,9 +61,9 @@ def test_a_lasting_state_is_told_of_ever_more_rarely():
 
 
 def test_one_verdict_that_is_no_error_calls_off_that_alarm():
-    mixed = StepVerdicts({Outcome.ERROR: 7, Outcome.WRONG: 1}, rewarded=0)
+    mixed = judged({Outcome.ERROR: 7, Outcome.WRONG: 1})
     assert str(alarm([mixed])).startswith("every reward is 0")
-    assert alarm([StepVerdicts({Outcome.ERROR: 7, Outcome.CORRECT: 1}, rewarded=1)]) is None
+    assert alarm([judged({Outcome.ERROR: 7, Outcome.CORRECT: 1}, rewarded=1)]) is None
 
 
 @pytest.mark.parametrize(
@@ -64,12 +77,12 @@ def test_one_verdict_that_is_no_error_calls_off_that_alarm():
 )
 def test_the_commonest_outcome_decides_the_advice(kind: Outcome, advice: str):
     rest = Outcome.WRONG if kind is not Outcome.WRONG else Outcome.NO_ANSWER
-    assert advice in str(alarm([StepVerdicts({rest: 1, kind: 5}, rewarded=0)]))
+    assert advice in str(alarm([judged({rest: 1, kind: 5})]))
 
 
 @pytest.mark.parametrize("kind", Outcome)
 def test_the_advice_about_a_reward_function_is_about_the_function(kind: Outcome):
-    told = str(alarm([StepVerdicts({kind: 5}, rewarded=0)], by_function=True))
+    told = str(alarm([judged({kind: 5})], by_function=True))
     advice = told.partition("); ")[2]
     assert advice.startswith("check") and "reward function" in advice
     assert not any(word in advice for word in ("gold", "verifier", "database"))
@@ -89,7 +102,7 @@ def test_penalties_of_a_reward_function_are_rewards(tmp_path, capsys):
 
 
 def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch, capsys):
-    original = explore.sample_groups
+    original = rollouts.sample_groups
     failed = Verdict(Outcome.NO_ANSWER, 0.0)
 
     def sample_and_reject(*arguments):
@@ -98,7 +111,7 @@ def test_a_training_run_tells_of_steps_without_any_reward(tmp_path, monkeypatch,
             for group in original(*arguments)
         ]
 
-    monkeypatch.setattr(explore, "sample_groups", sample_and_reject)
+    monkeypatch.setattr(rollouts, "sample_groups", sample_and_reject)
     config = train_config(tmp_path, "grpo", steps=3)
     train(config)
     told = " ".join("".join(capsys.readouterr()).split())  # the console breaks lines
@@ -123,20 +136,15 @@ def test_a_fall_of_pass_at_k_below_its_interval_is_told_of_ever_more_rarely():
 def test_a_run_tells_of_a_fall_and_a_resumed_run_still_knows_the_best(tmp_path, monkeypatch, caplog):
     """The monitored problems are all solved before step 1 and hardly any of them after step 1."""
     caplog.set_level("INFO", "dph")
-    score = module.Monitor._score
-    calls = []
+    score, calls = monitor.score_group, itertools.count()
 
-    def scored(self, problems):
-        calls.append(1)
-        pairs, found = score(self, problems)
-        solved = 4 if len(calls) == 1 else 0
-        return pairs, [
-            replace(item, samples=4, correct=solved + (i == 0 and not solved)) for i, item in enumerate(found)
-        ]
+    def scored(*given):
+        measured, problem = divmod(next(calls), 10)
+        return replace(score(*given), samples=4, correct=4 if measured == 0 else int(problem == 0))
 
-    monkeypatch.setattr(module.Monitor, "_score", scored)
-    monitor = MonitorConfig(every=1, limit=10, n=4)
-    config = train_config(tmp_path, "grpo", {"steps": 2, "checkpoint_every": 1}, monitor=monitor)
+    monkeypatch.setattr(monitor, "score_group", scored)
+    measured = MonitorConfig(every=1, limit=10, n=4)
+    config = train_config(tmp_path, "grpo", {"steps": 2, "checkpoint_every": 1}, monitor=measured)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
         train(config)

@@ -15,12 +15,12 @@ import torch
 
 from dph.config import LossConfig, MonitorConfig, OptimConfig
 from dph.errors import Interrupted, UserError
+from dph.models.batch import by_prompt
 from dph.objective import Objective
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.samples import read_samples
-from dph.training import checkpoints, loop
-from dph.training.guards import check_judging
+from dph.training import checkpoints, rollouts
 from dph.training.optim import Optimizer
 from dph.training.update import Updater
 from dph.types import Outcome, Verdict
@@ -42,7 +42,7 @@ def step(world, sizes=(8, 1, 0)):
     parts = [[next(rows) for _ in range(size)] for size in sizes]
     minibatches = [[part[i] for i in world.share(len(part))] for part in parts]
     updater = Updater(policy, objective, optimizer, temperature=1.0, token_budget=16384, world=world)
-    metrics = updater.update(minibatches, recompute_old=False)
+    metrics = updater.update([by_prompt(rows) for rows in minibatches], recompute_old=False)
     parameters = torch.cat([p.detach().flatten() for _, p in policy.trainable()])
     return {"metrics": metrics, "gradient": seen[0], "weights": parameters}
 
@@ -90,7 +90,7 @@ def faulty(out, world):
         refused("tracker", config)
     with in_process(1, module, "load_policy", 1, mistake):
         refused("loading", config)
-    with in_process(1, module.Explorer, "_sample", 2, mistake):
+    with in_process(1, rollouts, "sample_groups", 2, mistake):
         refused("sampling", config)
     refused("no resume", config)
     with in_process(0, checkpoints, "save", 1, mistake):
@@ -106,7 +106,7 @@ def faulty(out, world):
             refused("rare checkpoints", rare)
         said["saved before a process left"] = checkpoints.steps_saved(out / "rare")
         reset_signals()
-        with patch.object(loop, "check_judging", unjudged_after(1)):
+        with patch.object(rollouts, "sample_groups", unjudged_after(1, world)):
             refused("judging", rare, resume=True)
         said["saved before a process left, judging"] = checkpoints.steps_saved(out / "rare")
     return said
@@ -121,19 +121,19 @@ def reset_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def unjudged_after(steps):
-    """`check_judging`, which after a number of steps finds that the second process could judge nothing."""
-    calls = []
+def unjudged_after(steps, world):
+    """`sample_groups`, of which the second process can judge nothing after a number of steps."""
+    sample, calls = rollouts.sample_groups, []
 
-    def check(drawn, world, limit):
+    def sampled(*given):
         calls.append(1)
-        if len(calls) > steps and world.rank == 1:
-            lost = Verdict(Outcome.INFRA_ERROR, 0.0, detail="no worker")
-            groups = [replace(g, rollouts=[replace(r, verdict=lost) for r in g.rollouts]) for g in drawn.sampled]
-            drawn = replace(drawn, groups=groups)
-        check_judging(drawn, world, limit)
+        groups = sample(*given)
+        if len(calls) <= steps or world.rank != 1:
+            return groups
+        lost = Verdict(Outcome.INFRA_ERROR, 0.0, detail="no worker")
+        return [replace(g, rollouts=[replace(r, verdict=lost) for r in g.rollouts]) for g in groups]
 
-    return check
+    return sampled
 
 
 def work(out):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig, TrainOptimConfig
+from dph.models.batch import by_prompt
 from dph.objective import Objective, register_policy_loss
 from dph.process.distributed import World
 from dph.training.optim import Optimizer, learning_rate
@@ -67,8 +68,15 @@ def update(policy, minibatches, config, reference=None, optimizer: Any = None, r
         own_reference=reference,
         world=World(),
     )
-    metrics = updater.update(minibatches, recompute_old=recompute_old)
+    metrics = updater.update([by_prompt(rows) for rows in minibatches], recompute_old=recompute_old)
     return metrics, optimizer
+
+
+def split(rows, config):
+    """The rows that have a gradient, and the others."""
+    return [
+        [row for group in groups for row in group] for groups in split_by_gradient(by_prompt(rows), Objective(config))
+    ]
 
 
 def mixed_rows(policy, config=None, count=14):
@@ -222,11 +230,10 @@ def test_tokens_are_selected_by_the_policy_before_each_update():
     rows = mixed_rows(policy, config.loss, count=12)
     minibatches = [rows[:6], rows[6:]]
     optimizer = Optimizer(policy.trainable(), config.optim, 10)
-    updater = Updater(
-        policy, Objective(config.loss), optimizer, temperature=TEMPERATURE, token_budget=100, world=World()
-    )
+    objective = Objective(config.loss)
+    updater = Updater(policy, objective, optimizer, temperature=TEMPERATURE, token_budget=100, world=World())
     given, expected = [], []
-    select = updater._objective.select
+    select = objective.select
     assert select is not None
 
     def watched(old, advantages, uniform, **more):
@@ -236,8 +243,8 @@ def test_tokens_are_selected_by_the_policy_before_each_update():
         assert old.tolist() == pytest.approx(flat(row.old_logprobs for row in part))
         return select(old, advantages, uniform, **more)
 
-    updater._objective.select = watched
-    updater.update(minibatches, recompute_old=False)
+    objective.select = watched
+    updater.update([by_prompt(rows) for rows in minibatches], recompute_old=False)
     assert given[0] == {}
     assert given[1]["logprobs"].tolist() == pytest.approx(expected[1], abs=1e-5)
     old = flat(row.old_logprobs for row in minibatches[1])
@@ -281,11 +288,11 @@ def test_rows_without_gradient_are_not_passed_back_and_change_no_number(monkeypa
     policy, reference = tiny_policy(0), tiny_policy(1)
     rows = without_advantage(mixed_rows(policy, config), above)
     found, recorder = update(policy, [rows], settings(config), reference)
-    moving, still = split_by_gradient(rows, Objective(config))
+    moving, still = split(rows, config)
     everything = config.kl != "none" or config.estimator == "definition" or config.entropy_coef > 0
     assert (not still) is everything and len(moving) + len(still) == len(rows)
     assert all(row.advantage == 0 and not row.is_rehearsal for row in still)
-    monkeypatch.setattr("dph.training.update.split_by_gradient", lambda rows, _: (rows, []))
+    monkeypatch.setattr("dph.training.update.split_by_gradient", lambda groups, _: (groups, []))
     expected, whole = update(policy, [rows], settings(config), reference)
     # the same rows in other micro-batches: fp32 sums in another order
     assert relative_difference(recorder.gradients[0], whole.gradients[0]) <= ROUNDING
@@ -302,7 +309,7 @@ def test_a_plug_in_that_learns_without_advantage_gets_its_gradient():
     config = LossConfig(policy="test_towards_old", eta=0.0)
     rows = without_advantage(mixed_rows(policy, config))
     rows[0] = replace(rows[0], advantage=1.0)
-    assert [len(part) for part in split_by_gradient(rows, Objective(config))] == [len(rows), 0]
+    assert [len(part) for part in split(rows, config)] == [len(rows), 0]
     _, recorder = update(policy, [rows], settings(config, budget=30))
     tokens = sum(len(row.response_ids) for row in rows)
     loss = sum(
@@ -322,7 +329,7 @@ def test_which_losses_leave_groups_without_advantage_out(name):
     policy = tiny_policy()
     config = LossConfig(policy=name, policy_options={"share": "1"} if name == "kl_cov" else {}, eta=0.0)
     rows = without_advantage(mixed_rows(policy, config), 0.0)
-    moving, still = split_by_gradient(rows, Objective(config))
+    moving, still = split(rows, config)
     assert bool(still) is (name != "kl_cov") and all(row.advantage == 0 for row in still)
     gradients = [
         update(policy, [part], settings(replace(config, aggregation="dr_grpo")))[1].gradients[0] * len(part)

@@ -73,7 +73,7 @@ def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) 
     change the loss, because the loss is normalised by the counts of the whole mini-batch.
     """
     if shared:
-        return _packed_microbatches(rows, token_budget)
+        return packed_microbatches(by_prompt(rows), token_budget)
     batches: list[list[R]] = []
     for row in sorted(rows, key=lambda row: row.length, reverse=True):
         if batches and (len(batches[-1]) + 1) * padded_length(batches[-1][0].length) <= token_budget:
@@ -83,11 +83,14 @@ def microbatches(rows: Sequence[R], token_budget: int, *, shared: bool = False) 
     return batches
 
 
-def _packed_microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
-    sized = []
-    for indices in group_by_prompt(rows):
-        group = [rows[index] for index in indices]
-        sized += [(packed_tokens(part), part) for part in _pieces(group, token_budget)]
+def by_prompt(rows: Sequence[R]) -> list[list[R]]:
+    """Rows as groups with one prompt each, in the order of their first rows."""
+    return [[rows[index] for index in indices] for indices in group_by_prompt(rows)]
+
+
+def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
+    """As `microbatches` for packed rows, given the rows of each prompt."""
+    sized = [(packed_tokens(part), part) for group in groups for part in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0
     for tokens, part in sorted(sized, key=lambda pair: pair[0], reverse=True):
@@ -100,10 +103,10 @@ def _packed_microbatches(rows: Sequence[R], token_budget: int) -> list[list[R]]:
     return batches
 
 
-def _pieces(group: list[R], token_budget: int) -> list[list[R]]:
+def _pieces(group: Sequence[R], token_budget: int) -> list[list[R]]:
     """Rows of one prompt, cut into pieces if they exceed the budget together; each piece repeats the prompt."""
     if packed_tokens(group) <= token_budget:
-        return [group]
+        return [list(group)]
     pieces: list[list[R]] = []
     room = 0
     for row in group:

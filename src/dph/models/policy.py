@@ -15,13 +15,12 @@ from dph.config import ModelConfig, ReferenceModelConfig
 from dph.errors import UserError
 from dph.models.arguments import Arguments
 from dph.models.attention import using
-from dph.models.batch import Inputs, R, Tokens, collate_tokens, microbatches
+from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.identity import merged_state, save_model, save_tokenizer, tokenizer_hash, weight_hash
 from dph.models.lean import casts_itself, make_lean
 from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.modes import evaluating, recomputing
-from dph.models.packing import group_by_prompt
 from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing
@@ -232,17 +231,19 @@ class Policy:
             if type(part) is torch.nn.Linear and part not in others and part.weight.requires_grad:
                 torch.nn.functional.linear(part.weight.new_zeros(1, part.in_features), part.weight)
 
-    def cut(self, rows: Sequence[R], token_budget: int) -> tuple[list[list[R]], bool]:
-        """Cut rows into micro-batches of at most `token_budget` tokens.
+    def cut(self, groups: Sequence[Sequence[R]], token_budget: int) -> tuple[list[list[R]], bool]:
+        """Cut groups, each the rows of one prompt, into micro-batches of at most `token_budget` tokens.
 
         Returns the micro-batches and whether to pack them, which is the case if packing saves tokens and the model
         allows it.
         """
-        shared = self.shares(rows, token_budget)
-        parts = microbatches(rows, token_budget, shared=shared)
-        if shared and len(parts) > 1 and not self._told_budget:
-            self._check_budget(rows, parts, token_budget)
-        return parts, shared
+        shared = self._shares(groups, token_budget)
+        if not shared:
+            return microbatches([row for group in groups for row in group], token_budget), False
+        parts = packed_microbatches(groups, token_budget)
+        if len(parts) > 1 and not self._told_budget:
+            self._check_budget(len(groups), parts, token_budget)
+        return parts, True
 
     def collate(self, rows: Sequence[Tokens], *, shared: bool = False) -> Inputs:
         """The model inputs for rows, padded or packed (see `collate_tokens`), on the model's device."""
@@ -261,7 +262,7 @@ class Policy:
         """
         results: dict[int, list[float]] = {}
         index = {id(row): position for position, row in enumerate(rows)}
-        parts, shared = self.cut(rows, token_budget)
+        parts, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
             for part in parts:
                 logprobs, _ = self.logprobs(self.collate(part, shared=shared), temperature)
@@ -269,9 +270,9 @@ class Policy:
                     results[index[id(row)]] = values[: len(row.response_ids)]
         return [results[position] for position in range(len(rows))]
 
-    def _check_budget(self, rows: Sequence[Tokens], parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
+    def _check_budget(self, prompts: int, parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
         """Warn once if micro-batches are so small that prompts are computed several times."""
-        computed, prompts = sum(len(group_by_prompt(part)) for part in parts), len(group_by_prompt(rows))
+        computed = sum(len(by_prompt(part)) for part in parts)
         if computed > 2 * prompts:
             self._told_budget = True
             say(
@@ -297,9 +298,13 @@ class Policy:
 
         token_budget: largest micro-batch, in tokens.
         """
-        if not self.shared_prefix or len(group_by_prompt(rows)) == len(rows):
+        return self._shares(by_prompt(rows), token_budget)
+
+    def _shares(self, groups: Sequence[Sequence[Tokens]], token_budget: int) -> bool:
+        """As `shares`, given the rows of each prompt."""
+        if not self.shared_prefix or all(len(group) == 1 for group in groups):
             return False
-        lengths = [row.length for row in rows]
+        lengths = [row.length for group in groups for row in group]
         obstacle = self.sharing.obstacle(max(lengths), min(sum(lengths), token_budget))
         if obstacle is not None and not self._told_sharing:
             self._told_sharing = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import SamplingConfig
+from dph.config import RehearsalConfig, SamplingConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -137,8 +137,6 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
 _MEAN_GAP = {"fp32": 0.01, "bf16": 0.1}
 """Nats per token, on average, by which a sampler's log-probabilities may differ from the trainer's. Rounding stays well
 below it; single tokens may be further apart where rounding sends them to another expert."""
-
-
 _LEAST_TOKENS = 100
 """Fewer tokens at some places of their responses have no mean of their own."""
 
@@ -204,3 +202,54 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
             f"they are not its own{versions}; run `dph presample` again"
         )
     return versions
+
+
+def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
+    """The stored responses of a training run, with every check that needs no model; None for a run without them.
+
+    Args:
+        rollout: how training samples.
+        run: the training run; on resume it must have started with the same set.
+    """
+    if config.rows == 0:
+        return None
+    path = Path(config.path)
+    checked = open_set(path)
+    if not checked.stored:
+        raise UserError(
+            f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
+            "lower its threshold, use a stronger model, or train with a method without rehearsal"
+        )
+    check_facts(checked.run.manifest, sampling_facts(rollout), path)
+    begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
+    if not fresh and begun != checked.hash:
+        raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+    return checked
+
+
+def check_rehearsal(
+    checked: CheckedSet,
+    config: RehearsalConfig,
+    rollout: SamplingConfig,
+    policy: Policy,
+    run: RunDir,
+    token_budget: int,
+    *,
+    fresh: bool,
+    leads: bool,
+) -> None:
+    """Check stored responses against the policy that training starts from; on resume, against its tokenizer only. The
+    leading process records the set's hash and the deviation in the run's manifest.
+
+    Args:
+        token_budget: tokens per micro-batch of the check.
+    """
+    check_fit(checked.run.manifest, policy, rollout, same_weights=fresh, where=checked.run.path)
+    if not fresh:
+        return
+    facts: dict[str, str | int | float] = {"hash": checked.hash}
+    if count := min(config.check_rows, len(checked.stored)):
+        deviation = check_start(checked, policy, rollout, count, token_budget)
+        facts |= {"checked_rows": count, "deviation": deviation}
+    if leads:
+        run.update(rehearsal=facts)

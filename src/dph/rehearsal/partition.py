@@ -44,7 +44,7 @@ def _covers(made: Any, wanted: dict[str, Any]) -> bool:
 
 def _apart_from_splits(task: dict[str, Any]) -> Any:
     """What two tasks must have in common. Without a limit both have the same problems in any order."""
-    shuffle = bool(task.get("shuffle") and task.get("limit"))  # earlier versions did not record it
+    shuffle = bool(task.get("shuffle") and task.get("limit"))
     return comparable({**task, "split": "", "shuffle": shuffle})
 
 
@@ -64,8 +64,7 @@ def reference_counts(path: str) -> dict[str, tuple[int, int]]:
 def _rows(run: RunDir) -> list[dict[str, Any]]:
     file = run.path / FILE
     try:
-        stored = set(pq.read_schema(file).names)
-        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", *{"content"} & stored])
+        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", "content"])
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
     return table.to_pylist()
@@ -73,19 +72,13 @@ def _rows(run: RunDir) -> list[dict[str, Any]]:
 
 def check_problems(run: RunDir, problems: Sequence[Problem], splits: str) -> None:
     """Raises UserError if a problem of the partition is not, in prompt, answer, verifier and database, the one that the
-    presample run sampled. Says so if the run is of an earlier version, which did not record this.
+    presample run sampled.
 
     Args:
         problems: those of the task that now have the ids of the partition.
         splits: where they come from. Of a run of the same splits every problem must still be there.
     """
     rows = [row for row in _rows(run) if row["set"] != "dropped"]
-    if any("content" not in row for row in rows):
-        say(
-            f"{run.path} does not record what its problems held (an earlier version wrote it), so changes of the data "
-            "since then are not noticed; `dph presample` into a new directory records it"
-        )
-        return
     before, now = {row["problem_id"]: row["content"] for row in rows}, content_hashes(problems)
     if _names(splits) != _names(run.manifest["task"]["split"]) and before.keys() & now.keys():
         before = {id: content for id, content in before.items() if id in now}

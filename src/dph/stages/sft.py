@@ -1,8 +1,6 @@
 """Supervised training on prompt/response rows: makes the base policy of small worlds, or warms up a given model."""
 
 import hashlib
-import signal
-import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,27 +11,23 @@ import torch
 
 from dph.build import make_task
 from dph.config import SftConfig
-from dph.errors import Interrupted, UserError
+from dph.errors import UserError
 from dph.models.batch import Tokens, microbatches
-from dph.models.card import write_card
 from dph.models.loading import choose_device, weight_type
 from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import peak_memory
-from dph.process.progress import progress, say
+from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically
 from dph.sampling.seeding import EpochOrder
 from dph.tasks import Demonstrates
 from dph.tasks.records import read_prompt
 from dph.tasks.tables import read_rows
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
-from dph.training.guards import check_extension, check_updates
-from dph.training.inputs import microbatch_tokens
+from dph.training.frame import Clock, Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.optim import Optimizer
 
 
@@ -43,79 +37,53 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     Raises UserError when the data cannot be read, no row fits into the model's context, or loss or gradient is not
     finite for too long; Interrupted on SIGINT, SIGTERM and SIGHUP. The last two save the state first.
     """
-    world = World.join()
-    run = world.decided(lambda: RunDir.start(config.out, "sft", config, resume=resume, extend=check_extension))
+    world, run = open_run(config, "sft", resume=resume)
     if run.complete:
-        say(f"{run.path} is complete already")
         return run.path
     config = replace(config, model=settled(config.model, run, world, config.new))
-    newest = world.decided(lambda: checkpoints.newest_intact(run.path))
-    saved = None if newest is None else checkpoints.path_of(run.path, newest)
+    saved = newest_checkpoint(run, world)
 
     def load() -> tuple[Policy, list[Tokens]]:
         texts = _texts(config)
-        policy = _policy(config, texts, saved)
+        policy = starting_policy(config, texts, saved)
         return policy, _rows(policy, texts)
 
     policy, rows = world.together(load)
-    policy.keep_less()
     world.decided(lambda: _pin(run, rows, fresh=saved is None))
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps)
-    state = checkpoints.restore(saved, policy, optimizer) if saved else TrainState()
+    state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
     if world.leads:
         run.rewind(state.step - (state.pending is not None))
-        if state.pending is not None:  # its line could not be written
-            run.log(state.step, state.pending)
-    state = replace(state, pending=None)
-
-    def save() -> None:
-        if world.leads:
-            run.sync()
-            checkpoints.save(run.path, policy, optimizer, state, keep=2)
-
-    check_updates(state, config.optim.max_skipped, config.steps)  # a run that stopped here does not go on
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
-    freed = freed_memory(policy, budget)
+    saver = Saver(run, policy, optimizer, state, world, keep=2)
     order = EpochOrder(len(rows), config.seed, "sft")
-    quiet = not world.leads
-    with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:
-        while state.step < config.steps:
-            started = time.perf_counter()
-            chosen = [rows[i] for i in order.take(state.explore_cursor, config.batch)]
-            loss, norm = _step(policy, optimizer, chosen, budget, world)
-            freed.after_step()
-            taken, skipped = optimizer.steps_taken, optimizer.skipped_in_a_row
-            metrics = {"loss": loss, "grad_norm": norm, "lr": optimizer.lr}
-            state = TrainState(state.step + 1, state.explore_cursor + config.batch, 0, taken, skipped, pending=metrics)
-            if world.leads:
-                try:
-                    run.log(state.step, metrics, {"seconds": time.perf_counter() - started} | peak_memory())
-                except OSError:
-                    save()
-                    say(f"the state after step {state.step} is saved in {checkpoints.path_of(run.path, state.step)}")
-                    raise
-            state = replace(state, pending=None)
-            stop = world.sum_values({"signal": float(interrupts.signal)})["signal"] > 0
-            if stop or state.step % config.checkpoint_every == 0 or state.step == config.steps:
-                world.together(save)
-            try:
-                check_updates(state, config.optim.max_skipped, config.steps)
-            except UserError:
-                world.together(save)
-                raise
-            shown.advance(1, f"loss {loss:.3f}")
-            if stop:
-                where = f"stopped after step {state.step} of {config.steps}, which is saved"
-                raise Interrupted(
-                    interrupts.signal or signal.SIGTERM, f"{where}; the same command with --resume continues"
-                )
-    if world.leads:
-        with directory_written_atomically(run.path / "model") as path:
-            policy.save(path)
-            write_card(path, run)
-        run.finish(weight_hash=policy.weight_hash(), tokenizer_hash=policy.tokenizer_hash(), rows=len(rows))
-    world.wait()
-    return run.path
+
+    def step(clock: Clock, _: Interrupts) -> None:
+        """One optimizer step on the next rows of the endless order."""
+        cursor = saver.state.explore_cursor
+        with saver.changing():
+            batch = [rows[i] for i in order.take(cursor, config.batch)]
+            loss, norm = supervised_step(policy, optimizer, batch, budget, world)
+            saver.state = TrainState(
+                step=saver.state.step + 1,
+                explore_cursor=cursor + config.batch,
+                optimizer_steps=optimizer.steps_taken,
+                skipped_in_a_row=optimizer.skipped_in_a_row,
+                pending={"loss": loss, "grad_norm": norm, "lr": optimizer.lr},
+            )
+        clock.lap("update")
+
+    freed = freed_memory(policy, budget)
+    Frame(config, world, saver, run.log, config.steps, "supervised training", "loss", freed).repeat(step)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "weight_hash": policy.weight_hash(),
+            "tokenizer_hash": policy.tokenizer_hash(),
+            "rows": len(rows),
+        }
+
+    return finish(run, world, policy.save, facts)
 
 
 def _texts(config: SftConfig) -> list[tuple[Any, str]]:
@@ -131,11 +99,10 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
     return [(row["prompt"], row["response"]) for row in task.demonstrations(config.demonstrations, config.seed)]
 
 
-def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
-    if saved is not None and not config.model.lora_rank:
-        return Policy.load(replace(config.model, path=str(saved / "model")))
-    if config.model.path:
-        return Policy.load(config.model, config.seed)
+def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | None) -> Policy:
+    """The policy from a checkpoint, from the model that the settings name, or new, with a tokenizer of the texts."""
+    if config.model.path or saved is not None:
+        return load_policy(config.model, config.seed, saved)
     if config.model.lora_rank:
         raise UserError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
     from dph.models.scratch import new_policy
@@ -147,7 +114,9 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
     policy.model.to(choose_device(config.model.device))
     for parameter in policy.model.parameters():
         parameter.data = parameter.data.to(weight_type(config.model.precision))
-    return Policy(policy.model, policy.tokenizer, precision=computed_in(config.model.precision))
+    policy = Policy(policy.model, policy.tokenizer, precision=computed_in(config.model.precision))
+    policy.keep_less()
+    return policy
 
 
 def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
@@ -169,8 +138,8 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
     """Record a hash of the rows of a new run. Raises UserError if those of a resumed run are others."""
     digest = hashlib.sha256()
     for row in rows:
-        for part in (row.prompt_ids, row.response_ids):
-            digest.update(array("q", [len(part), *part]).tobytes())
+        for ids in (row.prompt_ids, row.response_ids):
+            digest.update(array("q", [len(ids), *ids]).tobytes())
     if fresh:
         run.update(rows_hash=digest.hexdigest())
     elif run.manifest.get("rows_hash", digest.hexdigest()) != digest.hexdigest():
@@ -180,16 +149,15 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
         )
 
 
-def _step(
+def supervised_step(
     policy: Policy, optimizer: Optimizer, rows: Sequence[Tokens], token_budget: int, world: World
 ) -> tuple[float, float]:
     """One optimizer step on the mean negative log-likelihood per response token; returns loss and gradient norm."""
     tokens = sum(len(row.response_ids) for row in rows)
     total = 0.0
-    own = [rows[i] for i in world.share(len(rows))]
     with policy.casting_once():
-        for part in microbatches(own, token_budget):
-            logprobs, _ = policy.logprobs(policy.collate(part))
+        for some in microbatches([rows[i] for i in world.share(len(rows))], token_budget):
+            logprobs, _ = policy.logprobs(policy.collate(some))
             loss = -logprobs.sum() / tokens
             loss.backward()
             total += float(loss.detach())

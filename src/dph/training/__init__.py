@@ -1,17 +1,17 @@
-"""One training step, its checks and its checkpoints.
+"""Training: one step, and the frame that repeats it.
 
-`explore` draws and judges groups, `shaping` turns them into rows with advantages, `update` applies the objective to
-mixed mini-batches, `monitor`, `alarms` and `guards` watch, `checkpoints` saves. `loop` puts them together.
+`loop` is the step on one screen: `rollouts` draws, judges and shapes, `rows` holds what the loss needs, `update`
+applies the objective to mixed mini-batches. `watch` counts, guards and warns, `monitor` evaluates held-out problems.
+`frame` repeats the step, saves (`checkpoints`) and stops.
 """
 
 from dph.training.checkpoints import TrainState
-from dph.training.explore import Drawn, Explorer, is_informative
-from dph.training.monitor import Monitor, count_rollouts
+from dph.training.monitor import Monitor
 from dph.training.optim import Optimizer, learning_rate
-from dph.training.reference import Reference
-from dph.training.rows import Batch, Row, batches, collate, rehearsal_row
-from dph.training.shaping import Shaping, overlong_penalty
+from dph.training.rollouts import Drawn, Explorer, Shaping, is_informative, overlong_penalty
+from dph.training.rows import Batch, Row, batches, collate, mix, rehearsal_row
 from dph.training.update import Updater, count_rows
+from dph.training.watch import StepStats
 
 __all__ = [
     "Batch",
@@ -19,17 +19,17 @@ __all__ = [
     "Explorer",
     "Monitor",
     "Optimizer",
-    "Reference",
     "Row",
     "Shaping",
+    "StepStats",
     "TrainState",
     "Updater",
     "batches",
     "collate",
-    "count_rollouts",
     "count_rows",
     "is_informative",
     "learning_rate",
+    "mix",
     "overlong_penalty",
     "rehearsal_row",
 ]

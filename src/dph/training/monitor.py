@@ -1,8 +1,7 @@
-"""What a training run measures besides its losses: rollouts, time, memory, and held-out problems."""
+"""Held-out problems during training: their evaluation, the best step, and the alarm about pass@k."""
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,84 +16,9 @@ from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
 from dph.runs.samples import MONITOR, Sample
 from dph.tasks import Task
-from dph.training.alarms import PassAlarm
 from dph.training.checkpoints import path_of, steps_saved
-from dph.training.explore import Drawn, is_informative
+from dph.training.watch import is_power_of_two
 from dph.types import Group, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutCounts:
-    """Sums over a step's rollouts and groups of all processes (D_exp only: stored responses never enter)."""
-
-    sampled: Mapping[str, float]
-    """Over all groups, those that dynamic sampling dropped included."""
-    kept: Mapping[str, float] | None
-    """Over the groups that dynamic sampling kept; None where it is off."""
-    attempted: int
-    """Prompts drawn, those of dropped groups included."""
-
-    @property
-    def tokens(self) -> float:
-        """Response tokens."""
-        return self.sampled["tokens"]
-
-    def means(self) -> dict[str, float]:
-        """The metrics: means over rollouts, over those that could be judged, and over groups."""
-        kept = {} if self.kept is None else {f"kept/{name}": value for name, value in _means(self.kept).items()}
-        groups = (self.sampled if self.kept is None else self.kept)["groups"]
-        return _means(self.sampled) | {"groups": groups, "prompts_drawn": self.attempted} | kept
-
-
-def count_rollouts(drawn: Drawn, world: World) -> RolloutCounts:
-    """Count a step's rollouts over all processes."""
-    kept = None if drawn.dropped is None else world.sum_values(_sums(drawn.groups))
-    return RolloutCounts(world.sum_values(_sums(drawn.sampled)), kept, drawn.attempted)
-
-
-def _sums(groups: Sequence[Group]) -> dict[str, float]:
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    scored = [rollout for rollout in rollouts if rollout.verdict.scored]
-    return {
-        "groups": len(groups),
-        "informative": sum(map(is_informative, groups)),
-        "solved": sum(any(r.verdict.correct for r in group.rollouts) for group in groups),
-        "rollouts": len(rollouts),
-        "scored": len(scored),
-        "reward": sum(rollout.reward for rollout in scored),
-        "correct": sum(rollout.verdict.correct for rollout in scored),
-        "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
-        "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
-    }
-
-
-def _means(sums: Mapping[str, float]) -> dict[str, float]:
-    per_rollout, per_group, judged = (max(1, sums[name]) for name in ("rollouts", "groups", "scored"))
-    return {
-        "reward": sums["reward"] / judged,
-        "pass_rate": sums["correct"] / judged,
-        "solved": sums["solved"] / per_group,
-        "informative": sums["informative"] / per_group,
-        "response_length": sums["tokens"] / per_rollout,
-        "truncated": sums["truncated"] / per_rollout,
-        "unscored": (sums["rollouts"] - sums["scored"]) / per_rollout,
-    }
-
-
-class Clock:
-    """Seconds of each part of a step."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[f"{name}_seconds"], self._last = now - self._last, now
-
-    def rate(self, name: str, count: float) -> None:
-        """Record `count` units per second, over the seconds of all laps so far."""
-        self.laps[name] = count / max(1e-9, sum(self.laps.values()))
 
 
 @dataclass(slots=True)
@@ -175,6 +99,31 @@ def deciding(values: Mapping[str, float]) -> list[str]:
     return [f"eval/pass@{max(k for k in ks if k == 1 or 2 * k <= ks[-1])}"] if ks else []
 
 
+@dataclass(slots=True)
+class PassAlarm:
+    """Watches pass@k of the monitored problems for a fall below its best that the choice of problems does not explain:
+    the best lies above the 95 % interval of the newest value."""
+
+    best: float = -math.inf
+    step: int = 0
+    """The step of the best value."""
+    _lasted: int = 0
+
+    def note(self, step: int, name: str, value: float, high: float = math.inf) -> str | None:
+        """Take a measured step into account; high: the upper end of the value's interval. A fall that lasts is
+        reported in its 1st, 2nd, 4th, 8th, … measured step."""
+        self._lasted = self._lasted + 1 if high < self.best else 0
+        if value > self.best:
+            self.best, self.step = value, step
+        if not self._lasted or not is_power_of_two(self._lasted):
+            return None
+        return (
+            f"{name} of the monitored problems has fallen from {self.best:.1%} at step {self.step} to {value:.1%} "
+            f"(95 % interval up to {high:.1%}): the policy loses solutions that it had; a rehearsal set (preset "
+            "dph_js), a larger loss.eta or a smaller optim.lr keeps more of them"
+        )
+
+
 def pass_alarm(run: Path) -> PassAlarm:
     """The alarm about pass@k after the steps that a run has logged."""
     alarm = PassAlarm()
@@ -190,19 +139,26 @@ class Measured:
 
     values: Mapping[str, float]
     """Metrics named eval/…"""
-    high: float
-    """The upper end of the 95 % interval of the pass@k that decides on the best step, over problems."""
     samples: Sequence[Sample]
     """The responses to keep."""
+    warnings: Sequence[str]
+    """What the alarm about pass@k says."""
 
 
 class Monitor:
     """Evaluation during training on a few held-out problems, spread over processes."""
 
     def __init__(
-        self, config: MonitorConfig, evaluator: Evaluator, task: Task, world: World, *, shuffle: bool = False
+        self,
+        config: MonitorConfig,
+        evaluator: Evaluator,
+        task: Task,
+        world: World,
+        *,
+        alarm: PassAlarm,
+        shuffle: bool = False,
     ) -> None:
-        self._evaluator, self._task, self._world = evaluator, task, world
+        self._evaluator, self._task, self._world, self._alarm = evaluator, task, world, alarm
         self._every, self._kept = config.every, config.kept_responses
         self.problems: list[Problem] = []
         if config.every:
@@ -214,21 +170,22 @@ class Monitor:
 
     def measure(self, step: int) -> Measured:
         """Answer the problems, from the same random keys at every step."""
-        own = {self.problems[i].id: i for i in self._world.share(len(self.problems))}
-        pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in own.values()]))
-        every = [item for part in self._world.gather(scored) for item in part]
+        places = {self.problems[i].id: i for i in self._world.share(len(self.problems))}
+        pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in places.values()]))
+        every = [item for scored_of_rank in self._world.gather(scored) for item in scored_of_rank]
         n = self._evaluator.params.n
         values = {f"eval/{name}": value for name, value in metric_means(every, n).items()}
         values |= {f"eval/problems/{name}": float(count) for name, count in metric_counts(every, n).items()}
-        bounds = [metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)]
+        highs = {name: metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)}
+        noted = [self._alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
         placed = [
-            (own[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
+            (places[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
             for pair in pairs
             for first, group in zip((0, -1), pair, strict=True)
             if group is not None
             for i, rollout in enumerate(group.rollouts)
         ]
-        return Measured(values, min(bounds, default=math.inf), self.pick(placed))
+        return Measured(values, self.pick(placed), [message for message in noted if message])
 
     def pick(self, placed: Sequence[tuple[int, Sample]]) -> list[Sample]:
         """The responses to keep, out of those of all processes with the places of their groups: the first of every

@@ -1,13 +1,18 @@
-"""The rows of a training step: responses with all that the loss needs, and batches of them as tensors."""
+"""The rows of a training step: responses with all that the loss needs, their mini-batches, and batches as tensors.
+
+Rows of one prompt stay together as a group, `list[Row]`, until `Policy.cut` and `collate` pack them.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from statistics import fmean
 
 import torch
 from torch import Tensor
 
 from dph.models.batch import Inputs, Tokens, collate_tokens, moved, padded
 from dph.models.policy import Policy
+from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
 
 
@@ -34,6 +39,16 @@ class Row(Tokens):
     def advances(self) -> bool:
         """Whether the advantage is nonzero anywhere."""
         return self.advantage != 0 if isinstance(self.advantage, int | float) else any(self.advantage)
+
+    @property
+    def mean_advantage(self) -> float:
+        """The advantage, averaged over the tokens if each has its own."""
+        return fmean(self.advantage) if isinstance(self.advantage, Sequence) else self.advantage
+
+    @property
+    def token_advantages(self) -> Sequence[float]:
+        """The advantage of each token of the response."""
+        return self.advantage if isinstance(self.advantage, Sequence) else [self.advantage] * len(self.response_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +101,15 @@ def _advantages(rows: Sequence[Row], steps: int) -> Tensor:
     values = [row.advantage for row in rows]
     if all(isinstance(value, int | float) for value in values):
         return torch.tensor(values)
-    return padded([advantage_by_token(row) for row in rows], steps, torch.float32)
+    return padded([row.token_advantages for row in rows], steps, torch.float32)
 
 
-def advantage_by_token(row: Row) -> Sequence[float]:
-    """The advantage of each token of a response."""
-    value = row.advantage
-    return [value] * len(row.response_ids) if isinstance(value, int | float) else value
-
-
-def batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
-    """Rows in micro-batches of at most `token_budget` tokens, each with its tensors on the policy's device."""
-    parts, shared = policy.cut(rows, token_budget)
-    for part in parts:
-        yield part, collate(part, policy.device, shared=shared, context=policy.context_length)
+def batches(policy: Policy, groups: Sequence[Sequence[Row]], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:
+    """Groups, each the rows of one prompt, as micro-batches of at most `token_budget` tokens: the rows of each, and its
+    tensors on the policy's device."""
+    microbatches, shared = policy.cut(groups, token_budget)
+    for rows in microbatches:
+        yield rows, collate(rows, policy.device, shared=shared, context=policy.context_length)
 
 
 def rehearsal_row(stored: Rehearsal) -> Row:
@@ -111,3 +121,38 @@ def rehearsal_row(stored: Rehearsal) -> Row:
         ref_logprobs=stored.ref_logprobs,
         is_rehearsal=True,
     )
+
+
+def mix(
+    rows_PG: Sequence[Sequence[Row | None]],
+    places_P: Sequence[int],
+    total: int,
+    stored: Sequence[Rehearsal],
+    minibatches: int,
+    world: World,
+) -> list[list[list[Row]]]:
+    """This process's share of each mini-batch, as groups: the rows of one prompt together, rollouts first.
+
+    Groups of rollouts and stored responses are spread evenly over the mini-batches, and stored responses over
+    processes. Stored responses to one prompt follow each other, so most of them stay together.
+
+    Args:
+        rows_PG: this process's rows; None for a rollout that is left out.
+        places_P: place of each of these groups among the step's groups.
+        total: the step's groups over all processes.
+        stored: the step's stored responses over all processes.
+        minibatches: their number.
+    """
+    groups: list[dict[tuple[int, ...], list[Row]]] = [{} for _ in range(minibatches)]  # of each mini-batch, by prompt
+
+    def add(minibatch: int, rows: Sequence[Row]) -> None:
+        for row in rows:  # two problems, or two draws of one problem, may have the same prompt
+            groups[minibatch].setdefault(tuple(row.prompt_ids), []).append(row)
+
+    for place, rows_G in zip(places_P, rows_PG, strict=True):
+        add(place * minibatches // total, [row for row in rows_G if row is not None])
+    for number in range(minibatches):
+        its = [rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number]
+        first, end = (rank * len(its) // world.size for rank in (world.rank, world.rank + 1))
+        add(number, its[first:end])
+    return [list(by_prompt.values()) for by_prompt in groups]

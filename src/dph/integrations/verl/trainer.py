@@ -33,7 +33,7 @@ from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
 from dph.objective.advantages import GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation
 from dph.rehearsal.store import RehearsalSet
-from dph.training.shaping import overlong_penalty
+from dph.training.rollouts import overlong_penalty
 
 
 @register_trainer(TRAINER_MODE)

@@ -14,10 +14,8 @@ from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
-from dph.training.explore import Drawn, Explorer, is_informative
-from dph.training.mixing import mix
-from dph.training.rows import rehearsal_row
-from dph.training.shaping import Shaping, overlong_penalty
+from dph.training.rollouts import Explorer, Shaping, is_informative, overlong_penalty
+from dph.training.rows import mix, rehearsal_row
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 
 GOOD, BAD, LOST = Outcome.CORRECT, Outcome.WRONG, Outcome.INFRA_ERROR
@@ -85,7 +83,7 @@ def order(seed, start, count, script=SCRIPT):
 def test_without_refilling_the_next_prompts_are_drawn_whatever_comes(cursor):
     drawn = explorer(5)[0].draw(cursor)
     assert names(drawn) == order(0, cursor, 5)
-    assert (drawn.total, drawn.attempted, drawn.cursor, drawn.ranks) == (5, 5, cursor + 5, [0, 1, 2, 3, 4])
+    assert (drawn.total, drawn.attempted, drawn.cursor, drawn.places) == (5, 5, cursor + 5, [0, 1, 2, 3, 4])
 
 
 def by_hand(seed, cursor, wanted, attempts, script=SCRIPT, useful=USEFUL):
@@ -106,7 +104,7 @@ def test_refilling_replaces_constant_groups_and_counts_what_it_drew(seed, cursor
     drawn = source.draw(cursor)
     kept, position = by_hand(seed, cursor, wanted, attempts)
     assert names(drawn) == kept and drawn.cursor == position
-    assert (drawn.total, drawn.attempted, drawn.ranks) == (len(kept), position - cursor, list(range(len(kept))))
+    assert (drawn.total, drawn.attempted, drawn.places) == (len(kept), position - cursor, list(range(len(kept))))
 
 
 def test_attempts_are_bounded_where_nothing_is_useful():
@@ -159,8 +157,8 @@ def test_processes_together_draw_what_one_draws(size, attempts):
         thread.join(20)
     for drawn in found.values():
         assert (drawn.total, drawn.attempted, drawn.cursor) == (alone.total, alone.attempted, alone.cursor)
-    placed = {place: name for drawn in found.values() for place, name in zip(drawn.ranks, names(drawn), strict=True)}
-    assert [placed[place] for place in sorted(placed)] == names(alone) and sorted(placed) == alone.ranks
+    placed = {place: name for drawn in found.values() for place, name in zip(drawn.places, names(drawn), strict=True)}
+    assert [placed[place] for place in sorted(placed)] == names(alone) and sorted(placed) == alone.places
 
 
 # Groups -------------------------------------------------------------------------------------------------------------
@@ -197,7 +195,7 @@ def test_overlong_penalty_by_hand():
 def group_rows(one, config):
     rollout = config.rollout
     shaping = Shaping(Advantage(), config.overlong, rollout.max_tokens, rollout.mask_truncated, lambda *_: None)
-    return shaping.rows([one])[0]
+    return [row for row in shaping.rows([one])[0] if row is not None]
 
 
 def test_advantages_of_a_group_by_hand():
@@ -236,10 +234,9 @@ def test_mixing_loses_nothing_and_spreads_both_sets_evenly(groups, stored, parts
     found = [[] for _ in range(parts)]
     for rank in range(size):
         places = list(range(rank, groups, size))
-        drawn = Drawn([group([GOOD, BAD]) for _ in places], places, groups, groups, groups)
-        rows = [group_rows(each, TrainConfig()) for each in drawn.groups]
-        for whole, own in zip(found, mix(drawn, rows, kept, parts, World(rank, size)), strict=True):
-            whole += own
+        rows = [group_rows(group([GOOD, BAD]), TrainConfig()) for _ in places]
+        for whole, its in zip(found, mix(rows, places, groups, kept, parts, World(rank, size)), strict=True):
+            whole += [row for same_prompt in its for row in same_prompt]
     exp = [sum(not row.is_rehearsal for row in part) for part in found]
     pef = [sum(row.is_rehearsal for row in part) for part in found]
     assert sum(exp) == 2 * groups and max(exp) - min(exp) <= 2

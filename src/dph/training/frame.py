@@ -1,0 +1,276 @@
+"""The frame that supervised training and reinforcement learning share: a run directory is opened, steps are repeated,
+logged and saved, signals and errors stop the run with its state saved, and the trained model is written.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dph.config import SftConfig, TrainConfig, TunedModelConfig
+from dph.errors import Interrupted, SharedUserError, UserError
+from dph.models.card import write_card
+from dph.models.memory import FreedMemory, fitting_tokens
+from dph.models.policy import Policy
+from dph.process.distributed import World
+from dph.process.interrupts import Interrupts
+from dph.process.memory import peak_memory
+from dph.process.progress import progress, say
+from dph.runs.directory import RunDir
+from dph.runs.files import directory_written_atomically
+from dph.training import checkpoints
+from dph.training.checkpoints import TrainState, steps_saved
+from dph.training.monitor import Best
+from dph.training.optim import Optimizer
+
+
+class Clock:
+    """Seconds of each part of a step."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[f"{name}_seconds"], self._last = now - self._last, now
+
+    def rate(self, name: str, count: float) -> None:
+        """Record `count` units per second, over the seconds of all laps so far."""
+        self.laps[name] = count / max(1e-9, sum(self.laps.values()))
+
+
+class Saver:
+    """The state of a run, and its checkpoints."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        policy: Policy,
+        optimizer: Optimizer,
+        state: TrainState,
+        world: World,
+        *,
+        keep: int,
+        best: Best | None = None,
+    ) -> None:
+        """
+        Args:
+            state: that of the newest checkpoint, or of a new run.
+            keep: how many of the newest checkpoints are kept.
+            best: names the step whose checkpoint is kept too.
+        """
+        self.run, self.state, self.best = run, state, best
+        self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
+        self._saved = state
+        self._tried = state  # of the last attempt; if that failed, an immediate second one would too
+        self._consistent = True
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Context in which weights and optimizer are ahead of `state`, which must follow before it ends: what an error
+        leaves in between is not saved."""
+        self._consistent = False
+        yield
+        self._consistent = True
+
+    def save(self) -> None:
+        """Write a checkpoint of the state; only the leading process does."""
+        self._tried = self.state
+        if self._world.leads:
+            self.run.sync()
+            also = self.best.steps if self.best else ()
+            checkpoints.save(self.run.path, self._policy, self._optimizer, self.state, self._keep, also)
+            if self.best:
+                self.best.write(self.run.path)
+        self._saved = self.state
+
+    def rescue(self) -> bool:
+        """Save the state if it can be and is not yet; returns whether it is saved. Does not wait for other processes,
+        because one of them may be the reason why this one ends."""
+        if not self._consistent or self.state.step == 0:
+            return False
+        if self.state != self._tried or self._removed():
+            try:
+                self.save()
+            except (UserError, OSError) as error:
+                say(str(error))
+        return self.state == self._saved and not self._removed()
+
+    @property
+    def path(self) -> Path:
+        """Directory of the state's checkpoint, whether it exists or not."""
+        return checkpoints.path_of(self.run.path, self.state.step)
+
+    def _removed(self) -> bool:
+        """Whether somebody removed the run directory. Only the leading process can tell: the others do not wait for its
+        checkpoints."""
+        return self._world.leads and self.state == self._saved and not self.path.is_dir()
+
+
+Action = Callable[[Clock, Interrupts], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Repeats the steps of a run until it has all of them."""
+
+    config: TrainConfig | SftConfig
+    world: World
+    saver: Saver
+    log: Callable[[int, Mapping[str, float], Mapping[str, float]], None]
+    """Writes the metrics of a step and its timings; the leading process calls it."""
+    updates: int
+    """Optimizer steps of the whole run."""
+    label: str
+    """Of the work, for its progress."""
+    shown: str
+    """The metric that progress shows."""
+    freed: FreedMemory
+
+    def repeat(self, step: Action, measure: Action | None = None) -> None:
+        """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
+
+        Args:
+            step: takes a step; the saver's state becomes the one after it, with the step's metrics pending.
+            measure: returns further metrics of the state, none if none are due.
+        """
+        saver, steps = self.saver, self.config.steps
+        with Interrupts() as interrupts:
+            try:
+                self._repeat(step, measure or (lambda *_: {}), interrupts)
+            except Interrupted as error:
+                where = f"stopped after step {saver.state.step} of {steps}"
+                kept = "which is saved" if saver.rescue() else "but not saved"
+                # torchrun ends the processes that are left, one of which may be saving, when one leaves
+                self.world.wait()
+                raise Interrupted(error.number, f"{where}, {kept}; the same command with --resume continues") from error
+            except Exception as error:
+                if saver.rescue() and isinstance(error, UserError | OSError):
+                    say(f"the state after step {saver.state.step} is saved in {saver.path}")
+                if isinstance(error, SharedUserError):
+                    self.world.wait()
+                raise
+
+    def _repeat(self, step: Action, measure: Action, interrupts: Interrupts) -> None:
+        saver, steps, world = self.saver, self.config.steps, self.world
+        if saver.state.step == 0 and (values := measure(Clock(), interrupts)):
+            if world.leads:
+                self.log(0, values, {})
+            if saver.best:
+                saver.best.note(0, values)
+        self._check_updates()  # a run that stopped here does not go on
+        with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
+            # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
+            while saver.state.step < steps or saver.state.pending is not None:
+                clock = Clock()
+                if saver.state.pending is None:
+                    step(clock, interrupts)
+                values = {**(saver.state.pending or {}), **measure(clock, interrupts)}
+                self._record(values, clock)
+                self.freed.after_step()
+                tracker.advance(1, f"{self.shown} {values[self.shown]:.3f}")
+                self._check_updates()
+                if world.sum_values({"signal": float(interrupts.signal)})["signal"]:
+                    raise Interrupted(interrupts.signal or signal.SIGTERM)  # all processes stop after the same step
+
+    def _record(self, values: Mapping[str, float], clock: Clock) -> None:
+        """Write a step's metrics and, if it is due or the step is the best so far, a checkpoint."""
+        saver = self.saver
+        if self.world.leads:
+            self.log(saver.state.step, values, clock.laps | peak_memory())
+        saver.state = replace(saver.state, pending=None)
+        step = saver.state.step
+        best = saver.best is not None and saver.best.note(step, values)
+        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps:
+            self.world.together(saver.save)
+
+    def _check_updates(self) -> None:
+        """Raises SharedUserError if loss or gradient has not been finite for `optim.max_skipped` updates in a row, or
+        for all updates of a shorter run; a limit of 0 never does."""
+        state, limit = self.saver.state, min(self.config.optim.max_skipped, self.updates)
+        if 0 < limit <= state.skipped_in_a_row:
+            raise SharedUserError(
+                f"loss or gradient was not finite in {state.skipped_in_a_row} updates in a row, up to step "
+                f"{state.step}; restart from an earlier checkpoint with a lower --optim.lr, or raise "
+                "--optim.max-skipped"
+            )
+
+
+# Before the first step, and after the last --------------------------------------------------------------------------
+
+
+def open_run(
+    config: TrainConfig | SftConfig, stage: str, *, resume: bool, versions: Mapping[str, str] | None = None
+) -> tuple[World, RunDir]:
+    """Join the processes that train together, and open the run directory as `RunDir.start`."""
+    world = World.join()
+    run = world.decided(
+        lambda: RunDir.start(config.out, stage, config, resume=resume, versions=versions, extend=_check_extension)
+    )
+    if run.complete:
+        say(f"{run.path} is complete already")
+    return world, run
+
+
+def newest_checkpoint(run: RunDir, world: World) -> Path | None:
+    """The checkpoint to continue from, or None for a new run."""
+    step = world.decided(lambda: checkpoints.newest_intact(run.path))
+    return None if step is None else checkpoints.path_of(run.path, step)
+
+
+def load_policy(model: TunedModelConfig, seed: int, saved: Path | None) -> Policy:
+    """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
+    if saved is None or model.lora_rank:
+        policy = Policy.load(model, seed)
+    else:
+        policy = Policy.load(replace(model, path=str(saved / "model")))
+    policy.keep_less()
+    return policy
+
+
+def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> int:
+    """Tokens of a micro-batch: those asked for or, for 0, as many as fit. A resumed run keeps what it began with."""
+    if asked:
+        return asked
+
+    def choose() -> int:
+        if "tokens_per_microbatch" not in run.manifest:
+            run.update(tokens_per_microbatch=fitting_tokens(policy))
+            say(f"{run.manifest['tokens_per_microbatch']} tokens pass through the model at once")
+        return int(run.manifest["tokens_per_microbatch"])
+
+    return world.decided(choose)
+
+
+def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Callable[[], Mapping[str, Any]]) -> Path:
+    """Write the folder `model` with its card and mark the run as complete; returns the run directory.
+
+    Args:
+        save: writes the model into a folder.
+        facts: what the manifest says of the run besides.
+    """
+    if world.leads:
+        with directory_written_atomically(run.path / "model") as path:
+            save(path)
+            write_card(path, run)
+        run.finish(**facts())
+    world.wait()
+    return run.path
+
+
+def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
+    """Raises UserError unless a run can go on for more steps exactly as if it had been started with them."""
+    if before.optim.schedule != "constant":
+        raise UserError(
+            f"{run.path} was started with {before.steps} steps, and its learning rate depends on their number "
+            f"(optim.schedule {before.optim.schedule}), so it cannot be extended; use a different --out"
+        )
+    if run.complete and before.steps and before.steps not in steps_saved(run.path):
+        raise UserError(
+            f"{run.path} has no checkpoint after its last step {before.steps}, so it cannot be extended; use a "
+            "different --out"
+        )
