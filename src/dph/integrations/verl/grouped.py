@@ -3,8 +3,8 @@
 
     trainer.v1.trainer_mode=shared_prefix_sync
 
-trains as verl's mode `sync` and adds unbiased pass@k to its validation; `shared_prefix_separate_async` and
-`shared_prefix_colocate_async` likewise. `GroupedBatchMixin` and `PassAtKMixin` do so for a trainer of one's own.
+trains as verl's mode `sync` and adds unbiased pass@k to its validation. `GroupedBatchMixin` and `PassAtKMixin` do so for
+a synchronous trainer of your own.
 """
 
 import os
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.seqlen_balancing import calculate_workload, log_seqlen_unbalance
 
@@ -34,12 +32,10 @@ class GroupedBatchMixin(_Trainer):
     It does so where verl uses the engine with shared prompts (VERL_ENGINE_VENDOR=dph); elsewhere the order is verl's.
     """
 
-    base_mode = "sync"
-    """verl's mode that this trainer behaves like; verl reads its settings under this name."""
-
     @property
     def trainer_mode(self) -> str:
-        return self.base_mode
+        """verl's mode that this trainer behaves like; verl reads its settings under this name."""
+        return "sync"
 
     @trainer_mode.setter
     def trainer_mode(self, value: str) -> None:
@@ -89,17 +85,3 @@ def _facts(keys: list[str], cells: list[list[list[int]]], loads: dict[str, float
 @register_trainer("shared_prefix_sync")
 class SharedPrefixTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
     """verl's synchronous trainer, with whole groups on each rank."""
-
-
-@register_trainer("shared_prefix_colocate_async")
-class SharedPrefixTrainerColocateAsync(GroupedBatchMixin, PassAtKMixin, PPOTrainerColocateAsync):
-    """verl's asynchronous trainer on one set of GPUs, with whole groups on each rank."""
-
-    base_mode = "colocate_async"
-
-
-@register_trainer("shared_prefix_separate_async")
-class SharedPrefixTrainerSeparateAsync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSeparateAsync):
-    """verl's asynchronous trainer on two sets of GPUs, with whole groups on each rank."""
-
-    base_mode = "separate_async"
