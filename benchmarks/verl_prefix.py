@@ -44,7 +44,7 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
     from verl.workers.utils.losses import ppo_loss
 
     from dph.integrations.verl.engine import SharedPrefixEngine
-    from dph.integrations.verl.loss import IS_REHEARSAL
+    from dph.integrations.verl.worker import IS_REHEARSAL
     from dph.process.memory import resident
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

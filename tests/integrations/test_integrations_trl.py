@@ -25,12 +25,11 @@ from datasets import Dataset
 from contract.fixture import TOLERANCE, case_name, read, relative_error
 from dph.config import LossConfig, ModelConfig
 from dph.errors import UserError
-from dph.integrations.problems import problem_json
 from dph.models.policy import Policy
 from dph.objective import Advantage, GroupView, LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.training.rows import collate
-from dph.types import Outcome, Problem, Verdict
+from dph.types import Outcome, Problem, Verdict, problem_json
 from helpers import base_run, presampled, randomise, tiny_policy
 from verl_cpu import parity  # noqa: F401  (registers a verifier that can fail)
 
