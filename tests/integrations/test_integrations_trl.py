@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="TRL is not installed")
     from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
-    from dph.integrations.trl.passk import passes
+    from dph.integrations.trl.rewards import passes
 
 from datasets import Dataset
 

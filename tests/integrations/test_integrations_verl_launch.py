@@ -1,6 +1,5 @@
 """Launches for verl: what is written, what is refused, and the layout that the estimates of memory lead to."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -326,7 +325,7 @@ def test_an_error_in_the_plugin_is_reported(broken_verl: None, monkeypatch: pyte
 def test_a_launch_says_that_the_plugin_does_not_work(
     broken_verl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UserError, match=re.escape(PLUGIN_ERROR)):  # before hours of pre-sampling
+    with pytest.raises(UserError, match="plug-in for verl cannot be imported"):  # before hours of pre-sampling
         verl(VerlConfig(out=str(tmp_path / "a"), start=True, cluster=ClusterConfig(gpus=1)))
     said: list[str] = []
     monkeypatch.setattr(module, "say", said.append)
@@ -337,5 +336,5 @@ def test_a_launch_says_that_the_plugin_does_not_work(
 
 def test_a_missing_verl_is_reported_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="verl is not installed; make a separate environment"):
+    with pytest.raises(UserError, match="verl is not installed; make a separate"):
         check_registered()
