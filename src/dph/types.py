@@ -3,6 +3,7 @@
 Everything here is frozen and JSON-able, and knows nothing of torch.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -43,6 +44,17 @@ class Problem:
     """Name of the verifier that judges responses: "sql", "math", "exact", or one that a plug-in registered."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     """What the verifier or a report needs besides: database path, question kind, difficulty; JSON-able."""
+
+
+def problem_json(problem: Problem) -> str:
+    """What a verifier needs of a problem, all but its prompt, for a column of another engine's data set."""
+    facts = {"id": problem.id, "answer": problem.answer, "verifier": problem.verifier, "meta": dict(problem.meta)}
+    return json.dumps(facts, ensure_ascii=False)
+
+
+def read_problem(text: str) -> Problem:
+    """The problem that `problem_json` wrote, with an empty prompt."""
+    return Problem(prompt="", **json.loads(text))
 
 
 class Outcome(StrEnum):

@@ -18,19 +18,18 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     pytest.importorskip("trl", reason="TRL is not installed")
     from dph.integrations.trl import DPHConfig, DPHTrainer, VerifierReward, exploration_set
-    from dph.integrations.trl.passk import passes
+    from dph.integrations.trl.rewards import passes
 
 from datasets import Dataset
 
 from contract.fixture import TOLERANCE, case_name, read, relative_error
 from dph.config import LossConfig, ModelConfig
 from dph.errors import UserError
-from dph.integrations.problems import problem_json
 from dph.models.policy import Policy
 from dph.objective import Advantage, GroupView, LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.training.rows import collate
-from dph.types import Outcome, Problem, Verdict
+from dph.types import Outcome, Problem, Verdict, problem_json
 from helpers import base_run, presampled, randomise, tiny_policy
 from verl_cpu import parity  # noqa: F401  (registers a verifier that can fail)
 

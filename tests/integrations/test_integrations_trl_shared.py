@@ -4,8 +4,10 @@
 It runs in an environment with the extra `trl`: scripts/test-trl
 """
 
+import inspect
 import json
 import logging
+import re
 import subprocess
 import sys
 import warnings
@@ -24,7 +26,7 @@ with warnings.catch_warnings():
 
     from dph.integrations.trl import SharedPrefixMixin
     from dph.integrations.trl import shared_prefix as module
-    from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
+    from dph.integrations.trl.shared_prefix import group_rows, padded_rows, refusal, rows_of
 
 from datasets import Dataset
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -245,7 +247,7 @@ def test_other_architectures(name, tmp_path, packed_calls):
     """Absolute positions, which count TRL's padding, scaled logits, and capped scores, which are not packed."""
     made = trainer(Shared, settings(tmp_path), random_policy(name).model)
     assert max(errors(made)) < TOLERANCE
-    assert len(packed_calls) == (0 if name == "gemma2" else 4), made._told
+    assert len(packed_calls) == (0 if name == "gemma2" else 4)
 
 
 def test_no_name_of_trls_is_taken(tmp_path):
@@ -254,9 +256,11 @@ def test_no_name_of_trls_is_taken(tmp_path):
     overridden |= {"_generate_single_turn"}
     overridden |= {name for name in vars(SharedPrefixMixin) if name.startswith("__")}
     assert set(vars(SharedPrefixMixin)) & set(dir(stock)) <= overridden
-    assert vars(made).keys() - vars(stock).keys() == {
-        *("shared_prefix", "whole_groups", "shared_generation", "_sharing", "_sampler", "_told")
-    }
+    assigned = set(
+        re.findall(r"self\.(\w+)(?=(?:, self\.\w+)*(?:: [^=\n]+)? = )", inspect.getsource(SharedPrefixMixin))
+    )
+    assert "shared_generation" in assigned <= {*vars(made)}
+    assert assigned & {*dir(stock)} == {"_buffered_inputs"}  # which TRL makes, and the mixin orders
 
 
 CASES = {
@@ -390,7 +394,7 @@ for layer in made.model.model.layers:
 fully_shard(made.model, mesh=mesh)
 found = t.errors(made)
 assert max(found) < t.TOLERANCE, found
-assert not made._told and type(made.model).__name__.startswith("FSDP")
+assert type(made.model).__name__.startswith("FSDP")
 print("agrees")
 """
 
@@ -400,6 +404,7 @@ def test_weights_sharded_by_fsdp2(tmp_path):
     """One process: the wrapper, its hooks and its distributed tensors."""
     said, complaints = in_processes(1, SHARDED, tmp_path)
     assert said.count("agrees") == 1, complaints
+    assert "once for each response" not in complaints
 
 
 TWO_PROCESSES = """
@@ -432,6 +437,19 @@ class Sampling(SharedPrefixMixin, GRPOTrainer):
 PROMPTS = [[5, 6, 7, 8], [9], [5, 6, 7, 8], [4, 3], [9], [5, 6, 7, 8]]
 
 
+@pytest.fixture
+def sampled(monkeypatch):
+    """The number of prompts of each call of this package's sampler."""
+    calls, sample_groups = [], module.sample_groups
+
+    def noted(sampler, prompts, params):
+        calls.append(len(prompts))
+        return sample_groups(sampler, prompts, params)
+
+    monkeypatch.setattr(module, "sample_groups", noted)
+    return calls
+
+
 def generated(made, prompts, shared):
     made.model_wrapped = made.model
     made.shared_generation = shared
@@ -440,12 +458,12 @@ def generated(made, prompts, shared):
     return found
 
 
-def test_the_most_likely_responses_are_transformers(tmp_path, caplog):
+def test_the_most_likely_responses_are_transformers(tmp_path, caplog, sampled):
     args, lengths = settings(tmp_path, temperature=1e-3, max_completion_length=8), set()
     for seed in range(5):
         made = trainer(Sampling, args, tiny_policy(seed).model)
         stock, ours = (generated(made, PROMPTS, shared) for shared in (False, True))
-        assert ours == stock and made._sampler is not None and not told(caplog)
+        assert ours == stock and sampled == [6] * (seed + 1) and not told(caplog)
         lengths |= {len(response) for response in ours}
     assert lengths > {8}  # some end by an end token
 
@@ -463,9 +481,9 @@ def test_tokens_are_drawn_from_the_models_distribution(tmp_path):
     assert generated(made, [PROMPTS[0]] * 4000, shared=True) == found
 
 
-def test_training_with_shared_generation(tmp_path, caplog):
-    _, made, moved = train(Sampling, settings(tmp_path, gradient_checkpointing=True), shared_generation=True)
-    assert made._sampler is not None and not told(caplog) and moved.norm() > 1e-4
+def test_training_with_shared_generation(tmp_path, caplog, sampled):
+    _, _, moved = train(Sampling, settings(tmp_path, gradient_checkpointing=True), shared_generation=True)
+    assert sampled and not told(caplog) and moved.norm() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -477,10 +495,10 @@ def test_training_with_shared_generation(tmp_path, caplog):
         ({"repetition_penalty": 1.2}, "the sampler does not support repetition_penalty=1.2"),
     ],
 )
-def test_what_the_sampler_cannot_do_transformers_does(changes, reason, tmp_path, caplog):
+def test_what_the_sampler_cannot_do_transformers_does(changes, reason, tmp_path, caplog, sampled):
     made = trainer(Sampling, settings(tmp_path, **changes), tiny_policy().model)
     assert [len(generated(made, PROMPTS, shared=True)) for _ in range(2)] == [6, 6]
-    assert made._sampler is None and told(caplog) == [f"transformers generates, because {reason}"]
+    assert not sampled and told(caplog) == [f"transformers generates, because {reason}"]
 
 
 # Where prompts are not shared ---------------------------------------------------------------------------------------
@@ -522,7 +540,7 @@ def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, c
     ("kind", "reason"),
     [("compiled", "torch_compile"), ("wrapper", "checkpoint wrapper"), ("prompt", "tokens before each row")],
 )
-def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls):
+def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls, caplog):
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
     if kind == "compiled":
         made.args.torch_compile = True
@@ -530,7 +548,10 @@ def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls):
         made.model.model.layers[0] = checkpoint_wrapper(made.model.model.layers[0])
     else:
         made.model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}
-    assert reason in (made._obstacle(made.model, 9, 99) or "") and not packed_calls
+    with torch.no_grad():
+        made._get_per_token_logps_and_entropies(made.model, *padded_rows(ragged(), 0, torch.device("cpu")))
+    (message,) = told(caplog)
+    assert reason in message and not packed_calls
 
 
 def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkeypatch):
@@ -565,13 +586,14 @@ def test_bf16_does_not_hide_a_small_error(mixed, tmp_path, caplog, monkeypatch):
 
 def test_images_are_left_to_trl(tmp_path, caplog, monkeypatch):
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    rows = padded_rows(ragged(), 0, torch.device("cpu"))
+    with torch.no_grad():
+        made._get_per_token_logps_and_entropies(made.model, *rows)  # with the model's trial
     monkeypatch.setattr(
         GRPOTrainer, "_get_per_token_logps_and_entropies", lambda *_, **more: ("TRL's", sorted(more), None)
     )
-    ids, mask, steps = padded_rows(ragged(), 0, torch.device("cpu"))
-    made._sharing[id(made.model)] = []
     for _ in range(2):
-        found = made._get_per_token_logps_and_entropies(made.model, ids, mask, steps, pixel_values=torch.ones(1))
+        found = made._get_per_token_logps_and_entropies(made.model, *rows, pixel_values=torch.ones(1))
         assert found == ("TRL's", ["pixel_values"], None)
     assert [message.count("images") for message in told(caplog)] == [1]
 
@@ -592,11 +614,11 @@ def test_settings_that_are_refused(changes, message, tmp_path):
 
 
 def test_sequence_parallelism_is_refused(tmp_path):
-    made = trainer(Shared, settings(tmp_path), tiny_policy().model)
+    args = settings(tmp_path)
     for name in ("cp", "sp"):
-        enabled = {"cp_enabled": name == "cp", "sp_enabled": name == "sp"}
-        made.accelerator = type("Parallel", (), {"parallelism_config": type("Config", (), enabled)})
-        assert "cut the rows into pieces" in (made._refusal() or "")
+        parallelism = SimpleNamespace(cp_enabled=name == "cp", sp_enabled=name == "sp")
+        assert "cut the rows into pieces" in (refusal(args, parallelism) or "")
+    assert refusal(args, None) is None
 
 
 # Benchmark ----------------------------------------------------------------------------------------------------------

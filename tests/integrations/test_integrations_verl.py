@@ -6,25 +6,26 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.errors import UserError
-from dph.integrations.problems import problem_json, read_problem
+from dph.integrations.verl import settings
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
-from dph.integrations.verl.defaults import FILE, defaults_text
-from dph.integrations.verl.grouping import group_load, grouped_order
-from dph.integrations.verl.mixing import mixed_order, padded_count
-from dph.integrations.verl.passk import validation_passes
-from dph.integrations.verl.reward import Judge, compute_score, score
-from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
-from dph.types import Outcome, Problem, Verdict
+from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order, padded_count
+from dph.integrations.verl.reward import compute_score, score
+from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
+from dph.types import Outcome, Problem, Verdict, problem_json, read_problem
+from dph.verifiers import register_verifier
 
 # Placing stored rows ------------------------------------------------------------------------------------------------
 
@@ -107,27 +108,6 @@ def test_a_prompt_counts_once_in_the_work_of_its_group() -> None:
     assert group_load(100, [110, 120, 130]) == 100 + 10 + 20 + 30
 
 
-# pass@k -------------------------------------------------------------------------------------------------------------
-
-
-def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> None:
-    sources = ["toy"] * 9 + ["other"] * 2
-    problems = ["a"] * 4 + ["b"] * 4 + ["c"] + ["d"] * 2
-    acc = [1, 0, 0, 0, 1, 1, None, 0, None, None, None]
-    found = validation_passes(sources, problems, {"reward": [0.5] * 9 + [1.0, 0.0], "acc": acc})
-    # a: 1 of 4 correct; b: 2 of 3; c: nothing scored; d has no acc: its reward, 1 of 2
-    expected = {
-        "val-core/toy/acc/pass@2": (2 / 4 + 1) / 2,  # a: 1 − C(3,2)/C(4,2); b: a pair holds a correct one
-        "val-core/toy/acc/pass@4": 1.0,  # only a has four
-        "val-core/other/reward/pass@2": 1.0,
-    }
-    assert found == pytest.approx(expected)
-
-
-def test_rewards_between_0_and_1_have_no_pass_at_k() -> None:
-    assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}) == {}
-
-
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
@@ -168,10 +148,7 @@ def configuration(**changes: Any) -> dict[str, Any]:
 
 
 def objective(**changes: Any) -> Any:
-    config = configuration(**changes)
-    loss = loss_config(config, read_settings(config))
-    make_advantage(config, read_settings(config))
-    return loss
+    return configured(configuration(**changes))[1]
 
 
 def test_the_objective_combines_verls_settings_and_ours() -> None:
@@ -187,8 +164,12 @@ def test_the_objective_combines_verls_settings_and_ours() -> None:
 
 
 def test_the_file_of_defaults_is_what_the_settings_say() -> None:
-    """`python -m dph.integrations.verl.defaults` writes it again."""
-    assert FILE.read_text(encoding="utf-8") == defaults_text()
+    file = Path(settings.__file__).with_name("dph_defaults.yaml")
+    defaults = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert {**defaults["dph"], "plugins": tuple(defaults["dph"]["plugins"])} == asdict(DPHSettings())
+    assert list(defaults["dph"]) == list(asdict(DPHSettings()))
+    assert defaults["trainer"]["v1"]["trainer_mode"] == TRAINER_MODE
+    assert defaults["actor_rollout_ref"]["actor"]["clip_ratio_c"] == NO_DUAL_CLIP
 
 
 def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
@@ -200,7 +181,7 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
     [
         ({"dph": {"etta": 0.1}}, "etta"),
         ({"dph": {"rows": 6}}, "names no run of `dph presample`"),
-        ({"dph": {"rows": -1}}, "must not be negative"),
+        ({"dph": {"rows": -1}}, "dph.rows is -1"),
         ({"algorithm__adv_estimator": "gae"}, "algorithm.adv_estimator=grpo"),
         ({"algorithm__use_kl_in_reward": True}, "algorithm.use_kl_in_reward=False"),
         ({"actor_rollout_ref__actor__loss_agg_mode": "seq-mean-token-sum"}, "loss_agg_mode"),
@@ -257,46 +238,42 @@ def test_a_partial_reward_is_not_a_correct_answer() -> None:
     assert score(Verdict(Outcome.WRONG, 0.1)) == {"score": 0.1, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
 
 
-def test_waiting_responses_are_judged_together_and_get_their_own_verdicts() -> None:
-    sizes: list[int] = []
-    first_begun, go_on = threading.Event(), threading.Event()
+@pytest.fixture(scope="module")
+def pairs() -> str:
+    """The name of a verifier that judges a response only while it judges another one."""
+    both = threading.Barrier(2)
 
-    def verify(items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        sizes.append(len(items))
-        first_begun.set()
-        assert go_on.wait(10)
-        return [Verdict(Outcome.CORRECT, float(response)) for _, response in items]
+    class Pairs:
+        def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
+            if items[0][1] == "broken":
+                raise OSError("no memory")
+            both.wait(10)
+            return [Verdict(Outcome.CORRECT, float(response)) for _, response in items]
 
-    async def ask() -> list[Verdict]:
-        judge = Judge(verify)
-        first = asyncio.create_task(judge.verdict(PROBLEM, "0"))
-        await asyncio.to_thread(first_begun.wait, 10)
-        rest = [asyncio.create_task(judge.verdict(PROBLEM, str(number))) for number in range(1, 8)]
-        await asyncio.sleep(0)  # every task has put its response into the queue
-        go_on.set()
-        return await asyncio.gather(first, *rest)
+        def check(self, problems: Sequence[Problem]) -> dict[str, str]:
+            return {}
 
-    assert [verdict.reward for verdict in asyncio.run(ask())] == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert sizes == [1, 7]
+        def close(self) -> None: ...
+
+    register_verifier("test_pairs")(Pairs)
+    return "test_pairs"
 
 
-def test_a_failing_judge_tells_all_who_wait_and_continues() -> None:
-    answers: list[Any] = [RuntimeError("out"), [Verdict(Outcome.CORRECT, 1.0)]]
+def test_as_many_responses_are_judged_at_once_as_there_are_workers(pairs: str) -> None:
+    """Each gets its own verdict."""
+    info = {"problem": problem_json(Problem("p/1", "", "", pairs))}
 
-    def verify(items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    async def ask() -> list[dict[str, Any]]:
+        return await asyncio.gather(*(compute_score("toy", str(i), "", info, workers=2) for i in range(8)))
 
-    async def ask() -> list[Any]:
-        judge = Judge(verify)
-        failed = (await asyncio.gather(judge.verdict(PROBLEM, "a"), return_exceptions=True))[0]
-        return [failed, await judge.verdict(PROBLEM, "b")]
+    assert [found["score"] for found in asyncio.run(ask())] == [0, 1, 2, 3, 4, 5, 6, 7]
 
-    failed, verdict = asyncio.run(ask())
-    assert isinstance(failed, RuntimeError)
-    assert verdict.correct
+
+def test_a_judge_that_fails_gives_no_verdict_and_continues(pairs: str) -> None:
+    info = {"problem": problem_json(Problem("p/1", "", "", pairs))}
+    broken = asyncio.run(compute_score("toy", "broken", "", info))
+    assert broken == {"score": 0.0, "outcome": "infra_error", "scored": 0.0}
+    assert judge("four")["acc"] == 1.0
 
 
 # verl's Parquet -----------------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def reference(ids: list[int]) -> list[float]:
 
 def in_verl(advantage: Advantage) -> list[list[float] | float]:
     """Advantages of all rows, as our trainer in verl computes them."""
-    from dph.integrations.verl.judged import JudgedResponse
-    from dph.integrations.verl.trainer import DPHTrainerSync
+    from dph.integrations.verl.trainer import judged_advantages
+    from dph.integrations.verl.transfer import JudgedResponse
 
     judged = [
         JudgedResponse(
@@ -48,12 +48,10 @@ def in_verl(advantage: Advantage) -> list[list[float] | float]:
         )
         for index, outcome in enumerate(OUTCOMES)
     ]
-    trainer = object.__new__(DPHTrainerSync)
-    trainer._dph, trainer._advantage = DPHSettings(), advantage
-    trainer.config = SimpleNamespace(data=SimpleNamespace(max_response_length=8))
-    trainer.tokenizer = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids.tolist())))
-    values, keep = trainer._advantages(judged)
-    return [value.tolist() for value, kept in zip(values, keep, strict=True) if kept]
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids.tolist())))
+    values = judged_advantages(advantage, judged, DPHSettings(), 8, tokenizer)
+    assert all(not value.any() for value, row in zip(values, judged, strict=True) if not row.scored)
+    return [value.tolist() for value, row in zip(values, judged, strict=True) if row.scored]
 
 
 def in_the_native_engine(advantage: Advantage) -> list[Any]:

@@ -36,8 +36,7 @@ def test_an_update_is_verls(case: str, ranks: int, tmp_path: Path) -> None:
         assert set(errors) == {"log_probs", "entropy", "loss", "gradient"}
         # Both round to 8 bits under bf16, in other orders: log-probabilities were 0.005 apart, gradients 0.024
         assert max(errors.values()) < (0.05 if case == "bf16" else TOLERANCE)
-        # sum_pi_squared needs the logits of every token; beside verl's tokens the model saw those of its trial
-        assert 1 < tokens < 1.2 if case == "sum_pi_squared" else tokens < 0.6
+        assert tokens == 1 if case == "sum_pi_squared" else tokens < 0.5  # which needs the logits of every token
         assert ("once for each response, as in verl" in output) == (case == "sum_pi_squared")
         assert "REFUSED prompts cannot be shared: each row has a temperature of its own" in output
 
@@ -93,11 +92,33 @@ def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> No
     assert shared["shared_prefix/rank_imbalance"] < 1.2
 
 
+def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> None:
+    from dph.integrations.verl.trainer import validation_passes
+
+    sources = ["toy"] * 9 + ["other"] * 2
+    problems = ["a"] * 4 + ["b"] * 4 + ["c"] + ["d"] * 2
+    acc = [1, 0, 0, 0, 1, 1, None, 0, None, None, None]
+    found = validation_passes(sources, problems, {"reward": [0.5] * 9 + [1.0, 0.0], "acc": acc})
+    # a: 1 of 4 correct; b: 2 of 3; c: nothing scored; d has no acc: its reward, 1 of 2
+    expected = {
+        "val-core/toy/acc/pass@2": (2 / 4 + 1) / 2,  # a: 1 − C(3,2)/C(4,2); b: a pair holds a correct one
+        "val-core/toy/acc/pass@4": 1.0,  # only a has four
+        "val-core/other/reward/pass@2": 1.0,
+    }
+    assert found == pytest.approx(expected)
+
+
+def test_rewards_between_0_and_1_have_no_pass_at_k() -> None:
+    from dph.integrations.verl.trainer import validation_passes
+
+    assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}) == {}
+
+
 def test_verls_validation_logs_unbiased_pass_at_k() -> None:
     """Through verl's own summary of a validation, beside its best@k, which draws with replacement."""
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-    from dph.integrations.verl.passk import PassAtKMixin
+    from dph.integrations.verl.trainer import PassAtKMixin
 
     class Trainer(PassAtKMixin, PPOTrainerSync):
         pass

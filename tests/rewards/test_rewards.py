@@ -80,7 +80,7 @@ def test_columns_reach_the_verifier_and_names_are_checked(tmp_path):
     with pytest.raises(UserError, match=r"needs a column 'solution'.*answer_column"):
         judge(**batch)
     judge.close()
-    with pytest.raises(UserError, match=r"'math' has no option 'polcy'; it has: .*policy"):
+    with pytest.raises(UserError, match=r"has no option 'polcy'; it has: .*policy"):
         reward_function("math", polcy="strict")
     with pytest.raises(UserError, match="no math policy is named 'lax'"):
         reward_function("math", policy="lax")
@@ -159,14 +159,14 @@ def test_equal_options_share_one_pool():
     made.append(pickle.loads(pickle.dumps(made[0])))
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda n: made[n % 4].score(rf"\boxed{{{n}+x}}", f"x+{n}"), range(40)))
-    workers = {tuple(sorted(one._shared().verifier.workers())) for one in made}  # pyright: ignore
+    workers = {tuple(sorted(one.workers())) for one in made}
     assert len(workers) == 1 and len(*workers) == 2
     other = reward_function("math", policy="paper", timeout=4.5, workers=1)
     assert other.score(r"\boxed{y+1}", "1+y") == 1.0
-    [pid] = other._shared().verifier.workers()  # pyright: ignore
+    [pid] = other.workers()
     assert pid not in next(iter(workers))
     made[0].close()
-    assert made[1]._shared().verifier.workers() == []  # pyright: ignore
+    assert made[1].workers() == []
     assert made[1].score(r"\boxed{x+50}", "50+x") == 1.0  # a closed pool starts again
     made[0].close()
     other.close()
@@ -187,7 +187,7 @@ def test_ten_thousand_pending_requests_stay_small(judge: RewardFunction):
     threads, size, rewards = asyncio.run(flood())
     assert rewards.count(1.0) == 250 and rewards.count(0.0) == 9750
     assert threads < 12 and size < 8000  # bytes per pending request, its task included
-    assert len(judge._shared().verifier.workers()) <= 2  # pyright: ignore
+    assert len(judge.workers()) <= 2
 
 
 def test_a_cancelled_request_is_not_judged():
@@ -208,7 +208,7 @@ def test_a_cancelled_request_is_not_judged():
 
 def _in_a_fork(judge: RewardFunction, pids: set[int], results) -> None:
     rewards = [judge.score(r"\boxed{8+x}", "x+8"), asyncio.run(judge.ascore(r"\boxed{9+x}", "x+8"))]
-    own = set(judge._shared().verifier.workers())  # pyright: ignore
+    own = set(judge.workers())
     results.put((rewards, bool(own) and not own & pids))
     judge.close()
 
@@ -231,7 +231,7 @@ def test_a_fork_judges_with_workers_of_its_own(judge: RewardFunction):
         thread.start()
     try:
         for _ in range(3):
-            pids, results = set(judge._shared().verifier.workers()), context.SimpleQueue()  # pyright: ignore
+            pids, results = set(judge.workers()), context.SimpleQueue()
             child = context.Process(target=_in_a_fork, args=(judge, pids, results))
             child.start()
             child.join(60)

@@ -23,7 +23,7 @@ from verl.workers.utils.losses import ppo_loss
 from contract.fixture import read
 from dph.errors import UserError
 from dph.integrations.verl.engine import SharedPrefixEngine
-from dph.integrations.verl.loss import IS_REHEARSAL
+from dph.integrations.verl.worker import IS_REHEARSAL
 from dph.training.rows import Row
 
 LORA = ("actor_rollout_ref.model.lora_rank=4", "actor_rollout_ref.model.target_modules=all-linear")
@@ -60,18 +60,22 @@ def rows_of_rank(rank: int, ranks: int) -> list[Row]:
 
 
 def measure(worker: Any, actor: Any, rows: list[Row], ranks: int, **more: Any) -> dict[str, Any]:
-    """Log-probabilities and entropies of the responses, and loss and gradient of one update."""
+    """Log-probabilities and entropies of the responses, loss and gradient of one update, and the model's tokens."""
     gradient = noted_gradient(worker)
+    facts = {"temperature": 0.8, "calculate_entropy": True, "global_batch_size": ranks * len(rows), **more}
+
+    def infer() -> Any:
+        data = batch_of(rows, with_reference=False).exclude(IS_REHEARSAL)
+        tu.assign_non_tensor(data, compute_loss=False, **facts)
+        return worker.infer_batch(data)
+
+    infer()  # with the engine's trial, whose tokens are not counted
     tokens = [0]
     worker.engine.module.register_forward_pre_hook(
         lambda _, __, inputs: tokens.append(inputs["input_ids"].numel()), with_kwargs=True
     )
     worker.set_loss_fn(partial(ppo_loss, config=actor))
-    facts = {"temperature": 0.8, "calculate_entropy": True, "global_batch_size": ranks * len(rows), **more}
-
-    data = batch_of(rows, with_reference=False).exclude(IS_REHEARSAL)
-    tu.assign_non_tensor(data, compute_loss=False, **facts)
-    inferred = worker.infer_batch(data)
+    inferred = infer()
     found = {}
     for name in ("log_probs", "entropy"):
         sequences = inferred[name].unbind()
@@ -106,8 +110,6 @@ def main(folder: Path, case: str) -> None:
                     if "lora_B" in name:
                         parameter.fill_(0.1)
         found[vendor] = measure(worker, actor, rows, ranks, calculate_sum_pi_squared=case == "sum_pi_squared")
-    shared = worker.engine._sharing
-    assert shared is not None and shared.obstacle(1, 1) is None
     ours, theirs = found["dph"], found["cpu"]
     errors = {"tokens": float(ours.pop("tokens") / theirs.pop("tokens"))}
     errors |= {name: float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in ours}

@@ -47,7 +47,7 @@ def check_installation() -> list[Finding]:
 
 def _verl_plugin() -> Finding:
     """Whether verl finds our plug-in; it would not say so itself."""
-    from dph.integrations.verl.registration import check_registered
+    from dph.integrations.verl.settings import check_registered
 
     try:
         check_registered()

@@ -16,8 +16,7 @@ from typing import Any
 
 from dph.config import PresampleConfig, ReproduceConfig, from_dict, merge_settings, to_toml
 from dph.errors import UserError
-from dph.integrations.verl.launch import preset_launch
-from dph.integrations.verl.launch_files import presample_script, script
+from dph.integrations.verl.launch import presample_script, preset_launch, script
 from dph.integrations.verl.sizes import ModelShape
 from dph.process.progress import say
 from dph.reproduce.plan import AGAIN, AGAIN_SEED

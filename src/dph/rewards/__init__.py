@@ -3,8 +3,180 @@
 judge = reward_function("math", policy="strict")
 judge(completions=[r"\\boxed{4}"], answer=["4"])      # [1.0]; None where the judging itself failed
 await judge.ascore(r"\\boxed{4}", "4")                # 1.0
+
+They judge in killable worker processes, for callers with threads, event loops and forks. Reward functions with equal
+options share one verifier, and so one pool of workers, in each process. A forked process makes its own. Pending calls
+of `ascore` and `averdict` wait in one queue: they hold neither threads nor processes.
 """
 
-from dph.rewards.judge import RewardFunction, reward_function
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dph.errors import UserError
+from dph.registry import settings_of
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.protocol import VERIFIERS, Verifier
 
 __all__ = ["RewardFunction", "reward_function"]
+
+_LOG = logging.getLogger("dph")
+_WORKERS = 2
+_NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
+
+_Item = tuple[Problem, str]
+
+
+class RewardFunction:
+    """Rewards of responses: 1 for a correct one and 0 for a wrong one, or what the verifier's own scheme gives.
+
+    A reward is None where the judging itself failed, or where the gold answer cannot be used: such a response must
+    leave its group. A response that exceeds its time or memory is wrong. Objects can be pickled, and be used by any
+    number of threads and event loops.
+    """
+
+    def __init__(self, kind: str, options: Mapping[str, Any], answer_column: str = "answer") -> None:
+        """See `reward_function`."""
+        self.__name__ = kind  # trainers log rewards under this name
+        self._kind, self._options, self._answers = kind, dict(options), answer_column
+        self._key = f"{kind} {json.dumps(self._options, sort_keys=True, default=repr)}"
+        self._shared()
+
+    def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        """The rewards of a batch, as TRL asks for them.
+
+        Args:
+            completions: texts, or conversations whose last message is the response.
+            columns: lists with one entry per completion: the gold answers, and what else the verifier needs, such as
+                `db` for SQL. Other values are ignored.
+        """
+        if self._answers not in columns:
+            raise UserError(
+                f"the reward function needs a column {self._answers!r} with the gold answers; the data set has: "
+                f"{', '.join(columns)} (answer_column= names another)"
+            )
+        count = len(completions)
+        prompts = columns.get("prompts") or [""] * count
+        used = {
+            name: values
+            for name, values in columns.items()
+            if isinstance(values, list) and len(values) == count and name not in (*_NOT_META, self._answers)
+        }
+        items = [
+            _item(_text(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
+            for row, (completion, answer, prompt) in enumerate(
+                zip(completions, columns[self._answers], prompts, strict=True)
+            )
+        ]
+        return [_reward(verdict) for verdict in self._judge(items)]
+
+    def score(self, response: str, answer: Any, **meta: Any) -> float | None:
+        """The reward of one response; meta: what else the verifier needs, such as db="path" for SQL."""
+        return _reward(self.verdict(response, answer, **meta))
+
+    def verdict(self, response: str, answer: Any, **meta: Any) -> Verdict:
+        """The verdict on one response: outcome, reward and detail."""
+        [verdict] = self._judge([_item(response, answer, meta)])
+        return verdict
+
+    async def ascore(self, response: str, answer: Any, **meta: Any) -> float | None:
+        """As `score`, without blocking the event loop."""
+        return _reward(await self.averdict(response, answer, **meta))
+
+    async def averdict(self, response: str, answer: Any, **meta: Any) -> Verdict:
+        """As `verdict`, without blocking the event loop."""
+        pending = self._shared().threads.submit(self._judge, [_item(response, answer, meta)])
+        [verdict] = await asyncio.wrap_future(pending)
+        return verdict
+
+    def workers(self) -> list[int]:
+        """Process ids of the workers that judge, if the verifier has any."""
+        workers = getattr(self._shared().verifier, "workers", None)
+        return workers() if workers else []
+
+    def close(self) -> None:
+        """Stop the worker processes of all reward functions with these options; a further call starts them again."""
+        self._shared().verifier.close()
+
+    def _shared(self) -> "_Shared":
+        with _lock:
+            if self._key not in _made:
+                _made[self._key] = _Shared(self._kind, self._options)
+            return _made[self._key]
+
+    def _judge(self, items: Sequence[_Item]) -> list[Verdict]:
+        shared = self._shared()
+        try:
+            verdicts = shared.verifier.verify(items)
+        except OSError as error:  # no memory or no descriptors left, for example
+            verdicts = [Verdict(Outcome.INFRA_ERROR, 0.0, str(error))] * len(items)
+        for outcome, detail in {(one.outcome, one.detail) for one in verdicts if not one.scored}:
+            shared.tell(f"{self._kind}: {outcome}", detail)
+        return verdicts
+
+
+def reward_function(kind: str, *, answer_column: str = "answer", **options: Any) -> RewardFunction:
+    """A reward function that judges with a verifier.
+
+    Args:
+        kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one that
+            a plug-in registered.
+        answer_column: the column of a batch that holds the gold answers.
+        options: of the verifier, such as policy="strict", timeout=5.0 (seconds), workers=2 (processes, the default).
+    Raises UserError for an unknown verifier or option.
+    """
+    return RewardFunction(kind, options, answer_column)
+
+
+class _Shared:
+    """What reward functions with equal options share in one process."""
+
+    def __init__(self, kind: str, options: Mapping[str, Any]) -> None:
+        make = VERIFIERS[kind]
+        names = settings_of(make)
+        if unknown := sorted(set(options) - set(names)):
+            raise UserError(f"the verifier {kind!r} has no option {unknown[0]!r}; it has: {', '.join(names) or 'none'}")
+        defaults = {"workers": _WORKERS} if "workers" in names else {}
+        self.verifier: Verifier = make(**{**defaults, **options})
+        workers = options.get("workers", _WORKERS)
+        self.threads = ThreadPoolExecutor(workers, thread_name_prefix="dph-reward")
+        self._told: set[str] = set()
+
+    def tell(self, what: str, detail: str) -> None:
+        """Report the first failure of a kind."""
+        if what not in self._told:
+            self._told.add(what)
+            _LOG.warning("a response was not judged and has no reward (%s: %s); not repeated", what, detail)
+
+
+def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
+    return Problem("", prompt if isinstance(prompt, str) else tuple(prompt), answer, "", meta), response
+
+
+def _text(completion: Any) -> str:
+    return completion if isinstance(completion, str) else completion[-1]["content"]
+
+
+def _reward(verdict: Verdict) -> float | None:
+    return verdict.reward if verdict.scored else None
+
+
+_made: dict[str, _Shared] = {}
+_lock = threading.Lock()
+_of_parents: list[dict[str, _Shared]] = []
+
+
+def _after_fork() -> None:
+    """Start anew in a forked process: threads and workers belong to the parent, and its locks may be held."""
+    global _made, _lock
+    _of_parents.append(_made)  # kept, so that nothing of the parent is finalized here
+    _made, _lock = {}, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dph.rewards.judge import reward_function
+from dph.rewards import reward_function
 
 
 async def compute_score(
@@ -28,8 +28,8 @@ async def compute_score(
         meta: keys of extra_info that the verifier needs, such as "db" for SQL.
         reward_router_address, reward_model_tokenizer: verl passes them when it serves a reward model; not used.
     """
-    found = {name: (extra_info or {})[name] for name in meta}
-    verdict = await reward_function(kind, **options).averdict(solution_str, ground_truth, **found)
+    needed = {name: (extra_info or {})[name] for name in meta}
+    verdict = await reward_function(kind, **options).averdict(solution_str, ground_truth, **needed)
     return {
         "score": verdict.reward if verdict.scored else 0.0,
         "acc": float(verdict.correct),

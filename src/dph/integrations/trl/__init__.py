@@ -17,10 +17,9 @@ if not trl.__version__.startswith("1.16."):
         "install it with: pip install 'dph-rl[trl]'"
     )
 
-from dph.integrations.trl.advantages import AdvantageMixin
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.data import VerifierReward, exploration_set
-from dph.integrations.trl.passk import PassAtKMixin
+from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.integrations.trl.trainer import DPHTrainer
 

@@ -61,9 +61,9 @@ class DPHConfig(_TermFields, GRPOConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_type not in _AGGREGATIONS:
-            known = ", ".join(sorted(_AGGREGATIONS))
+            names = ", ".join(sorted(_AGGREGATIONS))
             raise UserError(
-                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {known}"
+                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {names}"
             )
         if self.rehearsal_rows is not None and self.rehearsal_rows < 0:
             raise UserError(f"rehearsal_rows is {self.rehearsal_rows}; it must be 0 or more")

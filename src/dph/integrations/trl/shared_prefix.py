@@ -10,18 +10,17 @@ embedding and temperature are TRL's too. That call takes one target per token, a
 the left; the packed rows have both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from trl.models import unwrap_model_for_generation
+from trl.trainer.utils import split_tensor_dict
 
 from dph.errors import UserError
-from dph.integrations.trl.generation import sample_groups, unknown_setting
-from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
-from dph.models.batch import Tokens
+from dph.models.batch import Tokens, padded
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.prefix import shared_attention
@@ -34,6 +33,31 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
 else:
     _Trainer = object
+
+_SUPPORTED = {
+    *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+    *("max_length", "max_new_tokens", "temperature", "top_p"),
+}
+"""Settings of transformers' generation that the sampler has too."""
+_NEUTRAL = {"do_sample": True, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+"""Settings that it does not have, with the value that changes nothing; of all others None and False change nothing."""
+
+
+def refusal(args: Any, parallelism: Any) -> str | None:
+    """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none.
+
+    Args:
+        args: of the trainer.
+        parallelism: accelerate's ParallelismConfig, if there is one.
+    """
+    if args.use_liger_kernel:
+        return "use_liger_kernel replaces parts of the model after it was checked"
+    if parallelism is not None and (parallelism.cp_enabled or parallelism.sp_enabled):
+        return "context and sequence parallelism cut the rows into pieces"
+    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+        return "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
+    return None
 
 
 class SharedPrefixMixin(_Trainer):
@@ -67,7 +91,8 @@ class SharedPrefixMixin(_Trainer):
         self._sampler: HFSampler | None = None
         """Made once, so that what it finds out about the model is kept."""
         self._told: set[str] = set()
-        if shared_prefix and (reason := self._refusal()):
+        parallelism = getattr(self.accelerator, "parallelism_config", None)
+        if shared_prefix and (reason := refusal(self.args, parallelism)):
             raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
         rows, responses = self.args.per_device_train_batch_size, self.num_generations
         if shared_prefix and rows % responses:
@@ -75,17 +100,6 @@ class SharedPrefixMixin(_Trainer):
                 f"a micro-batch has {rows} rows, so that the {responses} responses to a prompt are in several, each of "
                 "which computes the prompt; set per_device_train_batch_size to a multiple of num_generations"
             )
-
-    def _refusal(self) -> str | None:
-        """Settings that change a model in ways that its trial on a few tokens does not see."""
-        args, parallelism = self.args, getattr(self.accelerator, "parallelism_config", None)
-        if args.use_liger_kernel:
-            return "use_liger_kernel replaces parts of the model after it was checked"
-        if parallelism is not None and (parallelism.cp_enabled or parallelism.sp_enabled):
-            return "context and sequence parallelism cut the rows into pieces"
-        if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-            return "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
-        return None
 
     def _tell(self, text: str) -> None:
         """Show a text once, on one process."""
@@ -265,3 +279,86 @@ class SharedPrefixMixin(_Trainer):
                 return sample_groups(self._sampler, prompts, params), ""
             except UserError as error:
                 return None, str(error)
+
+
+# Rows of token ids as TRL's tensors hold them: prompts padded on the left, responses on the right ---------------------
+
+
+def padded_rows(rows: Sequence[Tokens], pad: int, device: torch.device) -> tuple[Tensor, Tensor, int]:
+    """Token ids [B, L], attention mask [B, L], and the number of last columns that hold responses."""
+    width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
+    ids, mask = [], []
+    for row in rows:
+        left, right = [0] * (width - len(row.prompt_ids)), [0] * (steps - len(row.response_ids))
+        ids.append([*left, *row.prompt_ids, *row.response_ids, *right])
+        mask.append([*left, *[1] * row.length, *right])
+    filled, present = (padded(values, width + steps, torch.long).to(device) for values in (ids, mask))
+    return filled.masked_fill(present == 0, pad), present, steps
+
+
+def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
+    """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding.
+
+    Padding leaves one piece of each row, with the last token of its prompt.
+    """
+    seen = mask.bool().cpu()
+    width = seen.shape[1] - steps
+    pieces = (seen[:, 1:] & ~seen[:, :-1]).sum(1) + seen[:, 0]
+    if width == 0 or not bool(seen[:, width - 1].all() and (pieces == 1).all()):
+        return None
+    columns = (slice(None, width), slice(width, None))
+    return [
+        Tokens(*(row[column][present[column]].tolist() for column in columns))
+        for row, present in zip(ids.cpu(), seen, strict=True)
+    ]
+
+
+def group_rows(parts: Sequence[Mapping[str, Tensor | None]]) -> list[dict[str, Any]]:
+    """The rows of TRL's micro-batches in as many of the same size, those with the same prompt next to each other."""
+
+    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
+        first = values[0]
+        return first if first is None or first.ndim == 0 else torch.cat([one for one in values if one is not None])
+
+    every = {name: joined([part[name] for part in parts]) for name in parts[0]}
+    ids, mask = every["prompt_ids"], every["prompt_mask"]
+    assert ids is not None and mask is not None
+    prompts = [Tokens(row[seen].tolist(), []) for row, seen in zip(ids.cpu(), mask.bool().cpu(), strict=True)]
+    order = torch.tensor([index for group in group_by_prompt(prompts) for index in group], device=ids.device)
+    ordered: dict[str, Any] = {
+        name: value if value is None or value.ndim == 0 else value[order] for name, value in every.items()
+    }
+    return split_tensor_dict(ordered, len(parts))
+
+
+# Responses by this package's sampler, which computes and stores the prompt of a group once ----------------------------
+
+
+def unknown_setting(model: Any, chosen: Any) -> str | None:
+    """A setting of transformers' generation, with its value, that the sampler does not have; None if there is none.
+
+    Args:
+        model: whose own generation config holds for what `chosen` leaves open.
+        chosen: the generation config of the call.
+    """
+    settings = model.generation_config.to_diff_dict() | chosen.to_diff_dict()
+    changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
+    return min((f"{name}={value!r}" for name, value in changed if name not in _SUPPORTED), default=None)
+
+
+def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[list[int]]:
+    """A response to each prompt, in order; equal prompts form a group, whatever `params.n` is.
+
+    The random keys come from torch's generator, whose state TRL saves with its checkpoints.
+    """
+    responses: list[list[int]] = [[] for _ in prompts]
+    groups = group_by_prompt([Tokens(prompt, []) for prompt in prompts])
+    for count in sorted({len(group) for group in groups}):
+        alike = [group for group in groups if len(group) == count]
+        keys = torch.randint(1 << 62, (len(alike),)).tolist()
+        asked = SamplingParams(count, params.temperature, params.top_p, params.max_tokens)
+        sampled = sampler.sample([prompts[group[0]] for group in alike], asked, keys)
+        for group, completions in zip(alike, sampled, strict=True):
+            for row, completion in zip(group, completions, strict=True):
+                responses[row] = list(completion.token_ids)
+    return responses

@@ -21,11 +21,9 @@ from trl import GRPOTrainer
 
 from dph.config import SamplingConfig
 from dph.errors import UserError
-from dph.integrations.trl.advantages import AdvantageMixin
 from dph.integrations.trl.config import DPHConfig
-from dph.integrations.trl.passk import PassAtKMixin
-from dph.integrations.trl.rows import padded_rows
-from dph.integrations.trl.shared_prefix import SharedPrefixMixin
+from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
+from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
 from dph.models.batch import padded
 from dph.models.policy import Policy
 from dph.objective import Objective, TokenBatch, mean_metrics
@@ -101,7 +99,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
             self._micro_step, self._micro = self.state.global_step, 0
             stored = self.stored_rows(self._micro_step, steps * processes * len(inputs["advantages"]))
             self._step_rows = [rehearsal_row(one) for one in stored]
-        own = self._step_rows[self.accelerator.process_index * steps + self._micro :: processes * steps]
+        rows = self._step_rows[self.accelerator.process_index * steps + self._micro :: processes * steps]
         self._micro += 1
         counts = replace(
             count_rows(self._step_rows),
@@ -109,7 +107,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
             exp_sequences=float(len(inputs["advantages"]) * steps * processes),
         )
         # Every process runs the model equally often; with FSDP the others would wait for one that has no row left.
-        logprobs, batch = self._stored_logprobs(model, own or [replace(self._step_rows[0], weight=0.0)])
+        logprobs, batch = self._stored_logprobs(model, rows or [replace(self._step_rows[0], weight=0.0)])
         rehearsal, sums = self._objective(logprobs, batch, counts)
         self._note(sums | self._objective.forgetting_sums(logprobs, batch))
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dph.errors import UserError
-from dph.integrations.verl.registration import check_registered
+from dph.integrations.verl.settings import check_registered, configured
 from dph.process.progress import show_messages
 
 
@@ -19,15 +19,8 @@ def run(config: Any) -> None:
     from verl.utils.config import validate_config
     from verl.utils.device import auto_set_device
 
-    from dph.build import load_plugin
-    from dph.integrations.verl.settings import loss_config, make_advantage, read_settings
-
     plain: Any = OmegaConf.to_container(config, resolve=True)
-    settings = read_settings(plain)
-    for plugin in settings.plugins:
-        load_plugin(plugin)
-    loss_config(plain, settings)
-    make_advantage(plain, settings)
+    configured(plain)
     auto_set_device(config)
     validate_config(config, need_reference_policy(config), need_critic(config))
     run_ppo(config, task_runner_class=TaskRunnerV1)

@@ -9,12 +9,15 @@ README.md        all of this, with the estimates of memory
 """
 
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from dph.config import (
     EvalConfig,
@@ -37,10 +40,8 @@ from dph.config import (
 from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, shares_prompts, unused_settings, verl_config
-from dph.integrations.verl.launch_files import readme, scripts
-from dph.integrations.verl.registration import check_registered
+from dph.integrations.verl.settings import check_registered
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
-from dph.integrations.verl.yaml_text import yaml_text
 from dph.models.gguf import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
@@ -189,6 +190,26 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
     return {**files, "presample.toml": to_toml(presample)} if made_here else files
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes every value out, without YAML's references between equal ones."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """OmegaConf reads more words as numbers than YAML 1.1 does (1e5), and "${" as the start of an interpolation."""
+    try:
+        float(text.replace("_", ""))
+        quote = '"'
+    except ValueError:
+        quote = None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text.replace("${", r"\${"), style=quote)
+
+
+_Dumper.add_representer(str, _write_text)
+
+
 def launch_yaml(config: Mapping[str, Any]) -> str:
     """verl's configuration as a Hydra file: verl's defaults, then ours, then this launch's."""
     hydra = {
@@ -196,4 +217,116 @@ def launch_yaml(config: Mapping[str, Any]) -> str:
         "defaults": ["ppo_trainer", "dph_defaults", "_self_"],
     }
     head = "# Written by `dph verl`. Values here override verl's own; `train.sh KEY=VALUE` overrides both.\n"
-    return head + yaml_text({**hydra, **config})
+    return head + yaml.dump({**hydra, **config}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+
+
+# Scripts -------------------------------------------------------------------------------------------------------------
+
+_HEAD = """#!/usr/bin/env bash
+# {title}
+# PYTHON names the interpreter of an environment that has {needs}.
+set -euo pipefail
+here={here}
+python="${{PYTHON:-python}}"
+"""
+
+
+def script(folder: Path, title: str, needs: str, body: str) -> str:
+    """A script that begins with the variables `here`, its directory, and `python`, the interpreter."""
+    return _HEAD.format(title=title, needs=needs, here=shlex.quote(str(folder))) + body.lstrip("\n")
+
+
+def presample_script(folder: Path, title: str, plugins: str = "") -> str:
+    """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
+    body = f"""
+resume=""
+if [ -e "$here/presample" ]; then resume=--resume; fi
+exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
+"""
+    return script(folder, title, "dph-rl[vllm]", body)
+
+
+def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
+    """Every script by name."""
+    plugins = "".join(f" --plugin {shlex.quote(name)}" for name in config.plugins)
+    nodes = -(-config.cluster.gpus // config.cluster.per_node)
+    data = f"""
+"$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
+"""
+    join = 'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made\n' if nodes > 1 else ""
+    train = f"""
+export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
+{join}cd "$here"
+exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
+"""
+    score = f"""
+step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
+model="$here/models/step-$step"
+if [ ! -e "$model/config.json" ]; then
+    "$python" -m verl.model_merger merge --backend fsdp \\
+        --local_dir "$here/checkpoints/global_step_$step/actor" --target_dir "$model"
+fi
+exec "$python" -m dph eval --config "$here/eval.toml" --model.path "$model" \\
+    --out "$here/eval/step-$step"{plugins} "${{@:2}}"
+"""
+    ray = f"""
+port="${{RAY_PORT:-6379}}"
+case "${{1:?head, or the address of the head node}}" in
+    head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
+    *) exec "$python" -m ray.scripts.scripts start --address="$1:$port" --num-gpus={config.cluster.per_node} ;;
+esac
+"""
+    sample_title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
+    data_title = "2. Write the problems as verl's Parquet, where every node can read them."
+    ray_title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
+    train_title = "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration."
+    score_title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
+    files = {
+        "data.sh": script(folder, data_title, "dph-rl", data),
+        "train.sh": script(folder, train_title, "dph-rl[verl] and vLLM", train),
+        "eval.sh": script(folder, score_title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score),
+    }
+    if presamples(config):
+        files["presample.sh"] = presample_script(folder, sample_title, plugins)
+    if nodes > 1:
+        files["ray.sh"] = script(folder, ray_title, "dph-rl[verl] and vLLM", ray)
+    return files
+
+
+def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
+    """The launch's README: what to run, and how much memory to expect."""
+    cluster = config.cluster
+    nodes = -(-cluster.gpus // cluster.per_node)
+    training = f"{layout.training_gb:.0f} of a GPU's {cluster.memory:.0f} GB"
+    ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
+    commands = [
+        *(["./presample.sh                 # one node with GPUs"] if presamples(config) else []),
+        "./data.sh                      # needs the data, no GPU",
+        *(ray if nodes > 1 else []),
+        "./train.sh                     # the first node",
+        "./eval.sh                      # the newest checkpoint",
+    ]
+    where = {
+        "none": "all training states on the GPUs",
+        "between": "weights and moments in host memory while responses are sampled",
+        "cpu": "all training states in host memory",
+    }[layout.offload]
+    rollout, rows, ranks = config.rollout, config.rehearsal.rows, cluster.gpus // layout.sequence_parallel
+    lines = [
+        f"# {config.method} on {config.task.name}, {cluster.gpus} GPUs",
+        "",
+        "Written by `dph verl`. Every node must see this directory, and all that it names, under the same paths.",
+        "",
+        "```sh",
+        *commands,
+        "```",
+        "",
+        f"* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;",
+        f"  {config.optim.minibatches} mini-batches; {config.steps} steps.",
+        f"* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over",
+        f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.",
+        f"* In training each prompt is computed once{'' if shares_prompts(config, layout) else ' for each response'}.",
+        f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:",
+        f"  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -8,18 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dph.config import AdvantageConfig, RewardConfig, VerlConfig, flatten, to_dict
+from dph.config import RewardConfig, VerlConfig, flatten, to_dict
 from dph.errors import UserError
 from dph.integrations.verl.settings import (
     AGGREGATIONS,
     NO_DUAL_CLIP,
     VENDOR,
-    check_advantage,
+    bound_advantage,
     check_policy_loss,
     term_of,
 )
 from dph.integrations.verl.sizes import ClusterLayout
-from dph.objective import Advantage
 from dph.registry import read_option
 
 _NO_GRAD_CLIP = 1e9
@@ -88,8 +87,7 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         )
     if config.optim.schedule == "linear":
         raise UserError("verl has no linear learning-rate schedule; use --optim.schedule constant or cosine")
-    Advantage(config.advantage.name, config.advantage.options)
-    check_advantage(config.advantage.name, config.advantage.options)
+    bound_advantage(config.advantage.name, config.advantage.options)
     check_policy_loss(config.loss.policy)
     if config.model.precision not in ("fp32", "bf16"):
         raise UserError(
@@ -100,15 +98,20 @@ def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
         raise UserError(
             "verl recomputes the log-probabilities of its sampler; use --rollout.old-logprobs auto or recompute"
         )
+    if config.loss.kl == "k3_is":
+        raise UserError("verl has no name for loss.kl 'k3_is'; use k1, k2 or k3")
 
 
 def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, Any]:
     """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
     check_launch(config, layout)
-    cluster, rollout = config.cluster, config.rollout
+    cluster, rollout, advantage, cap = config.cluster, config.rollout, config.advantage, config.rollout.importance_cap
     per_node = min(cluster.gpus, cluster.per_node)
-    every = config.monitor.every
     trackers = [] if config.tracker == "none" else [config.tracker]
+    options = dict(advantage.options)
+    # GRPO's own division is a setting of verl's; other advantages keep an option of this name
+    std = options.pop("normalize_std", "true") if advantage.name == "group" else "true"
+    engine = {"ray_init": {"runtime_env": {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}}}
     return {
         "trainer": {
             "nnodes": cluster.gpus // per_node,
@@ -121,8 +124,8 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             "total_epochs": config.steps,  # verl stops at the smaller of the two
             "save_freq": config.checkpoint_every,
             "max_actor_ckpt_to_keep": config.keep_checkpoints,
-            "test_freq": every or -1,
-            "val_before_train": every > 0,
+            "test_freq": config.monitor.every or -1,
+            "val_before_train": config.monitor.every > 0,
         },
         "data": {
             "train_files": str(folder / "data" / "train.parquet"),
@@ -136,13 +139,19 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
         },
         "algorithm": {
             "filter_groups": {"enable": config.dynamic_sampling.enabled},
-            "norm_adv_by_std_in_grpo": _divides_by_std(config.advantage),
-            "rollout_correction": _correction(rollout.importance_cap),
+            "norm_adv_by_std_in_grpo": bool(read_option(std, bool, "advantage.options normalize_std")),
+            # Truncated importance sampling by tokens, as in `dph.objective.correction`
+            "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None},
         },
         "actor_rollout_ref": {
             "model": _model(config),
             "actor": _actor(config, layout),
-            "ref": {"fsdp_config": {"offload_policy": layout.offload == "cpu", "param_offload": _waits(layout)}},
+            "ref": {
+                "fsdp_config": {
+                    "offload_policy": layout.offload == "cpu",
+                    "param_offload": layout.offload == "between",
+                }
+            },
             "rollout": _rollout(config, layout),
         },
         "reward": {
@@ -150,41 +159,14 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
                 "reward_kwargs": {**asdict(config.verifier), "plugins": list(config.plugins)},
             }
         },
-        "dph": _dph(config, folder),
-        "ray_kwargs": _environment(config, layout),
+        "dph": _dph(config, options, folder),
+        "ray_kwargs": engine if shares_prompts(config, layout) else {},
     }
 
 
 def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
     """Whether the launch uses the engine that computes each prompt once; Ulysses cuts rows into pieces."""
     return config.model.shared_prefix and layout.sequence_parallel == 1
-
-
-def _environment(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
-    """What every process of verl finds in its environment: the name of our engine, or verl's own choice."""
-    if not shares_prompts(config, layout):
-        return {}
-    return {"ray_init": {"runtime_env": {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}}}
-
-
-def _correction(cap: float) -> dict[str, Any]:
-    """Truncated importance sampling by tokens, as in `dph.objective.correction`."""
-    return {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None}
-
-
-def _divides_by_std(advantage: AdvantageConfig) -> bool:
-    """verl's setting for GRPO's own division; other advantages keep an option of this name."""
-    text = advantage.options.get("normalize_std", "true") if advantage.name == "group" else "true"
-    return bool(read_option(text, bool, "advantage.options normalize_std"))
-
-
-def _without_std(advantage: AdvantageConfig) -> dict[str, str]:
-    """The options of an advantage; GRPO's division by the standard deviation is a setting of verl's."""
-    return {k: v for k, v in advantage.options.items() if (advantage.name, k) != ("group", "normalize_std")}
-
-
-def _waits(layout: ClusterLayout) -> bool:
-    return layout.offload == "between"
 
 
 def _model(config: VerlConfig) -> dict[str, Any]:
@@ -219,7 +201,7 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
         "loss_scale_factor": loss.dr_grpo_length,  # verl reads it for that aggregation only
         "entropy_coeff": loss.entropy_coef,
         "use_kl_loss": loss.kl != "none" or definition,  # without it verl loads no reference model
-        "kl_loss_type": _kl(loss.kl),
+        "kl_loss_type": "k3" if loss.kl == "none" else loss.kl,
         "kl_loss_coef": loss.kl_coef,
         "data_loader_seed": config.seed,
         "grad_clip": clip,
@@ -233,18 +215,12 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
         },
         "fsdp_config": {
             "offload_policy": layout.offload == "cpu",
-            "param_offload": _waits(layout),
-            "optimizer_offload": _waits(layout),
+            "param_offload": layout.offload == "between",
+            "optimizer_offload": layout.offload == "between",
             "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
             "seed": config.seed,
         },
     }
-
-
-def _kl(kind: str) -> str:
-    if kind == "k3_is":
-        raise UserError("verl has no name for loss.kl 'k3_is'; use k1, k2 or k3")
-    return "k3" if kind == "none" else kind
 
 
 def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
@@ -270,14 +246,14 @@ def _rollout(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
     }
 
 
-def _dph(config: VerlConfig, folder: Path) -> dict[str, Any]:
+def _dph(config: VerlConfig, advantage_options: dict[str, str], folder: Path) -> dict[str, Any]:
     rows = config.rehearsal.rows
     return {
         **term_of(config.loss),
         "policy": config.loss.policy,
         "policy_options": config.loss.policy_options,
         "advantage": config.advantage.name,
-        "advantage_options": _without_std(config.advantage),
+        "advantage_options": advantage_options,
         "rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
         "rows": rows,
         "check_rows": config.rehearsal.check_rows,

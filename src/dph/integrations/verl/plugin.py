@@ -14,5 +14,4 @@ if verl.__version__ != "0.9.1":  # its trainer, registries and configuration cha
     )
 
 import dph.integrations.verl.engine  # registers the engine for shared prompts
-import dph.integrations.verl.grouped  # registers verl's own trainers for that engine
-import dph.integrations.verl.trainer  # noqa: F401  (registers our trainer)
+import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer modes)

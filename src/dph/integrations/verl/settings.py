@@ -1,14 +1,18 @@
+# pyright: reportMissingImports=false
 """The plug-in's settings: the block `dph` of verl's configuration, and the objective that it makes with verl's own.
 
 Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`). The block `dph`
-holds the others. No setting is in both.
+holds the others. No setting is in both. `dph_defaults.yaml` holds the block's defaults for Hydra, and the values of
+verl's settings that DPH-RL needs.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 
-from dph.config import LossConfig, OverlongConfig, RehearsalTerm, from_dict
+from dph.config import LossConfig, OverlongConfig, RehearsalTerm, check_bounds, from_dict
+from dph.config.bounds import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
 from dph.objective import Advantage, Objective
 from dph.objective.policy_losses import selects_tokens
@@ -40,21 +44,21 @@ class DPHSettings(RehearsalTerm):
     """Settings of the advantage. Whether `group` divides by the deviation is verl's norm_adv_by_std_in_grpo."""
     rehearsal: str = ""
     """Run directory of `dph presample`."""
-    rows: int = 0
+    rows: NonNegativeInt = 0
     """Stored responses per step, over all ranks; 0 trains without rehearsal."""
-    check_rows: int = 64
+    check_rows: NonNegativeInt = 64
     """Stored responses whose log-probabilities are recomputed before the first update of a run; 0 checks none."""
-    tolerance: float = 0.1
+    tolerance: NonNegative = 0.1
     """Largest mean deviation of those log-probabilities, in nats per token; with a larger one the set is refused."""
     seed: int = 0
     """Seed of the order of stored responses."""
-    overlong_buffer: int = 0
+    overlong_buffer: NonNegativeInt = 0
     """DAPO's soft length penalty: length of the zone before the limit, in tokens; 0 switches it off."""
-    overlong_penalty: float = 1.0
+    overlong_penalty: NonNegative = 1.0
     """Penalty at the limit."""
     mask_truncated: bool = False
     """Leave responses that were cut off at the limit out of the loss."""
-    max_unjudged: float = 0.05
+    max_unjudged: Share = 0.05
     """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
@@ -72,21 +76,31 @@ def term_of(settings: RehearsalTerm) -> dict[str, Any]:
 def read_settings(config: Mapping[str, Any]) -> DPHSettings:
     """The block `dph` of a configuration in plain containers. Raises UserError for unknown keys and invalid values."""
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
-    if settings.rows < 0 or settings.check_rows < 0:
-        raise UserError("dph.rows and dph.check_rows must not be negative")
+    check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
     return settings
 
 
+def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
+    """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
+
+    Raises UserError for settings that cannot be meant, or that this objective has no counterpart for.
+    """
+    from dph.build import load_plugin
+
+    settings = read_settings(config)
+    for plugin in settings.plugins:
+        load_plugin(plugin)
+    return settings, loss_config(config, settings), make_advantage(config, settings)
+
+
 def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
     """The advantage, from the block `dph` and verl's setting for GRPO's.
 
-    Raises UserError for a name that nobody registered, for options that it does not take, and where verl lacks what it
-    reads.
+    Raises UserError as `bound_advantage`, and if verl lacks what it reads.
     """
     name, options = settings.advantage, dict(settings.advantage_options)
-    check_advantage(name, options)
     divides = bool(config["algorithm"]["norm_adv_by_std_in_grpo"])
     if name != "group" and not divides:
         raise UserError(
@@ -98,18 +112,20 @@ def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantag
                 "dph.advantage_options has normalize_std; in verl this setting is algorithm.norm_adv_by_std_in_grpo"
             )
         options["normalize_std"] = str(divides)
-    advantage = Advantage(name, options)
+    advantage = bound_advantage(name, options)
     if advantage.needs_reference and not config["actor_rollout_ref"]["actor"]["use_kl_loss"]:
         raise UserError(f"dph.advantage {name!r} reads a reference model; set actor_rollout_ref.actor.use_kl_loss=true")
     return advantage
 
 
-def check_advantage(name: str, options: Mapping[str, str]) -> None:
-    """Raises UserError for an advantage that reads more of the problems than verl hands to its trainer."""
+def bound_advantage(name: str, options: Mapping[str, str]) -> Advantage:
+    """An advantage. Raises UserError for a name that nobody registered, for options that it does not take, and for one
+    that reads more of the problems than verl hands to its trainer."""
     if name == "uniqueness" and options.get("by", "style") != "text":
         raise UserError(
             "verl's trainer sees responses but not their problems; set the option by of advantage uniqueness to text"
         )
+    return Advantage(name, options)
 
 
 def check_policy_loss(name: str) -> None:
@@ -138,7 +154,7 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
     if with_kl and kl not in _KL_KINDS:
         raise UserError(f"actor.kl_loss_type {kl!r} has no counterpart here; use one of {', '.join(_KL_KINDS)}")
     dual_clip = float(actor["clip_ratio_c"])
-    own = {
+    policy = {
         "policy": settings.policy,
         "policy_options": settings.policy_options,
         "clip_low": float(actor["clip_ratio_low"]),
@@ -151,7 +167,7 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
         "entropy_coef": float(actor["entropy_coeff"]),
     }
     check_policy_loss(settings.policy)
-    loss = from_dict(LossConfig, {**term_of(settings), **own, "eta": settings.eta if settings.rows else 0.0})
+    loss = from_dict(LossConfig, {**term_of(settings), **policy, "eta": settings.eta if settings.rows else 0.0})
     Objective(loss)
     has_reference = actor["use_kl_loss"] or algorithm["use_kl_in_reward"]
     if loss.estimator == "definition" and loss.eta > 0 and not has_reference:
@@ -175,3 +191,22 @@ def _refuse(config: Mapping[str, Any]) -> None:
     for name, (value, wanted) in wrong.items():
         if value != wanted:
             raise UserError(f"trainer mode {TRAINER_MODE!r} works only with {name}={wanted}, not {value}")
+
+
+def check_registered() -> None:
+    """Whether verl finds our plug-in; verl logs an error in a plug-in at debug level only.
+
+    Raises UserError, with what to install, if verl is missing, or if importing the plug-in does not register our
+    trainer.
+    """
+    install = "make a separate environment and run there: pip install 'dph-rl[verl]'"
+    if find_spec("verl") is None:
+        raise UserError(f"verl is not installed; {install}")
+    try:
+        import dph.integrations.verl.plugin  # noqa: F401, I001  (first: it names a verl of another version)
+        from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
+    except Exception as error:  # of verl, or of what verl imports
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(f"the plug-in for verl cannot be imported ({reason}); {install}") from error
+    if TRAINER_MODE not in TRAINER_REGISTRY:
+        raise UserError(f"verl does not know the trainer {TRAINER_MODE!r}; install dph-rl again in this environment")

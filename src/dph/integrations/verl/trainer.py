@@ -1,13 +1,17 @@
 # pyright: reportMissingImports=false
-"""verl's synchronous trainer with DPH-RL's objective (verl 0.9.1, V1): trainer mode `dph_sync`.
+"""verl's synchronous trainer (verl 0.9.1, V1) with whole groups on each rank, and with DPH-RL's objective.
 
-Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be judged.
-Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics includes them.
+    trainer.v1.trainer_mode=shared_prefix_sync    verl's mode `sync`, with whole groups
+    trainer.v1.trainer_mode=dph_sync              the same, with judged advantages and stored responses
+
+Both add unbiased pass@k to the validation. `GroupedBatchMixin` and `PassAtKMixin` do these things in a synchronous
+trainer of your own.
 """
 
+import os
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
@@ -18,37 +22,140 @@ from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.seqlen_balancing import calculate_workload, log_seqlen_unbalance
 from verl.workers.utils.padding import response_from_nested
 
-from dph.build import load_plugin
 from dph.errors import UserError
-from dph.integrations.verl.grouped import GroupedBatchMixin
-from dph.integrations.verl.judged import JudgedResponse, check_unjudged, is_scored, read_judged
-from dph.integrations.verl.loss import DPHLoss
-from dph.integrations.verl.passk import PassAtKMixin
-from dph.integrations.verl.rehearsal import open_stored, put_rows, remove_rows
-from dph.integrations.verl.replay import JudgedReplayBuffer
-from dph.integrations.verl.settings import TRAINER_MODE, loss_config, make_advantage, read_settings
-from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker
-from dph.objective.advantages import GroupView
+from dph.evaluation.passk import pass_at_powers
+from dph.integrations.verl.ordering import group_load, grouped_order
+from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
+from dph.integrations.verl.transfer import (
+    JudgedReplayBuffer,
+    JudgedResponse,
+    check_unjudged,
+    is_scored,
+    open_stored,
+    put_rows,
+    read_judged,
+)
+from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
+from dph.objective import Advantage, GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation
 from dph.rehearsal.store import RehearsalSet
 from dph.training.rollouts import overlong_penalty
 
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer
+else:
+    _Trainer = object
+
+
+class GroupedBatchMixin(_Trainer):
+    """Orders the rows of a step so that each mini-batch of each rank holds whole groups.
+
+    It does so if verl uses the engine with shared prompts (VERL_ENGINE_VENDOR=dph); otherwise the order is verl's.
+    """
+
+    trainer_mode = property(lambda self: "sync", lambda self, name: None)
+    """verl's mode that this trainer behaves like, whatever its own name; verl reads its settings under this name."""
+
+    def _ranks_and_minibatch(self) -> tuple[int, int]:
+        """Data-parallel ranks of the actor, and the responses of a mini-batch over all of them."""
+        rollout, actor = self.config.actor_rollout_ref.rollout, self.config.actor_rollout_ref.actor
+        return max(self.actor_rollout_wg._dispatch_info["actor"]) + 1, actor.ppo_mini_batch_size * rollout.n
+
+    def _balance_batch(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", **more: Any
+    ) -> KVBatchMeta:
+        """As verl's method, which pads the batch: rows in the order in which they are cut."""
+        batch = super()._balance_batch(batch, metrics, logging_prefix=logging_prefix, **more)
+        if os.environ.get("VERL_ENGINE_VENDOR") != VENDOR:
+            return batch
+        ranks, rows = self._ranks_and_minibatch()
+        minibatches = len(batch) // rows if len(batch) % rows == 0 and rows % ranks == 0 else 1
+        names = [key.rsplit("_", 2)[0] for key in batch.keys]
+        groups: dict[str, list[int]] = {}
+        for index, name in enumerate(names):
+            groups.setdefault(name, []).append(index)
+        prompts, whole = (_work([tag[name] for tag in batch.tags]) for name in ("prompt_len", "seq_len"))
+        loads = {
+            name: group_load(prompts[members[0]], [whole[index] for index in members])
+            for name, members in groups.items()
+        }
+        cells = grouped_order(list(groups.values()), list(loads.values()), ranks, minibatches)
+        shares = [[index for cell in rank for index in cell] for rank in cells]
+        lengths = [int(tag["seq_len"]) for tag in batch.tags]
+        metrics.update(log_seqlen_unbalance(seqlen_list=lengths, partitions=shares, prefix=logging_prefix))
+        computed = [[name for cell in rank for name in {names[index] for index in cell}] for rank in cells]
+        work = [sum(loads[name] for name in rank) for rank in computed]
+        metrics["shared_prefix/computed_per_prompt"] = sum(map(len, computed)) / len(groups)
+        metrics["shared_prefix/rank_imbalance"] = max(work) / (sum(work) / len(work))
+        batch.reorder([index for share in shares for index in share])
+        return batch
+
+
+def _work(lengths: list[int]) -> list[float]:
+    """verl's estimate of the work of rows of these lengths."""
+    return calculate_workload(torch.tensor(lengths, dtype=torch.int64)).tolist()
+
+
+class PassAtKMixin(_Trainer):
+    """Logs `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to the number of responses, for each data source.
+
+    verl's `best@K/mean` draws K of a problem's responses with replacement and so estimates less than pass@K, the
+    probability that one of K responses is correct. NAME is verl's core variable: `acc`, or `reward` without it. A data
+    source gets these numbers if all of its values are 0 or 1. A problem counts if it has at least K values (None is
+    none).
+    """
+
+    def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As verl's method, whose first arguments are the data sources, the ids of the problems, and the values."""
+        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3])
+
+
+def validation_passes(
+    sources: Sequence[str], problems: Sequence[str], values: Mapping[str, Sequence[Any]]
+) -> dict[str, float]:
+    """Mean pass@k by verl's name of it.
+
+    Args:
+        sources, problems: data source, and id of the problem, of each response.
+        values: by name, a value for each response.
+    """
+    metrics: dict[str, float] = {}
+    for source in dict.fromkeys(sources):
+        indices = [index for index, other in enumerate(sources) if other == source]
+        name = "acc" if any(values["acc"][index] is not None for index in indices if "acc" in values) else "reward"
+        groups: dict[str, list[float]] = {}
+        for index in indices:
+            if values[name][index] is not None:
+                groups.setdefault(problems[index], []).append(float(values[name][index]))
+        if all(value in (0, 1) for group in groups.values() for value in group):
+            counts = [(len(group), int(sum(group))) for group in groups.values()]
+            passes = pass_at_powers(*zip(*counts, strict=True)) if counts else {}
+            metrics |= {f"val-core/{source}/{name}/pass@{k}": value for k, value in passes.items()}
+    return metrics
+
+
+@register_trainer("shared_prefix_sync")
+class SharedPrefixTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
+    """verl's synchronous trainer, with whole groups on each rank."""
+
 
 @register_trainer(TRAINER_MODE)
 class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
-    """Synchronous, colocated training with judged advantages and stored responses."""
+    """Synchronous, colocated training with judged advantages and stored responses.
+
+    Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be
+    judged. Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics
+    includes them.
+    """
 
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
-        self._dph = read_settings(plain)
-        for plugin in self._dph.plugins:
-            load_plugin(plugin)
-        self._loss = loss_config(plain, self._dph)
-        self._advantage = make_advantage(plain, self._dph)
+        self._dph, self._loss, self._advantage = configured(plain)
         self._stored: tuple[CheckedSet, RehearsalSet] | None = None
-        self._checked = False
+        """The stored responses with what is known of them, and in the order in which steps take them."""
         super().__init__(config)
 
     # Set-up ----------------------------------------------------------------------------------------------------
@@ -67,9 +174,8 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
                 self.role_worker_mapping[role] = ray.remote(DPHActorRolloutRefWorker)
 
     def _build_replay_buffer(self) -> Any:
-        return JudgedReplayBuffer.build(
-            self.config, self._resolve_filter_groups_metric(), self._add_prompts_to_generate, self._dph.max_unjudged
-        )
+        responses = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        return JudgedReplayBuffer.of(super()._build_replay_buffer(), responses, self._dph.max_unjudged)
 
     def on_init_end(self) -> None:
         self.actor_rollout_wg.set_loss_fn(DPHLoss(self._loss, self._dph.plugins))
@@ -86,8 +192,8 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         batch = super()._compute_advantage(batch, metrics)  # with verl's rollout correction
         limit, eos = self.config.data.max_response_length, self.tokenizer.eos_token_id
         judged = read_judged(batch, limit, eos, reference=self._advantage.needs_reference)
-        advantages, keep = self._advantages(judged)
-        masks = [row.mask * bool(kept) for row, kept in zip(judged, keep, strict=True)]
+        advantages = judged_advantages(self._advantage, judged, self._dph, limit, self.tokenizer)
+        masks = [row.mask * (row.scored and not (self._dph.mask_truncated and row.truncated)) for row in judged]
         columns = {
             "advantages": [mask * value for mask, value in zip(masks, advantages, strict=True)],
             "response_mask": masks,
@@ -104,33 +210,9 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         check_unjudged(sum(not scored for _, scored in verdicts), len(verdicts), self._dph.max_unjudged)
         return batch
 
-    def _advantages(self, judged: list[JudgedResponse]) -> tuple[list[Tensor], list[bool]]:
-        """Advantage of each row, for all of its tokens or for each, and whether its tokens count."""
-        limit = self.config.data.max_response_length
-        groups: dict[str, list[int]] = {}
-        for index, row in enumerate(judged):
-            groups.setdefault(row.group, []).append(index)
-        advantages = [torch.zeros(())] * len(judged)
-        for members in groups.values():
-            rows = [judged[index] for index in members]
-            rewards = [row.reward + overlong_penalty(row.length, limit, self._dph.overlong) for row in rows]
-            values = self._advantage(group_view(rows, rewards, self.tokenizer))
-            for index, value in zip(members, values, strict=True):
-                kept = value if value.ndim == 0 else value[: judged[index].length]
-                advantages[index] = kept if judged[index].scored else torch.zeros_like(kept)
-        keep = [row.scored and not (self._dph.mask_truncated and row.truncated) for row in judged]
-        return advantages, keep
-
-    @property
-    def _ranks(self) -> int:
-        """Data-parallel ranks of the actor."""
-        return max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """verl's update, on rollouts and this step's stored responses together."""
-        actor = self.config.actor_rollout_ref.actor
-        ranks = self._ranks
-        rows = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+        ranks, rows = self._ranks_and_minibatch()
         if rows % ranks:
             raise UserError(
                 f"a mini-batch of {rows} responses (ppo_mini_batch_size × rollout.n) does not divide evenly over "
@@ -142,53 +224,63 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
             return super()._update_actor(batch, metrics)
         cursor = (self.global_steps - 1) * self._dph.rows  # of the step alone, so that a resumed run takes the same
         stored = self._stored[1].take(cursor, self._dph.rows)
-        mixed, own = put_rows(batch, stored, ranks, minibatches, self.global_steps)
+        mixed, added = put_rows(batch, stored, ranks, minibatches, self.global_steps)
         try:
-            self._check_model(own, metrics)
+            if len(added) and self._dph.check_rows and self.global_steps <= 1:  # before the first update of a run
+                metrics["dph/ref_deviation"] = deviation = self._deviation(added, ranks)
+                check_deviation(self._stored[0], deviation, self._dph.tolerance)
             super()._update_actor(mixed, metrics)
         finally:
-            remove_rows(own)
+            if len(added):
+                tq.kv_clear(keys=added.keys, partition_id=added.partition_id)
         metrics["dph/rehearsal_rows"] = len(stored)
         return batch
 
-    def _check_model(self, own: KVBatchMeta, metrics: dict[str, Any]) -> None:
-        """Compare stored with recomputed log-probabilities of a few rows, before the first update of a run."""
-        if self._checked or self.global_steps > 1 or not self._dph.check_rows or not len(own):
-            return
-        assert self._stored is not None
-        self._checked = True
-        metrics["dph/ref_deviation"] = deviation = self._deviation(own, self._ranks)
-        check_deviation(self._stored[0], deviation, self._dph.tolerance)
-
-    def _deviation(self, own: KVBatchMeta, ranks: int) -> float:
-        """Mean |stored − recomputed| log π_ref over a few rows, in nats per token."""
-        count = min(len(own), -(-self._dph.check_rows // ranks) * ranks)
-        part = own.select_keys(own.keys[: count - count % ranks])
-        part.extra_info = {
+    def _deviation(self, added: KVBatchMeta, ranks: int) -> float:
+        """Mean |stored − recomputed| log π_ref over a few stored rows, in nats per token."""
+        count = min(len(added), -(-self._dph.check_rows // ranks) * ranks)
+        rows = added.select_keys(added.keys[: count - count % ranks])
+        rows.extra_info = {
             "calculate_entropy": False,
             "compute_loss": False,
             "temperature": self.config.actor_rollout_ref.rollout.temperature,
         }
-        self.actor_rollout_wg.compute_log_prob(part)
-        data = tq.kv_batch_get(part.keys, part.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
-        now = response_from_nested(data["log_probs"], data["responses"]).values()
-        return float((now - data["old_log_probs"].values()).abs().mean())
+        self.actor_rollout_wg.compute_log_prob(rows)
+        data = tq.kv_batch_get(rows.keys, rows.partition_id, select_fields=["log_probs", "responses", "old_log_probs"])
+        recomputed = response_from_nested(data["log_probs"], data["responses"]).values()
+        return float((recomputed - data["old_log_probs"].values()).abs().mean())
 
 
-def group_view(rows: Sequence[JudgedResponse], rewards: Sequence[float], tokenizer: Any) -> GroupView:
-    """What an advantage sees of a group; verl's trainer has neither the problem nor its styles.
+def judged_advantages(
+    advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int, tokenizer: Any
+) -> list[Tensor]:
+    """The advantage of each response in its group, for all of its tokens or for each; 0 without a verdict.
 
-    rewards: of each response, the length penalty included.
+    An advantage sees neither the problem nor its styles, which verl's trainer does not have.
+
+    Args:
+        limit: length of the longest response, in tokens.
     """
-    references = [row.ref_logprobs for row in rows]
-    return GroupView(
-        rewards=torch.tensor(rewards),
-        verdicts=[row.verdict for row in rows],
-        old_logprobs=[row.old_logprobs.float() for row in rows],
-        texts=[tokenizer.decode(row.response, skip_special_tokens=True) for row in rows],
-        style_of=lambda _: None,
-        ref_logprobs=None if None in references else [one.float() for one in references if one is not None],
-    )
+    groups: dict[str, list[int]] = {}
+    for index, row in enumerate(judged):
+        groups.setdefault(row.group, []).append(index)
+    advantages = [torch.zeros(())] * len(judged)
+    for members in groups.values():
+        rows = [judged[index] for index in members]
+        rewards = [row.reward + overlong_penalty(row.length, limit, settings.overlong) for row in rows]
+        references = [row.ref_logprobs.float() for row in rows if row.ref_logprobs is not None]
+        view = GroupView(
+            rewards=torch.tensor(rewards),
+            verdicts=[row.verdict for row in rows],
+            old_logprobs=[row.old_logprobs.float() for row in rows],
+            texts=[tokenizer.decode(row.response, skip_special_tokens=True) for row in rows],
+            style_of=lambda _: None,
+            ref_logprobs=references if len(references) == len(rows) else None,
+        )
+        for index, row, value in zip(members, rows, advantage(view), strict=True):
+            kept = value if value.ndim == 0 else value[: row.length]
+            advantages[index] = kept if row.scored else torch.zeros_like(kept)
+    return advantages
 
 
 def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
-"""The advantages of `dph.objective` in any GRPO trainer of TRL:
+"""What a GRPO trainer of TRL makes of rewards: the advantages of `dph.objective`, and unbiased pass@k in its logs.
 
-class Trainer(AdvantageMixin, GRPOTrainer):
+class Trainer(AdvantageMixin, PassAtKMixin, GRPOTrainer):
     pass
 
 trainer = Trainer(..., advantage="maxrl")
@@ -15,6 +15,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from dph.errors import UserError
+from dph.evaluation.passk import pass_at_powers
 from dph.objective import Advantage, GroupView
 from dph.types import Outcome, Verdict
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer as _Trainer
 else:
     _Trainer = object
-
 
 _TRLS_OWN = ("group", "sum_then_normalize")
 """TRL's defaults of the settings by which it makes advantages from rewards."""
@@ -99,10 +99,10 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
     valid = ~scored.isnan().all(1)
     rewards = (scored * weights).nansum(1)
     verdicts = [
-        Verdict((Outcome.CORRECT if value >= 1 else Outcome.WRONG) if known else Outcome.INFRA_ERROR, value)
-        for value, known in zip(rewards.tolist(), valid.tolist(), strict=True)
+        Verdict((Outcome.CORRECT if value >= 1 else Outcome.WRONG) if scored_at_all else Outcome.INFRA_ERROR, value)
+        for value, scored_at_all in zip(rewards.tolist(), valid.tolist(), strict=True)
     ]
-    found = []
+    advantages = []
     for start in range(0, len(rewards), responses):
         group = slice(start, start + responses)
         view = GroupView(
@@ -115,5 +115,34 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
         values = advantage(view)
         if values.ndim != 1:
             raise UserError("TRL needs one advantage for each response; this one gives one for each token")
-        found.append(values)
-    return torch.where(valid, torch.cat(found), 0.0)
+        advantages.append(values)
+    return torch.where(valid, torch.cat(advantages), 0.0)
+
+
+class PassAtKMixin(_Trainer):
+    """Logs `rewards/NAME/pass@K` for K = 2, 4, … up to the size of a group, beside TRL's `rewards/NAME/mean` (pass@1).
+
+    It does so for every reward function that gave only 0 and 1. A group counts if at least K of its responses were
+    scored (None is no score).
+    """
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        mode = "train" if self.model.training else "eval"
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        for name, column in zip(self.reward_func_names, rewards.detach().cpu().unbind(1), strict=True):
+            for k, value in passes(column.view(-1, size)).items():
+                self._metrics[mode][f"rewards/{name}/pass@{k}"].append(value)
+        return rewards
+
+
+def passes(rewards: Tensor) -> dict[int, float]:
+    """Mean pass@k over groups, for k = 2, 4, …; empty if a reward is neither 0 nor 1.
+
+    Args:
+        rewards: [groups, responses], NaN where a response was not scored.
+    """
+    scored = ~rewards.isnan()
+    if not ((rewards == 0) | (rewards == 1) | ~scored).all():
+        return {}
+    return pass_at_powers(scored.sum(1).numpy(), (rewards == 1).sum(1).numpy())

@@ -1,0 +1,95 @@
+"""The order of a step's rows: whole groups in one place, stored responses everywhere. Plain arithmetic, no verl.
+
+verl cuts the rows of a step into one contiguous share per data-parallel rank, and each share into mini-batches from the
+front. The rows of one mini-batch on one rank are a cell. Every cell gets as many rows.
+"""
+
+from collections.abc import Sequence
+
+
+def group_load(prompt: float, rows: Sequence[float]) -> float:
+    """Work of a group whose prompt is computed once, from the work of its prompt alone and of each whole row."""
+    return prompt + sum(row - prompt for row in rows)
+
+
+def grouped_order(
+    groups: Sequence[Sequence[int]], loads: Sequence[float], ranks: int, minibatches: int
+) -> list[list[list[int]]]:
+    """The rows of each cell: whole groups, and about the same work. verl's own order scatters groups over all ranks.
+
+    The heaviest group goes first, into the cell with the least work that has room for all of it. If no cell has, the
+    group is cut, which happens only if the groups do not fill the cells exactly.
+
+    Args:
+        groups: rows of each group; all rows together divide evenly into ranks × minibatches.
+        loads: work of each group.
+    Returns:
+        [ranks][minibatches] lists of rows. Mini-batches are in the order of their first groups; the ranks of one
+        mini-batch have cells of similar work.
+    """
+    cells = ranks * minibatches
+    room, extra = divmod(sum(map(len, groups)), cells)
+    if extra:
+        raise ValueError(f"{sum(map(len, groups))} rows do not divide evenly into {cells} cells")
+    rows: list[list[int]] = [[] for _ in range(cells)]
+    work = [0.0] * cells
+    without_room: list[list[int]] = []
+    for index in sorted(range(len(groups)), key=lambda one: -loads[one]):
+        fitting = [cell for cell in range(cells) if len(rows[cell]) + len(groups[index]) <= room]
+        if not fitting:
+            without_room.append(list(groups[index]))
+            continue
+        cell = min(fitting, key=lambda one: work[one])
+        rows[cell] += groups[index]
+        work[cell] += loads[index]
+    for group in without_room:
+        while group:
+            cell = min(range(cells), key=lambda one: len(rows[one]))
+            count = room - len(rows[cell])
+            rows[cell] += group[:count]
+            group = group[count:]
+    heaviest = sorted(range(cells), key=lambda one: -work[one])
+    dealt: list[list[int]] = []
+    total = [0.0] * ranks
+    for start in range(0, cells, ranks):  # the heaviest cell of each mini-batch to the rank with the least work so far
+        lightest = sorted(range(ranks), key=lambda rank: total[rank])
+        cell_of = dict(zip(lightest, heaviest[start : start + ranks], strict=True))
+        total = [done + work[cell_of[rank]] for rank, done in enumerate(total)]
+        dealt.append([cell_of[rank] for rank in range(ranks)])
+    dealt.sort(key=lambda minibatch: min(min(rows[cell]) for cell in minibatch))
+    return [[rows[minibatch[rank]] for minibatch in dealt] for rank in range(ranks)]
+
+
+def padded_count(rows: int, cells: int) -> int:
+    """The smallest multiple of `cells` that is at least `rows`."""
+    return -(-rows // cells) * cells
+
+
+def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: int) -> list[int]:
+    """Order of rollouts and stored responses: in every cell an equal part of the stored ones follows the rollouts.
+
+    Args:
+        rollouts: number of verl's rows, which come first, in verl's order.
+        lengths: tokens of each stored response; these are the rows from `rollouts` on.
+        ranks, minibatches: their product divides both numbers of rows.
+    Returns:
+        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards, so that
+        every cell gets the same number of them and about the same number of tokens.
+    """
+    cells = ranks * minibatches
+    if rollouts % cells or len(lengths) % cells:
+        raise ValueError(f"{rollouts} rollouts and {len(lengths)} stored rows do not divide evenly into {cells} cells")
+    dealt: list[list[int]] = [[] for _ in range(cells)]
+    longest_first = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    for place, index in enumerate(longest_first):
+        turn, cell = divmod(place, cells)
+        dealt[cell if turn % 2 == 0 else cells - 1 - cell].append(rollouts + index)
+    share = rollouts // cells
+    order: list[int] = []
+    for rank in range(ranks):
+        for minibatch in range(minibatches):
+            start = (rank * minibatches + minibatch) * share
+            order += range(start, start + share)
+            # Mini-batch by mini-batch, so that consecutive lengths land on different ranks of the same mini-batch
+            order += dealt[minibatch * ranks + rank]
+    return order

@@ -1,0 +1,285 @@
+# pyright: reportMissingImports=false
+"""What the driver reads from verl's TransferQueue and puts into it: verdicts, DAPO's filter, stored responses."""
+
+import copy
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils.model import compute_position_id_with_mask
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from dph.errors import UserError
+from dph.integrations.verl.ordering import mixed_order, padded_count
+from dph.integrations.verl.settings import DPHSettings
+from dph.integrations.verl.worker import IS_REHEARSAL
+from dph.models.identity import tokenizer_hash
+from dph.rehearsal.check import CheckedSet, check_facts, open_set
+from dph.rehearsal.store import Rehearsal
+from dph.types import Outcome, Verdict
+
+# Verdicts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedResponse:
+    """One response of a step, with its verdict."""
+
+    group: str
+    """verl's id of the draw: one prompt, asked once for a whole group."""
+    reward: float
+    scored: bool
+    """False if the judging itself failed, and for verl's padding rows."""
+    outcome: str
+    """The outcome that our verifiers gave; empty with another reward function."""
+    response: Tensor
+    """int64 [length]: its tokens."""
+    old_logprobs: Tensor
+    """[length], in nats."""
+    ref_logprobs: Tensor | None
+    """[length] under the reference model; None without one."""
+    truncated: bool
+    mask: Tensor
+    """int64 [length]: verl's response mask."""
+    padding: bool
+
+    @property
+    def length(self) -> int:
+        return len(self.response)
+
+    @property
+    def verdict(self) -> Verdict:
+        """As our verifiers gave it; with another reward function a reward of at least 1 is correct."""
+        if not self.scored:
+            return Verdict(Outcome.INFRA_ERROR, 0.0)
+        outcome = self.outcome or ("correct" if self.reward >= 1 else "wrong")
+        return Verdict(Outcome(outcome), self.reward)
+
+
+def reward_info(extra_fields: Any) -> dict[str, Any]:
+    """What the reward function returned in addition to the score, from verl's column extra_fields."""
+    fields = getattr(extra_fields, "data", extra_fields)
+    info = fields.get("reward_extra_info", {}) if isinstance(fields, dict) else {}
+    return info if isinstance(info, dict) else {}
+
+
+def is_scored(info: Mapping[str, Any]) -> bool:
+    """Whether a response could be judged; reward functions that do not say so always judge."""
+    return bool(info.get("scored", 1.0))
+
+
+def check_unjudged(failed: int, total: int, limit: float) -> None:
+    """Raises UserError when judging failed for more than the share `limit` of `total` responses."""
+    if failed > limit * total:
+        raise UserError(
+            f"the judging of {failed} of a step's {total} responses failed "
+            f"(dph.max_unjudged={limit}); fix the verifiers' environment and resume"
+        )
+
+
+def read_judged(batch: KVBatchMeta, limit: int, eos: int, *, reference: bool = False) -> list[JudgedResponse]:
+    """The rows of a batch, in its order.
+
+    Args:
+        reference: read the log-probabilities of the reference model, too.
+        limit: length of the longest response, in tokens.
+        eos: a response of that length that does not end with this token was cut off.
+    Raises UserError for agent loops with several trajectories per session.
+    """
+    fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
+    fields += ["ref_log_prob"] * reference
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    columns = [list(data[name]) for name in fields]
+    references = columns.pop() if reference else [None] * len(batch)
+    rows = []
+    every = zip(batch.keys, batch.tags, *columns, references, strict=True)
+    for key, tag, uid, responses, mask, scores, extra, old, ref in every:
+        if not key.endswith("_0"):
+            raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
+        info, padding = reward_info(extra), bool(tag.get("is_padding", False))
+        rows.append(
+            JudgedResponse(
+                group=str(getattr(uid, "data", uid)),
+                reward=float(scores.sum()),
+                scored=not padding and is_scored(info),
+                outcome=str(info.get("outcome", "")),
+                response=responses,
+                old_logprobs=old,
+                ref_logprobs=ref,
+                truncated=len(responses) >= limit and int(responses[-1]) != eos,
+                mask=mask,
+                padding=padding,
+            )
+        )
+    return rows
+
+
+# DAPO's filter of groups ---------------------------------------------------------------------------------------------
+
+
+def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | None:
+    """The value that all judged responses of a group share, or None if they differ.
+
+    A group without any judged response counts as constant (NaN), because nothing can be learned from it.
+    """
+    values = {float(info[metric]) for info in infos if is_scored(info)}
+    if len(values) > 1:
+        return None
+    return values.pop() if values else float("nan")
+
+
+class JudgedReplayBuffer(ReplayBuffer):
+    """Drops groups whose judged responses are all correct or all wrong; verl would count failed judgings as wrong."""
+
+    _max_unjudged: float
+    _responses: int
+    _dropped: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, buffer: ReplayBuffer, responses: int, max_unjudged: float) -> Self:
+        """The same buffer, as verl's trainer made it, with this filter.
+
+        Args:
+            responses: of an update.
+            max_unjudged: share of a step's responses that may fail to be judged.
+        """
+        made = cls.__new__(cls)
+        made.__dict__ |= vars(buffer)
+        made._max_unjudged, made._responses, made._dropped = max_unjudged, responses, []
+        return made
+
+    def take_dropped(self) -> list[dict[str, Any]]:
+        """What the reward function returned for each response of the groups dropped since the last call."""
+        taken, self._dropped = self._dropped, []
+        return taken
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        """Finished groups without signal, and the number of them for each shared value.
+
+        Raises UserError once so many of their responses could not be judged that these are too many even if all that
+        the step keeps can be; while nothing can be judged, verl would sample without end.
+        """
+        if partition_id == "val" or self.filter_groups_metric is None or self.filter_groups_metric == "reward":
+            return super()._dapo_filtered_keys(partition_id)
+        classified = self._dapo_classification_cache[partition_id]
+        finished = self.finished_keys[partition_id]
+        for gone in classified.keys() - finished:
+            del classified[gone]
+        members: dict[str, list[str]] = {}
+        for key in self.partitions[partition_id]:
+            group = key.split("_")[0]
+            if group in finished and group not in classified:
+                members.setdefault(group, []).append(key)
+        for group, keys in members.items():
+            data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["extra_fields"])
+            infos = [reward_info(x) for x in data["extra_fields"]]
+            classified[group] = constant_value(self.filter_groups_metric, infos)
+            self._dropped += infos if classified[group] is not None else []
+        failed = sum(not is_scored(info) for info in self._dropped)
+        check_unjudged(failed, len(self._dropped) + self._responses, self._max_unjudged)
+        filtered = {group: value for group, value in classified.items() if value is not None}
+        return set(filtered), Counter(filtered.values())
+
+
+# Stored responses ----------------------------------------------------------------------------------------------------
+
+
+def open_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> CheckedSet:
+    """The set that the settings name. Raises UserError if it is not complete, is empty, or does not fit this run.
+
+    The trainer compares the model before the first update, by recomputing log-probabilities.
+    """
+    path = Path(settings.rehearsal)
+    checked = open_set(path)
+    facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "temperature": float(temperature), "top_p": float(top_p)}
+    check_facts(checked.run.manifest, facts, path)
+    if not checked.stored:
+        raise UserError(f"the rehearsal set of {path} is empty; lower its threshold, or set dph.rows=0")
+    return checked
+
+
+def put_rows(
+    batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
+) -> tuple[KVBatchMeta, KVBatchMeta]:
+    """Put stored responses, perhaps none, next to a step's rollouts.
+
+    Copies with an empty mask pad them, so that every mini-batch of every rank gets equally many.
+
+    Returns:
+        All rows in the order of the update, and the stored ones only.
+    """
+    template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
+    template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
+    group, count = f"pef{uuid.uuid4().hex}", padded_count(len(stored), ranks * minibatches)
+    padded = [stored[index % len(stored)] for index in range(count)]
+    lengths = [len(row.response_ids) for row in padded]
+    tags: list[dict[str, Any]] = [
+        {"status": "success", "is_padding": True, "global_steps": step}  # verl's metrics leave padding out
+        | {"prompt_len": len(row.prompt_ids), "response_len": length, "seq_len": row.length}
+        for row, length in zip(padded, lengths, strict=True)
+    ]
+    keys = [f"{group}_{index}_0" for index in range(count)]
+    if count:
+        rows = [_fields(template, row, group, counts=index < len(stored)) for index, row in enumerate(padded)]
+        tq.kv_batch_put(keys, batch.partition_id, fields=list_of_dict_to_tensordict(rows), tags=tags)
+    flags = TensorDict({IS_REHEARSAL: torch.zeros(len(batch), 1, dtype=torch.int64)}, batch_size=len(batch))
+    tq.kv_batch_put(batch.keys, batch.partition_id, fields=flags)
+    mixed = KVBatchMeta(
+        keys=batch.keys + keys,
+        tags=batch.tags + tags,
+        partition_id=batch.partition_id,
+        fields=None if batch.fields is None else [*batch.fields, IS_REHEARSAL],  # the columns that workers fetch
+        extra_info=batch.extra_info,
+    )
+    mixed.reorder(mixed_order(len(batch), lengths, ranks, minibatches))
+    return mixed, KVBatchMeta(keys=keys, tags=tags, partition_id=batch.partition_id, extra_info={})
+
+
+def _fields(template: Mapping[str, Any], row: Rehearsal, group: str, *, counts: bool) -> dict[str, Any]:
+    """A stored response with every column that the rollouts of this batch have.
+
+    verl's other columns are filled with zeros if they have one value per token, and copied if they do not.
+    """
+    assert row.ref_logprobs is not None
+    prompt, response = torch.tensor(list(row.prompt_ids)), torch.tensor(list(row.response_ids))
+    ids = torch.cat([prompt, response])
+    positions = compute_position_id_with_mask(torch.ones_like(ids)[None])[0].to(template["position_ids"].dtype)
+    reference = torch.tensor(list(row.ref_logprobs), dtype=torch.float32)
+    mask = torch.full_like(response, int(counts))
+    per_token = {
+        "prompts": prompt,
+        "responses": response,
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        # 0, 1, 2 …, with the leading dimensions of verl's rows (multimodal models have several)
+        "position_ids": positions.expand(*template["position_ids"].shape[:-1], -1).clone(),
+        "response_mask": mask,
+        "loss_mask": mask,
+        "old_log_probs": reference,
+        "rollout_log_probs": reference,
+        "ref_log_prob": reference,
+        "rollout_is_weights": torch.ones_like(reference),
+        "multi_modal_inputs": {},
+        "uid": group,
+    }
+    sizes = {len(template["responses"]): len(response), len(template["input_ids"]): len(ids)}
+
+    def fill(name: str, value: Any) -> Any:
+        if name in per_token:
+            return per_token[name]
+        if isinstance(value, Tensor) and value.ndim and len(value) in sizes:
+            return value.new_zeros((sizes[len(value)], *value.shape[1:]))
+        return value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+
+    return {name: fill(name, value) for name, value in template.items()} | {
+        IS_REHEARSAL: torch.ones(1, dtype=torch.int64)
+    }
