@@ -11,7 +11,7 @@ from pathlib import Path
 from dph.errors import UserError
 from dph.models.gguf import cached, dequantise, folder_of
 from dph.process.progress import say
-from dph.runs.cache import cache_folder
+from dph.runs.files import cache_folder
 
 _CARD = """---
 license: {licence}

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from dph.errors import UserError
-from dph.runs.cache import cache_folder
+from dph.runs.files import cache_folder
 from dph.tasks.minisql import arithmetic
 from dph.tasks.minisql.demonstrations import demonstrate
 from dph.tasks.minisql.english import in_english
