@@ -11,11 +11,10 @@ from pathlib import Path
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
-from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import peak_memory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import Ledger, write_visits
@@ -95,7 +94,7 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, freed = f"training {config.method}", freed_memory(self.policy, self.updater.budget)
+        label, freed = f"training {config.method}", FreedMemory()
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
