@@ -35,16 +35,13 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
 _COLLECTIONS: dict[type[ast.AST], Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
 
 
-def read_python(text: str, *, implicit_products: bool = False) -> Any:
+def read_python(text: str) -> Any:
     """A sympy object, or a tuple, list or set of them.
 
-    implicit_products: read "2x" and "xy" as products and "sin x" as a call. Raises any error of the tokenizer, the
-    Python parser or sympy, and ValueError for anything but numbers, names and known functions.
+    Raises any error of the tokenizer, the Python parser or sympy, and ValueError for anything but numbers, names and
+    known functions.
     """
-    rules = sympy_parser.standard_transformations
-    if implicit_products:
-        rules += (sympy_parser.implicit_multiplication_application,)
-    code = sympy_parser.stringify_expr(text.strip(), {}, dict(_KNOWN), rules)
+    code = sympy_parser.stringify_expr(text.strip(), {}, dict(_KNOWN), sympy_parser.standard_transformations)
     return _build(ast.parse(code, mode="eval").body)
 
 

@@ -34,7 +34,7 @@ class MathVerifier:
         fallback: Fallback | None = None,
         cache_size: int = 65_536,
     ) -> None:
-        r"""policy: math_verify, strict, qwen or paper (see `dph.verifiers.math.policy`); workers: number of processes;
+        r"""policy: math_verify, strict or qwen (see `dph.verifiers.math.policy`); workers: number of processes;
         timeout: seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a
         \boxed comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else
         the last number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the

@@ -42,17 +42,10 @@ def _qwen_equality() -> Equality:
     return partial(qwen_equal, algebra=algebra_equal)
 
 
-def _paper_equality() -> Equality:
-    from dph.verifiers.math.paper import paper_equal
-
-    return paper_equal
-
-
 _EQUALITIES = {
     "math_verify": _library_equality,
     "math_verify_text": _text_equality,
     "qwen": _qwen_equality,
-    "paper": _paper_equality,
 }
 
 
