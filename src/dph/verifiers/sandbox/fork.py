@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dph.process.orphans import when_parent_ends
+from dph.process.parents import when_parent_ends
 
 Message = dict[str, Any]
 _CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}

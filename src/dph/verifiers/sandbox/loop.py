@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dph.process.orphans import when_parent_ends
+from dph.process.parents import when_parent_ends
 
 Message = dict[str, Any]
 TOO_LITTLE_MEMORY = 99
