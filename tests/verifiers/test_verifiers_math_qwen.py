@@ -10,10 +10,9 @@ from word2number.w2n import word_to_num
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem
+from dph.verifiers.math.algebra import read_python
 from dph.verifiers.math.policy import make_policy
-from dph.verifiers.math.python import read_python
-from dph.verifiers.math.qwen import as_number, qwen_equal
-from dph.verifiers.math.qwen_text import extract_choice, extract_qwen, normalize_qwen
+from dph.verifiers.math.qwen import as_number, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.math.verifier import MathVerifier
 
 

@@ -21,8 +21,8 @@ from dph.metrics.diversity import canonical_sql, expected_distinct, ngram_overla
 from dph.metrics.voting import majority_at_k
 from dph.types import Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize
-from dph.verifiers.sql.extract import extract_sql
 from dph.verifiers.sql.plan import PlanReader
+from dph.verifiers.sql.text import extract_sql
 
 AMONG = 32
 """Distinct things are counted among so many samples (styles: paper App. B), or among all if there are fewer."""

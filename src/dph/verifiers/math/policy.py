@@ -13,10 +13,9 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.types import Problem
-from dph.verifiers.golds import gold_list, gold_text
+from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
-from dph.verifiers.math.qwen import qwen_equal
-from dph.verifiers.math.qwen_text import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen
+from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.math.strict import strict_fault
 
 PolicyName = Literal["math_verify", "strict", "qwen"]

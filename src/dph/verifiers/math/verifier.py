@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers.golds import gold_fault, gold_faults
+from dph.verifiers.exact import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy

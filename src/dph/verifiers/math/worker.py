@@ -5,8 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from dph.verifiers.sandbox.fork import Forked
-from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
+from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
 
 Equality = Callable[[str, str], bool]
 """(answer, gold answer) → whether they are equal."""
