@@ -28,7 +28,7 @@ from dph.config import (
 )
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
-from dph.tasks.protocol import register_task
+from dph.tasks import register_task
 from dph.training.rows import Row
 from dph.types import Problem
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from perturbed_math import POLICIES, WRONG, accepted, judge, right_answers, wrong_answers
 
-from dph.tasks.protocol import load_task
+from dph.tasks import load_task
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.math.policy import LONGEST, PolicyName, judge_at_sight, make_policy
 from dph.verifiers.math.strict import strict_fault

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
+from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.protocol import register_task
 from dph.tasks.sql.data import first_file
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem

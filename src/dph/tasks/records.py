@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tasks.protocol import register_task
+from dph.tasks import register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem

@@ -1,5 +1,5 @@
-"""The exact verifier, which compares texts; and the gold answers of the built-in verifiers: text, a finite number, or a list
-of these, each of which is accepted.
+"""The exact verifier, which compares texts; and the gold answers of the built-in verifiers: text, a finite number,
+or a list of these, each of which is accepted.
 """
 
 from collections.abc import Callable, Iterable, Sequence
