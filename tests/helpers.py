@@ -29,7 +29,7 @@ from dph.config import (
 from dph.config.load import preset_label, preset_names
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
-from dph.tasks.protocol import register_task
+from dph.tasks import register_task
 from dph.training.rows import Row
 from dph.types import Problem
 

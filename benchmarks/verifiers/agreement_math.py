@@ -102,7 +102,6 @@ _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, An
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, _QWEN),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "math_verify"}),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "strict"}),
-    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "paper"}),
     ("grader_cases/answer_equivalence_cases", _grader_cases("Math-Verify"), _LIBRARY),
 )
 

@@ -1,7 +1,7 @@
 """`dph` and `python -m dph`: the command line."""
 
 from dph.process.interrupts import CommandInterrupts
-from dph.process.streams import keep_streams
+from dph.process.progress import keep_streams
 
 
 def main() -> None:

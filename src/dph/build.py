@@ -8,8 +8,7 @@ from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, Tas
 from dph.errors import UserError
 from dph.process.user_code import describe, import_file
 from dph.registry import read_option
-from dph.tasks import Task, load_task
-from dph.tasks.protocol import option_types
+from dph.tasks import Task, load_task, option_types
 from dph.types import Problem
 from dph.verifiers import Verifiers
 

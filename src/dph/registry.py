@@ -7,7 +7,7 @@ Each kind has its registry beside its protocol, and a decorator that plug-ins us
     advantage       dph.objective.advantages            @register_advantage
     policy loss     dph.objective.policy_losses         @register_policy_loss
     verifier        dph.verifiers.protocol              @register_verifier
-    task            dph.tasks.protocol                  @register_task
+    task            dph.tasks                  @register_task
     sampler         dph.sampling.protocol               @register_sampler
 """
 

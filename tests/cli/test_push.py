@@ -53,12 +53,13 @@ def test_a_trained_model_has_a_card_beside_its_weights(trained):
     }
     rows = [line[2:-2].split(" | ") for line in text.splitlines() if line.startswith("| ")]
     facts = {row[0]: row[1] for row in rows if len(row) == 2}
+    shares = {row[2]: row[3] for row in rows if len(row) == 6}
     config = RunDir.open(trained, "train").settings()
-    assert facts["base"] == "sft" and facts["data"] == "task toy, split train"  # the folder of the base model's run
-    assert float(facts["learning rate"]) == config["optim"]["lr"] and facts["stored responses per step"] == "6"
+    assert facts["base"] == "sft" and facts["data"].startswith("toy train")  # the folder of the base model's run
+    assert float(facts["optim.lr"]) == config["optim"]["lr"] and facts["rehearsal.rows"] == "6"
     assert facts["torch"] == RunDir.open(trained, "train").manifest["versions"]["torch"]
     last = json.loads((trained / "metrics.jsonl").read_text().splitlines()[-1])
-    assert facts["greedy"] == f"{100 * last['eval/greedy']:.1f}" and "After step 2," in text
+    assert shares["greedy"] == f"{100 * last['eval/greedy']:.1f}" and "After step 2," in text
     assert (trained / "config.toml").read_text() in text
 
 
@@ -213,7 +214,7 @@ def test_mistakes_are_one_sentence(trained, tmp_path, capsys, monkeypatch):
     assert "is not a run of" in complaint(capsys, "push", tmp_path, "me/js")
     evaluation(capsys, base_run() / "model", tmp_path / "base")
     message = complaint(capsys, "push", trained, "me/js", "--evals", tmp_path / "base")
-    assert message.startswith(f"{tmp_path / 'base'} evaluates another model than")
+    assert message.startswith(f"{tmp_path / 'base'} ") and "another model" in message
     assert "not a finished run of `dph eval`" in complaint(capsys, "push", trained, "me/js", "--evals", trained)
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     assert complaint(capsys, "push", trained, "me/js").startswith("publishing needs a token of the hub: run `hf auth")
@@ -222,9 +223,7 @@ def test_mistakes_are_one_sentence(trained, tmp_path, capsys, monkeypatch):
 def test_without_network_nothing_is_published(trained, capsys, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")  # the tests are offline
     message = complaint(capsys, "push", trained, "me/js")
-    assert (
-        message.startswith("cannot publish 'me/js' (") and "check the name, the token's rights and the net" in message
-    )
+    assert message.startswith("cannot publish 'me/js' (") and "token and network" in message
 
 
 def test_words_of_the_command():

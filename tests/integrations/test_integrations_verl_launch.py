@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dph import doctor
 from dph.cli.main import parse
 from dph.config import (
     ClusterConfig,
@@ -22,7 +23,6 @@ from dph.config import (
     from_dict,
     narrowed,
 )
-from dph.doctor import machine
 from dph.errors import UserError
 from dph.integrations.verl import launch as module
 from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
@@ -316,8 +316,8 @@ def test_an_error_in_the_plugin_is_reported(broken_verl: None, monkeypatch: pyte
     with pytest.raises(UserError) as caught:
         check_registered()
     assert str(caught.value).startswith(PLUGIN_ERROR) and "pip install 'dph-rl[verl]'" in str(caught.value)
-    monkeypatch.setattr(machine, "_version", lambda name: "0.9.1")
-    found = {finding.name: finding for finding in machine.check_installation()}["plug-in for verl"]
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: "0.9.1")
+    found = {finding.name: finding for finding in doctor.check_installation()}["plug-in for verl"]
     assert (found.status, found.detail[: len(PLUGIN_ERROR)]) == ("note", PLUGIN_ERROR)
     assert found.advice.startswith("to train through verl, make a separate environment")
 

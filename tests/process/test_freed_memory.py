@@ -1,15 +1,13 @@
 """Freed memory goes back to the system, and little is kept for later."""
 
 import os
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dph.cli.main import main
 from dph.process import memory
-
-_PLAIN = {name: value for name, value in os.environ.items() if name not in ("MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
@@ -26,7 +24,7 @@ def test_freed_memory_between_blocks_in_use_is_returned_when_a_process_has_grown
     freed.after_step()
     freed.after_step()
     first = memory.resident()
-    for _ in range(memory._STEPS_BETWEEN):
+    for _ in range(memory.STEPS_BETWEEN):
         freed.after_step()
     assert memory.resident() > first - (1 << 24), "a process that does not grow keeps them, because they will be used"
     hole = [bytearray(b"1") * 100_000 for _ in range(4000)]  # fills the gaps
@@ -38,48 +36,12 @@ def test_freed_memory_between_blocks_in_use_is_returned_when_a_process_has_grown
     assert len(hole) == 4000 and all(block[0] == block[-1] == ord("1") for block in kept)
 
 
-_GAPS = """
-from dph.process import memory
-
-freed = memory.FreedMemory({weights}, {activation})
-block = bytearray(b"1") * (1 << 23)
-del block  # from here on glibc would take smaller blocks from its heap
-pairs = [(bytearray(b"1") * (1 << 21), bytearray(b"1") * 100_000) for _ in range(100)]
-before = memory.resident()
-kept = [small for _, small in pairs]
-del pairs
-print(before - memory.resident())
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts resident pages as Linux reports them")
-@pytest.mark.parametrize(
-    ("weights", "activation", "environment", "returned"),
-    [
-        (memory._LARGE_MODEL, 0, {}, True),
-        (memory._LARGE_MODEL, 2 * memory._LARGE_BLOCK, {}, True),
-        (memory._LARGE_MODEL, 2 * memory._LARGE_BLOCK + 1, {}, False),  # the blocks of 2 MiB are such activations
-        (memory._LARGE_MODEL - 1, 0, {}, False),
-        (memory._LARGE_MODEL, 0, {"MALLOC_MMAP_THRESHOLD_": "33554432"}, False),
-        (memory._LARGE_MODEL, 0, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=33554432"}, False),
-    ],
-)
-def test_large_blocks_are_returned_at_once_with_a_large_model_unless_the_environment_sets_a_size(
-    weights: int, activation: int, environment: dict[str, str], returned: bool
-) -> None:
-    if not hasattr(memory.ctypes.CDLL(None), "mallopt"):
-        pytest.skip("this C library has no such setting")
-    script = [sys.executable, "-c", _GAPS.format(weights=weights, activation=activation)]
-    ran = subprocess.run(script, capture_output=True, text=True, check=True, env={**_PLAIN, **environment})
-    assert (int(ran.stdout) > 150 << 20) is returned
-
-
 def test_little_freed_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(memory, "held_free", lambda: memory._WORTH_RETURNING)
+    monkeypatch.setattr(memory, "held_free", lambda: memory.RETURNED_FROM)
     monkeypatch.setattr(memory, "resident", lambda: looked.append("resident") or 0)
     freed = memory.FreedMemory()
-    for _ in range(3 * memory._STEPS_BETWEEN):
+    for _ in range(3 * memory.STEPS_BETWEEN):
         freed.after_step()
     assert looked == [], "the memory of the process is read only where there is something to return"
 
@@ -95,3 +57,14 @@ def test_commands_keep_few_kernels_unless_the_environment_says_how_many(
     with pytest.raises(SystemExit):
         main(["no-such-command"])
     assert os.environ[name] == after
+
+
+def test_free_memory_is_what_the_container_still_allows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "CGROUP_LIMITS", (str(tmp_path / "max"), str(tmp_path / "none")))
+    monkeypatch.setattr(memory, "CGROUP_USED", (str(tmp_path / "current"), str(tmp_path / "none")))
+    assert (memory.free_memory() or 0) > 1 << 24
+    (tmp_path / "max").write_text("5000\n")
+    (tmp_path / "current").write_text("2000\n")
+    assert memory.free_memory() == 3000
+    (tmp_path / "max").write_text("max\n")
+    assert (memory.free_memory() or 0) >= 1 << 24

@@ -107,7 +107,7 @@ def test_a_reader_that_has_left_does_not_end_the_work(tmp_path):
 
 LASTING = """
 import os, subprocess, sys, warnings
-from dph.process.streams import keep_streams
+from dph.process.progress import keep_streams
 keep_streams(); keep_streams()
 first = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)  # would get the number of a closed stream
 for _ in range(3):
@@ -135,7 +135,7 @@ def test_a_process_without_readers_does_its_work(tmp_path, closed, option):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
 @pytest.mark.parametrize("option", [[], ["-u"]])
 def test_results_that_cannot_be_written_are_an_error(option):
-    code = "from dph.process.streams import keep_streams; keep_streams()\nprint('result', flush=True)"
+    code = "from dph.process.progress import keep_streams; keep_streams()\nprint('result', flush=True)"
     with open("/dev/full", "w") as full:
         words = [sys.executable, *option, "-c", code]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)

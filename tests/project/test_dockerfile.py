@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dph.runs.cache import cache_folder
+from dph.runs.files import cache_folder
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "Dockerfile"

@@ -18,7 +18,7 @@ from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
 from dph.stages.presample_check import check_presample
 from dph.stages.train import train
-from dph.tasks.protocol import register_task
+from dph.tasks import register_task
 from dph.types import Problem
 from faults_support import SETTINGS, at_call, same
 from helpers import ToyTask, base_run, presample_config, rollout, train_config

@@ -8,8 +8,7 @@ import pytest
 from dph.errors import Interrupted, UserError
 from dph.runs.chunks import Chunks
 from dph.runs.directory import CHUNKS
-from dph.runs.locks import NAME as LOCK
-from dph.runs.locks import lock
+from dph.runs.files import LOCK, lock
 
 INPUTS, PROBLEMS = {"the model's weights": "w"}, {f"p{i}": f"h{i}" for i in range(7)}
 THINGS = [f"p{i}" for i in range(7)]

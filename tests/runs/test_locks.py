@@ -15,7 +15,7 @@ from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.reproduce import demo
 from dph.runs.directory import RunDir
-from dph.runs.locks import NAME, lock, unlock, waiting_for
+from dph.runs.files import LOCK, lock, unlock, waiting_for
 
 SOURCE = str(Path(demo.__file__).parents[2])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
@@ -37,7 +37,7 @@ def line_of(process):
 def holder(folder, seconds=60):
     """A process that holds a directory's lock."""
     code = (
-        f"import time; from pathlib import Path; from dph.runs.locks import lock; lock(Path({str(folder)!r})); "
+        f"import time; from pathlib import Path; from dph.runs.files import lock; lock(Path({str(folder)!r})); "
         f"print('held', flush=True); time.sleep({seconds})"
     )
     process = python(code, stdout=subprocess.PIPE, text=True)
@@ -57,13 +57,13 @@ def test_a_second_process_is_refused_and_told_which_one_it_is(tmp_path):
                 RunDir.start(str(tmp_path), "train", config, resume=resume)
         assert not (tmp_path / "manifest.json").exists()
     RunDir.start(str(tmp_path), "train", config).finish()  # the holder was killed: its lock is gone with it
-    assert not (tmp_path / NAME).exists()
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_a_lock_is_held_once_until_it_is_given_free(tmp_path):
     lock(tmp_path)
     lock(tmp_path)
-    assert (tmp_path / NAME).read_text().startswith(f"process {os.getpid()} on ")
+    assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
     unlock(tmp_path)
     unlock(tmp_path)
     with holder(tmp_path), pytest.raises(UserError, match="is in use"):  # another may have it now
@@ -95,7 +95,7 @@ def test_a_second_demo_waits_for_the_base_model(tmp_path, monkeypatch, capsys):
     assert [name for name, _ in ran] == ["base"] and ran[0][1] >= ended
     assert f"waiting for process {process.pid}" in capsys.readouterr().err
     with waiting_for(base.parent):  # it was given free
-        assert (base.parent / NAME).exists()
+        assert (base.parent / LOCK).exists()
 
 
 def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):

@@ -13,8 +13,7 @@ from dph.config import EvalConfig, RewardConfig, SamplingConfig, TaskConfig
 from dph.errors import UserError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
-from dph.runs.files import directory_written_atomically, remove_leftovers, write_atomically, written_atomically
-from dph.runs.locks import unlock
+from dph.runs.files import directory_written_atomically, remove_leftovers, unlock, write_atomically, written_atomically
 from dph.verifiers import judging_versions
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.demonstrations import response
-from dph.tasks.minisql.kinds import KINDS
+from dph.tasks.minisql.questions import KINDS
+from dph.tasks.minisql.task import response
 from dph.tasks.minisql.world import ask, draw_rows, held_out, samples
 from dph.tasks.styles import STYLES, style_of
 from dph.verifiers import Verifiers

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dph.errors import UserError
+from dph.tasks import load_task
 from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.english import in_english
-from dph.tasks.protocol import load_task
+from dph.tasks.minisql.task import in_english
 
 SIZES: dict[str, Any] = {"train_problems": 24, "cross_problems": 12, "ood_problems": 10}
 

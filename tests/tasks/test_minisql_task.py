@@ -15,9 +15,9 @@ import pytest
 from dph.build import load_problems
 from dph.config import TaskConfig
 from dph.errors import UserError
+from dph.tasks import load_task
 from dph.tasks.minisql import MiniSql
-from dph.tasks.minisql.demonstrations import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
-from dph.tasks.protocol import load_task
+from dph.tasks.minisql.task import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
 from dph.tasks.styles import STYLES, style_of
 from minisql_support import PIECE, contents
 

@@ -9,7 +9,7 @@ from complaints import complaint, run
 from dph.build import make_task
 from dph.config import TaskSourceConfig
 from dph.errors import UserError
-from dph.process import hub as network
+from dph.runs import models as network
 from dph.tasks import load_task
 from dph.types import Problem
 from dph.verifiers import Verifiers

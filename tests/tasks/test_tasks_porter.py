@@ -7,7 +7,7 @@ step, and some short or irregular ones. Beyond this list, NLTK and `stem` agree 
 questions and documentation, and on 283,358 random strings of letters and endings.
 """
 
-from dph.tasks.sql.porter import stem
+from dph.tasks.sql.value_search import stem
 
 STEMS = """
 a:a access:access action:action activate:activ active:activ actually:actual added:ad additional:addit

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from dph.tasks import load_task
-from dph.tasks.sql.porter import stem
 from dph.tasks.sql.prompt import compact_schema, make_prompt, omnisql_schema
 from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, schema_of_entry, schema_of_file
-from dph.tasks.sql.value_search import ValueIndex, analysed, queries, tokenized
+from dph.tasks.sql.value_search import ValueIndex, analysed, queries, stem, tokenized
 
 DDL = """CREATE TABLE Club (Club_ID INTEGER PRIMARY KEY, "Home Town" TEXT, Year INT);
 CREATE TABLE member (id INT, club_id INT REFERENCES Club (Club_ID), note TEXT, PRIMARY KEY (id, club_id));

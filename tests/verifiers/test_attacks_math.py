@@ -109,7 +109,6 @@ POLICIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "qwen": ({"policy": "qwen"}, tuple(ATTACKS)),
     "math_verify": ({"policy": "math_verify"}, tuple(ATTACKS)),
     "strict": ({"policy": "strict"}, tuple(ATTACKS)),
-    "paper": ({"policy": "paper"}, SOME),
     "library": ({"policy": "math_verify", "fallback": "library"}, SOME),
 }
 LIMITS = dict.fromkeys(POLICIES, LIMIT) | {"library": 1.5}  # it searches the whole response

@@ -27,7 +27,6 @@ KNOWN = {
     ("mathcoder_l_7b_deepmind_mathematics", "qwen"): {102, 223, 433, 461, 666, 671, 683, 744, 822, 891},
     ("mathcoder_l_7b_deepmind_mathematics", "math_verify"): {102, 223, 433, 461, 744},
     ("mathcoder_l_7b_deepmind_mathematics", "strict"): {60, 102, 223, 433, 461, 744},  # 60: -\frac{4}{1} for -4
-    ("mathcoder_l_7b_deepmind_mathematics", "paper"): {102, 223, 433, 461, 744, 928, 929, 947},
     # cases whose verdict rests on an argument of the library's own test
     ("answer_equivalence_cases", "math_verify library"): {6, 31, 32, 133, 139, 186, 250},
 }
@@ -51,6 +50,6 @@ def test_a_disagreement_is_told(tmp_path, capsys):
     (folder / "mathcoder_l_7b_deepmind_mathematics.jsonl").write_text("\n".join(rows))
     agreement_math.main([str(tmp_path)])
     told = capsys.readouterr().out
-    assert told.count("1 of     2   50.00 %") == 4 and "1: labelled correct, wrong: '2'" in told
+    assert told.count("1 of     2   50.00 %") == 3 and "1: labelled correct, wrong: '2'" in told
     with pytest.raises(SystemExit, match="no graded outputs"):
         agreement_math.main([str(tmp_path / "math")])

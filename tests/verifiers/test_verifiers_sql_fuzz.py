@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dph.verifiers.sql.compare import Row, permuted_equal, set_equal, strict_equal
-from dph.verifiers.sql.credit import partial_credit, soft_f1
-from dph.verifiers.sql.extract import extract_sql, extract_sql_paper
-from dph.verifiers.sql.gold import orders_its_rows, tie_probes
-from dph.verifiers.sql.rewards import calls_with_sql
+from dph.verifiers.sql.rewards import calls_with_sql, partial_credit, soft_f1
 from dph.verifiers.sql.rules import RULES, Options
-from dph.verifiers.sql.text import plain_text
-from dph.verifiers.sql.tokens import tokens
+from dph.verifiers.sql.text import extract_sql, extract_sql_paper, orders_its_rows, plain_text, tie_probes, tokens
 
 PIECES = [
     "```", "```sql", "```SQL\n", "``` sql ", "\n```", "\n", "\r", " ", "'", '"', "`", "--", "/*", "*/", ";", "(", ")",

@@ -9,10 +9,9 @@ import pytest
 from dph.errors import UserError
 from dph.types import Outcome, Problem
 from dph.verifiers import Verifiers
-from dph.verifiers.sql.credit import partial_credit, soft_f1
-from dph.verifiers.sql.gold import tie_probes
-from dph.verifiers.sql.rewards import calls_with_sql
+from dph.verifiers.sql.rewards import calls_with_sql, partial_credit, soft_f1
 from dph.verifiers.sql.rules import RULES, rule_versions
+from dph.verifiers.sql.text import tie_probes
 from dph.verifiers.sql.verifier import SqlVerifier
 
 C, W, E = Outcome.CORRECT, Outcome.WRONG, Outcome.ERROR

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.verifiers.sql.compare import permuted_equal, set_equal, strict_equal
-from dph.verifiers.sql.extract import extract_sql
-from dph.verifiers.sql.gold import orders_its_rows, tie_probes
 from dph.verifiers.sql.rules import Options, get_rule
+from dph.verifiers.sql.text import extract_sql, orders_its_rows, tie_probes
 
 PLAIN = Options()
 

@@ -16,12 +16,11 @@ from dph.cli.checks import check_before_loading
 from dph.cli.flags import parse_flags
 from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
 from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
-from dph.process.launched import require_one_process
 from dph.process.memory import keep_few_kernels
-from dph.process.orphans import LAUNCHED, PARENT, when_parent_ends
+from dph.process.parents import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.progress import show, show_messages
-from dph.runs.code import check_named, without_code
 from dph.runs.directory import RunDir
+from dph.runs.pinned import check_named, without_code
 
 
 def _sft(config: Any, resume: bool) -> object:

@@ -25,8 +25,8 @@ from sqlglot.errors import SqlglotError
 from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k
 from dph.types import Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize
-from dph.verifiers.sql.extract import extract_sql
 from dph.verifiers.sql.plan import PlanReader
+from dph.verifiers.sql.text import extract_sql
 
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""

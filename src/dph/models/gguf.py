@@ -10,9 +10,7 @@ import torch
 from dph.errors import UserError
 from dph.models.identity import save_tokenizer
 from dph.process.progress import say
-from dph.runs.cache import cache_folder
-from dph.runs.files import directory_written_atomically
-from dph.runs.locks import waiting_for
+from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
 
 
 def model_folder(path: str) -> str:

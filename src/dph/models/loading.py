@@ -18,8 +18,8 @@ from dph.config.checks import check_model
 from dph.config.text import read_json
 from dph.errors import UserError, is_out_of_memory
 from dph.models.gguf import model_folder
-from dph.process.hub import ask_hub
 from dph.process.progress import say
+from dph.runs.models import ask_hub
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")

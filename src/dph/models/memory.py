@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dph.models.batch import Tokens, padded_length
-from dph.process.memory import FreedMemory, free_memory
+from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
     from dph.models.policy import Policy
@@ -33,27 +33,6 @@ def fitting_tokens(policy: "Policy") -> int:
     if policy.device.type == "cpu":
         room = min(room, _KEPT_ON_CPU)
     return max(_FEWEST, min(_MOST, room // kept_per_token(policy)))
-
-
-def freed_memory(policy: "Policy", tokens: int) -> FreedMemory:
-    """What returns freed memory while a policy is trained with micro-batches of this many tokens."""
-    return FreedMemory(host_bytes(policy), activation_bytes(policy, tokens))
-
-
-def host_bytes(policy: "Policy") -> int:
-    """Bytes of the weights in the memory of this process; 0 if they are on a GPU."""
-    return sum(p.numel() * p.element_size() for p in policy.model.parameters() if p.device.type == "cpu")
-
-
-def activation_bytes(policy: "Policy", tokens: int) -> int:
-    """Bytes of the largest tensor that each layer makes for a micro-batch: hidden states, or a feed-forward's inside.
-
-    Hidden states are in fp32 unless the weights are not. Logits are larger, and made in chunks.
-    """
-    config = policy.model.config.get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    kept = next(policy.model.parameters()).element_size()
-    return tokens * max(kept * config.hidden_size, (2 if policy.precision == "bf16" else 4) * inner)
 
 
 def kept_per_token(policy: "Policy") -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dph.errors import UserError, reason_of
-from dph.process.deadline import TimeLimitReached, time_limit
+from dph.process.user_code import TimeLimitReached, time_limit
 from dph.types import Message, as_messages
 
 LONGEST_SECONDS = 10.0

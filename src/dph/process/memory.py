@@ -5,17 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
-_STEPS_BETWEEN = 4
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+STEPS_BETWEEN = 4
 """Fewest steps between two returns of freed memory: to take it from the system again costs up to a tenth of a step."""
 _GROWTH = 1.05
 """Freed memory is returned once a process has this many times the memory that it had after its second step."""
-_WORTH_RETURNING = 1 << 28  # bytes
-_LARGE_MODEL = 1 << 28  # bytes of weights
-_LARGE_BLOCK = 3 << 19  # bytes; at 1/24 of it training takes 70 % more processor time
-_LARGEST_BLOCK = 1 << 25  # bytes, the most that glibc takes
-_M_MMAP_THRESHOLD = -3  # as in glibc's malloc.h
+RETURNED_FROM = 1 << 28
+"""Bytes: less freed memory is not returned."""
 
 
 def free_memory() -> int | None:
@@ -30,7 +27,7 @@ def free_memory() -> int | None:
     except OSError:
         if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
             known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for limit, used in zip(_LIMITS, _USED, strict=True):
+    for limit, used in zip(CGROUP_LIMITS, CGROUP_USED, strict=True):
         try:
             allowed, taken = Path(limit).read_text(encoding="ascii"), Path(used).read_text(encoding="ascii")
         except OSError:
@@ -75,42 +72,24 @@ class FreedMemory:
 
     glibc keeps what is freed below a block that is in use. Tensors of other shapes in every step leave gaps between
     those that stay, so a process would grow for hours although what it uses stays the same. Freed memory is returned
-    from time to time. With a large model, blocks of 1.5 MiB or more also get pages of their own from here on, which
-    return when the block is freed; with a small one that costs more time than the memory is worth. New pages cost time
-    as well: where micro-batches are so large that most tensors of a layer would get them, the limit is twice the
-    largest of these, or 32 MiB.
+    from time to time.
     """
 
-    def __init__(self, weights: int = 0, activation: int = 0) -> None:
-        """
-        Args:
-            weights: bytes of the model's weights in this process's memory; 0 if they are on a GPU.
-            activation: bytes of the largest tensor that layers often make; see `dph.models.memory.activation_bytes`.
-        """
+    def __init__(self) -> None:
         self._steps = self._returned = self._usual = 0
-        if weights >= _LARGE_MODEL and not _threshold_is_set():
-            mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-            if mallopt is not None:
-                large = activation > 2 * _LARGE_BLOCK
-                mallopt(_M_MMAP_THRESHOLD, min(2 * activation, _LARGEST_BLOCK) if large else _LARGE_BLOCK)
 
     def after_step(self) -> None:
         """Note the end of a step; returns the freed memory if it is much and the process has grown."""
         self._steps += 1
-        if self._steps < 2 or (self._steps - self._returned < _STEPS_BETWEEN and self._usual):
+        if self._steps < 2 or (self._steps - self._returned < STEPS_BETWEEN and self._usual):
             return
-        if held_free() <= _WORTH_RETURNING:
+        if held_free() <= RETURNED_FROM:
             return
         now = resident()
         self._usual = self._usual or now
         if now > _GROWTH * self._usual:
             ctypes.CDLL(None).malloc_trim(0)
             self._returned = self._steps
-
-
-def _threshold_is_set() -> bool:
-    """Whether the environment says from which size on blocks get pages of their own."""
-    return "MALLOC_MMAP_THRESHOLD_" in os.environ or "mmap_threshold" in os.environ.get("GLIBC_TUNABLES", "")
 
 
 class _Mallinfo(ctypes.Structure):

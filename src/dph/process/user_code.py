@@ -1,8 +1,13 @@
-"""Import Python files of the user, and report the line at which an error occurred (standard library only)."""
+"""Python code of the user: import a file, report the line at which an error occurred, keep a time limit (standard
+library only)."""
 
+import ctypes
 import importlib.util
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -28,3 +33,37 @@ def describe(error: BaseException, path: str | Path) -> str:
     if lines and not isinstance(error, SyntaxError):
         kind += f" in line {lines[-1]}"
     return f"{kind}: {error}"
+
+
+class TimeLimitReached(BaseException):
+    """The code of a `time_limit` block took too long. Not an Exception, so that this code cannot swallow it easily."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises TimeLimitReached in the block after so many seconds, in any thread.
+
+    It is raised between two instructions of Python, as KeyboardInterrupt is: a single call of a function in C is not
+    broken off.
+    """
+    thread, lock = ctypes.c_ulong(threading.get_ident()), threading.Lock()
+    done = reached = False
+
+    def reach() -> None:
+        nonlocal reached
+        with lock:
+            if not done:
+                reached = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TimeLimitReached))
+
+    timer = threading.Timer(seconds, reach)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            done = True
+            if reached:  # in case it was not raised yet
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+        timer.cancel()

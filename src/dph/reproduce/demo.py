@@ -27,9 +27,8 @@ from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.write import report
 from dph.reproduce.grid import joined, read_grid
-from dph.runs.cache import cache_folder
 from dph.runs.directory import RunDir
-from dph.runs.locks import waiting_for
+from dph.runs.files import cache_folder, waiting_for
 
 GRID = "tiny"
 """The grid of `dph reproduce` whose world, monitor and smoke sizes the demo has."""

@@ -25,10 +25,8 @@ from dph.config.renamed import migrated
 from dph.config.text import parse_json, read_json
 from dph.errors import UserError
 from dph.process.progress import say
-from dph.runs.code import check_code, code_hashes
-from dph.runs.files import not_through_a_link, remove_leftovers, sync, write_atomically
-from dph.runs.locks import NAME as LOCK
-from dph.runs.locks import lock, unlock
+from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
+from dph.runs.pinned import check_code, code_hashes
 
 CHUNKS = "chunks.tsv"
 """The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""

@@ -1,7 +1,8 @@
-"""The model that a path means: that of a run, of a checkpoint, or a model's own folder or name."""
+"""Models by their paths: those of runs and checkpoints, folders, and names on a hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dph.config import read_toml
 from dph.config.checks import is_model_folder
@@ -53,3 +54,21 @@ def _model_of(run: Path) -> str:
 
 def _is_run(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()
+
+
+_SECONDS = 5.0  # for a hub to answer
+
+
+def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -> None:
+    """Ask the hub for a file that nearly every repository has.
+
+    Returns when the repository is there, with this file or without it. Raises whatever the network, its library or the
+    hub answers otherwise; the types are many.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=_SECONDS)
+    except EntryNotFoundError:
+        return

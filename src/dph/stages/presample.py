@@ -21,7 +21,7 @@ from dph.models.batch import Tokens
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.launched import require_one_process
+from dph.process.parents import require_one_process
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes
 from dph.rehearsal.partition import Set

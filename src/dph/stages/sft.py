@@ -14,11 +14,11 @@ from dph.config import SftConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens, microbatches
 from dph.models.loading import choose_device, weight_type
-from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
+from dph.process.memory import FreedMemory
 from dph.process.progress import say
 from dph.runs.directory import RunDir
 from dph.sampling.seeding import EpochOrder
@@ -73,7 +73,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             )
         clock.lap("update")
 
-    freed = freed_memory(policy, budget)
+    freed = FreedMemory()
     Frame(config, world, saver, run.log, config.steps, "supervised training", "loss", freed).repeat(step)
 
     def facts() -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dph.config import TrainConfig
 from dph.config.checks import check_train
 from dph.evaluation.evaluator import Evaluator
 from dph.models.interpolation import save_share
-from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
+from dph.process.memory import FreedMemory
 from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal
 from dph.rehearsal.partition import reference_counts, training_problems
@@ -65,7 +65,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         )
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
-        label, freed = f"training {config.method}", freed_memory(policy, training.updater.budget)
+        label, freed = f"training {config.method}", FreedMemory()
         frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed)
         try:
             frame.repeat(training.step, training.measure)

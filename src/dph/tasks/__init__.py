@@ -1,11 +1,69 @@
 """Tasks: sources of problems, by name. The module of a task is imported when the task is first used."""
 
-from dph.tasks.protocol import TASKS, Demonstrates, Task, load_task, register_task
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+from dph.errors import UserError
+from dph.registry import Registry
+from dph.types import Problem
 
 __all__ = ["TASKS", "Demonstrates", "Task", "load_task", "register_task"]
 
+
+class Task(Protocol):
+    """A source of problems: a data set with its prompts. Each problem names its verifier."""
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split, in a fixed order, with unique ids. Raises UserError for an unknown split."""
+        ...
+
+    def style(self, problem: Problem, response: str) -> str | None:
+        """Name of the solution style of a response, "other" if it has none of the known styles; None if the task has no
+        styles."""
+        ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """A task that can generate supervised rows for `dph sft`."""
+
+    def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
+        """`count` rows with `prompt` and `response`, determined by the seed."""
+        ...
+
+
+TASKS: Registry[Callable[..., Task]] = Registry("task")
+register_task = TASKS.register
+"""Decorator: register a task class (or factory) under a name. Its keyword arguments are the task's options."""
+
+
+def load_task(name: str, /, **options: Any) -> Task:
+    """Create the task `name`, passing the options to its factory. Raises UserError for an unknown name or option."""
+    factory = TASKS[name]
+    parameters = inspect.signature(factory).parameters.values()
+    takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
+    unknown = [key for key in options if key not in takes]
+    if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
+        known, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
+        raise UserError(f"task {name!r} does not take these options: {wrong}; it takes: {known}")
+    missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
+    if missing:
+        raise UserError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
+    return factory(**options)
+
+
+_BY_NAME = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def option_types(name: str) -> dict[str, Any]:
+    """The annotated type of each option of a task; {} for an unknown task."""
+    parameters = inspect.signature(TASKS[name], eval_str=True).parameters if name in TASKS else {}
+    return {key: item.annotation for key, item in parameters.items() if item.annotation is not item.empty}
+
+
 TASKS.declare("dph.tasks.bird", "bird")
-TASKS.declare("dph.tasks.gold", "gold")
+TASKS.declare("dph.tasks.predictions", "gold")
 TASKS.declare("dph.tasks.hub", "hub")
 TASKS.declare("dph.tasks.minisql.task", "minisql")
 TASKS.declare("dph.tasks.records", "records")

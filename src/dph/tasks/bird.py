@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
+from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.protocol import register_task
 from dph.tasks.sql import data as sqldata
 from dph.tasks.sql.data import Databases, Question, first_file, make_problems
 from dph.tasks.sql.prompt import PromptStyle

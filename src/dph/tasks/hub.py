@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError, one_line
-from dph.process.hub import ask_hub
-from dph.tasks.protocol import register_task
+from dph.runs.models import ask_hub
+from dph.tasks import register_task
 from dph.tasks.records import read_problem
 from dph.types import Message, Problem
 

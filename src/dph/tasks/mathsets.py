@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
+from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.protocol import register_task
 from dph.tasks.sql.data import first_file
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
-from dph.verifiers.golds import gold_fault, gold_list, gold_text
+from dph.verifiers.exact import gold_fault, gold_list, gold_text
 from dph.verifiers.math.answer import extract_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tasks.protocol import register_task
+from dph.tasks import register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
-from dph.verifiers.golds import gold_fault
+from dph.verifiers.exact import gold_fault
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}

@@ -79,7 +79,7 @@ class Verifiers:
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Why usable gold answers may still judge wrongly: id → flags, for problems that have any.
 
-        Only verifiers with a method of this name return flags (SQL: see `dph.verifiers.sql.gold.GoldFlag`).
+        Only verifiers with a method of this name return flags (SQL: see `dph.verifiers.sql.text.GoldFlag`).
         """
         flags: dict[str, list[str]] = {}
         for name, members in self._by_name(problems).items():

@@ -1,14 +1,79 @@
-"""Schemas, rows and SQLite databases."""
+"""The vocabulary, queries in parts, schemas, rows and SQLite databases.
+
+Tables, columns and values are few, so that a model of about a million parameters learns them in a minute or two; a
+column has the same type in every table.
+"""
 
 import os
 import random
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dph.tasks.minisql.lexicon import NUMBER_COLUMNS, TABLES, TEXT_COLUMNS, TEXT_VALUES
-from dph.tasks.minisql.queries import Query
+from dph.tasks.styles import Form
+
+TABLES: dict[str, str] = {
+    "singers": "singer_id",
+    "stadiums": "stadium_id",
+    "workers": "worker_id",
+    "cars": "car_id",
+    "students": "student_id",
+    "movies": "movie_id",
+    "cities": "city_id",
+    "books": "book_id",
+}
+"""Table name → name of a foreign key that refers to it."""
+
+TEXT_COLUMNS: tuple[str, ...] = ("name", "country", "color", "genre", "title", "status")
+"""Text columns."""
+
+TEXT_VALUES: tuple[str, ...] = ("alpha", "beta", "gamma", "delta", "omega", "sigma")
+"""Values of every text column: the same for all columns, so that a model must read them in the question."""
+
+NUMBER_COLUMNS: tuple[str, ...] = ("age", "price", "score", "height", "weight", "size")
+"""Integer columns; values are multiples of five from 5 to 75."""
+
+BOUNDS: tuple[int, ...] = (20, 30, 40, 50, 60)
+"""Numbers that occur in comparisons."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """SELECT [DISTINCT] outputs FROM source [WHERE conditions] [tail]."""
+
+    outputs: tuple[str, ...]
+    source: str
+    where: tuple[str, ...] = ()
+    tail: str = ""
+    """GROUP BY, ORDER BY and LIMIT."""
+    distinct: bool = False
+    opaque: bool = False
+    """The outer part needs the source's own names, so other forms wrap the whole query instead of its filter."""
+
+    @property
+    def ordered(self) -> bool:
+        """The order of the result rows counts."""
+        return self.tail.startswith("order by")
+
+    def without(self, condition: int) -> "Query":
+        """The query with one condition dropped."""
+        return replace(self, where=self.where[:condition] + self.where[condition + 1 :])
+
+    def sql(self, form: Form = "plain") -> str:
+        """The query's text. Tokens are separated by spaces, so that each is one token of a word-level tokenizer."""
+        head = f"select {'distinct ' if self.distinct else ''}{' , '.join(self.outputs)} from"
+        where = f" where {' and '.join(self.where)}" if self.where else ""
+        tail = f" {self.tail}" if self.tail else ""
+        plain = f"{head} {self.source}{where}{tail}"
+        if form == "plain":
+            return plain
+        inner = plain if self.opaque else f"select * from {self.source}{where}"
+        if form == "with":
+            outer = "select * from x" if self.opaque else f"{head} x{tail}"
+            return f"with x as ( {inner} ) {outer}"
+        return f"select * from ( {inner} )" if self.opaque else f"{head} ( {inner} ){tail}"
+
 
 Value = str | int | None
 Rows = Mapping[str, list[tuple[Value, ...]]]

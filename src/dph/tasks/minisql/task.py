@@ -1,22 +1,102 @@
-"""The task `minisql`: splits, demonstrations and styles."""
+"""The task `minisql`: splits, demonstrations, styles, and prompts in plain English.
+
+Its out-of-domain task is a sum: a two-digit number plus one digit, without a carry. Reinforcement learning never sees
+it, so a loss of accuracy there measures forgetting.
+"""
 
 import hashlib
 import random
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from dph.errors import UserError
-from dph.runs.cache import cache_folder
-from dph.tasks.minisql import arithmetic
-from dph.tasks.minisql.demonstrations import demonstrate
-from dph.tasks.minisql.english import in_english
+from dph.runs.files import cache_folder
+from dph.tasks import register_task
+from dph.tasks.minisql.questions import KINDS, Question
 from dph.tasks.minisql.store import stored
-from dph.tasks.minisql.world import samples
-from dph.tasks.protocol import register_task
-from dph.tasks.styles import style_of
+from dph.tasks.minisql.world import ask, samples
+from dph.tasks.styles import STYLES, Style, required_form, respond, style_of
 from dph.types import Problem, as_text
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """One sum, with its prompt and its response."""
+
+    left: int
+    right: int
+
+    @property
+    def prompt(self) -> str:
+        return f"math | {self.left} + {self.right} ="
+
+    @property
+    def answer(self) -> str:
+        return str(self.left + self.right)
+
+    @property
+    def response(self) -> str:
+        return rf"\boxed{{{self.answer}}}"
+
+
+def divide(seed: int, held_out: int) -> tuple[list[Sum], list[Sum]]:
+    """All sums in random order, divided into (held out, for demonstrations)."""
+    sums = [Sum(left, right) for left in range(10, 100) for right in range(1, 6) if left % 10 + right < 10]
+    random.Random(f"minisql/{seed}/math").shuffle(sums)
+    return sums[:held_out], sums[held_out:]
+
+
+STYLE_WEIGHTS: dict[Style, float] = {"direct": 0.28, "plan": 0.18, "cte": 0.18, "nested": 0.18, "stepwise": 0.18}
+"""How often each style is shown."""
+SECOND_READING: dict[Style, float] = {"direct": 0.40, "plan": 0.42, "cte": 0.48, "nested": 0.52, "stepwise": 0.45}
+"""How often each style follows the second reading: below one half overall, so that the base model's greedy answer is
+mostly the first reading, and unequal, so that a reward for the second reading also shifts the styles."""
+MATH_SHARE = 0.15
+
+
+def response(question: Question, style: Style, *, second: bool) -> str:
+    """The response to a question in a style and a reading. The plan and the steps do not reveal the reading."""
+    query = question.second if second else question.first
+    return respond(style, query.sql(required_form(style)), question.tables, question.first.outputs)
+
+
+def demonstrate(rng: random.Random, sums: list[Sum]) -> dict[str, str]:
+    """One row {prompt, response}: a SQL question in a random style and reading, or one of `sums`."""
+    if rng.random() < MATH_SHARE:
+        drawn = rng.choice(sums)
+        return {"prompt": drawn.prompt, "response": drawn.response}
+    asked = ask(rng, rng.choice(KINDS))
+    style = rng.choices(STYLES, [STYLE_WEIGHTS[style] for style in STYLES])[0]
+    second = rng.random() < SECOND_READING[style]
+    return {"prompt": asked.prompt, "response": response(asked.question, style, second=second)}
+
+
+_COMPACT = re.compile(r"sql \| (?P<schema>.*) \| (?P<question>.*) \|")
+_TABLE = re.compile(r"(?P<name>\w+) \( (?P<columns>[\w ]+) \)")
+_SUM = re.compile(r"math \| (?P<sum>.*) =")
+
+
+def in_english(prompt: str) -> str:
+    """A compact prompt in plain English: each table on a line, the question as a sentence, and the form of the answer.
+
+    Raises ValueError for a text that is not a compact prompt of this task.
+    """
+    if match := _SUM.fullmatch(prompt):
+        return f"What is {match['sum']}? Write the number in \\boxed{{}}."
+    match = _COMPACT.fullmatch(prompt)
+    if match is None:
+        raise ValueError(f"not a compact prompt: {prompt!r}")
+    tables = [f"{item['name']}({', '.join(item['columns'].split())})" for item in _TABLE.finditer(match["schema"])]
+    question = match["question"]
+    return (
+        "The SQLite database has these tables:\n"
+        + "\n".join(tables)
+        + f"\nQuestion: {question[0].upper()}{question[1:]}.\nWrite the query in a ```sql block."
+    )
+
 
 SPLITS = ("train", "dev", "test", "cross", "ood", "sums", "spare")
 _MOST_OOD = 150
@@ -131,5 +211,5 @@ class MiniSql:
         """One of the five styles, or "other"; None for sums, which have no style."""
         return style_of(response) if problem.verifier == "sql" else None
 
-    def _sums(self) -> tuple[list[arithmetic.Sum], list[arithmetic.Sum]]:
-        return arithmetic.divide(self._seed, _MOST_OOD)
+    def _sums(self) -> tuple[list[Sum], list[Sum]]:
+        return divide(self._seed, _MOST_OOD)

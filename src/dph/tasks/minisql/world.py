@@ -9,11 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import floor
 
-from dph.tasks.minisql.databases import Database, Rows, Schema, random_rows, random_schema
-from dph.tasks.minisql.kinds import KINDS, Kind
-from dph.tasks.minisql.lexicon import TABLES
-from dph.tasks.minisql.queries import Query
-from dph.tasks.minisql.questions import Question
+from dph.tasks.minisql.databases import TABLES, Database, Query, Rows, Schema, random_rows, random_schema
+from dph.tasks.minisql.questions import KINDS, Kind, Question
 
 AMBIGUOUS_SHARE = 0.56
 """Share of problems whose readings give different results."""

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dph.errors import UserError
+from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.protocol import register_task
 from dph.tasks.spider.hardness import hardness
 from dph.tasks.sql import data as sqldata
 from dph.tasks.sql.data import Databases, Question, make_problems

@@ -4,7 +4,9 @@ Only worker processes use this: an expression can take unbounded time and memory
 second. Model output is never evaluated as Python: sympy's `parse_expr` and `sympify` would do so and are not called.
 """
 
-from collections.abc import Iterator
+import ast
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -14,9 +16,63 @@ from typing import Any
 import sympy
 from latex2sympy2_extended import NormalizationConfig, latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from sympy.parsing import sympy_parser
 from sympy.parsing.latex import _parse_latex_antlr as sympy_latex
 
-from dph.verifiers.math.python import read_python
+_CONSTANTS: dict[str, Any] = {"pi": sympy.pi, "E": sympy.E, "I": sympy.I, "oo": sympy.oo}
+_FUNCTIONS: dict[str, Any] = {
+    name: getattr(sympy, name)
+    for name in (
+        "sqrt", "cbrt", "root", "Abs", "sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh",
+        "tanh", "log", "ln", "exp", "factorial", "Rational", "Max", "Min",
+    )
+}  # fmt: skip
+_MADE_BY_TOKENIZER: dict[str, Any] = {name: getattr(sympy, name) for name in ("Symbol", "Integer", "Float")}
+_KNOWN = _CONSTANTS | _FUNCTIONS | _MADE_BY_TOKENIZER
+_OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_COLLECTIONS: dict[type[ast.AST], Callable[..., Any]] = {ast.Tuple: tuple, ast.List: list, ast.Set: set}
+
+
+def read_python(text: str) -> Any:
+    """A sympy object, or a tuple, list or set of them.
+
+    Raises any error of the tokenizer, the Python parser or sympy, and ValueError for anything but numbers, names and
+    known functions.
+    """
+    code = sympy_parser.stringify_expr(text.strip(), {}, dict(_KNOWN), sympy_parser.standard_transformations)
+    return _build(ast.parse(code, mode="eval").body)
+
+
+def _build(node: ast.AST) -> Any:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return sympy.Integer(value)
+        case ast.Name(id=name):
+            return _CONSTANTS[name]
+        case ast.BinOp(left=left, op=operation, right=right):
+            return _OPERATIONS[type(operation)](_build(left), _build(right))
+        case ast.UnaryOp(op=operation, operand=operand):
+            return _OPERATIONS[type(operation)](_build(operand))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return _call(name, arguments)
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
+            return _COLLECTIONS[type(node)](map(_build, elements))
+    raise ValueError(f"not read: {type(node).__name__}")
+
+
+def _call(name: str, arguments: list[ast.expr]) -> Any:
+    if name in _MADE_BY_TOKENIZER:  # Symbol('x'), Integer(2), Float('1.5'): plain values, which sympy does not evaluate
+        return _MADE_BY_TOKENIZER[name](*(ast.literal_eval(argument) for argument in arguments))
+    return _FUNCTIONS[name](*map(_build, arguments))
+
 
 _TOLERANCE = 1e-4
 _NO_REWRITING = NormalizationConfig(

@@ -2,7 +2,7 @@ r"""The policies of the math verifier: how each finds an answer and what it deci
 
 `math_verify` (our default) reads the last \boxed{…} and calls the library math-verify. `strict`, which is for training,
 also asks that the answer be of the gold answer's kind. `qwen` follows the Qwen2.5-Math evaluation, which produced the
-paper's scores. `paper` follows the reward in the paper's training code.
+paper's scores.
 """
 
 import re
@@ -14,13 +14,12 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.types import Problem
-from dph.verifiers.golds import gold_list, gold_text
+from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
-from dph.verifiers.math.qwen import qwen_equal
-from dph.verifiers.math.qwen_text import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen
+from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.math.strict import strict_fault
 
-PolicyName = Literal["math_verify", "strict", "qwen", "paper"]
+PolicyName = Literal["math_verify", "strict", "qwen"]
 
 LONGEST = 2000
 """Characters; a longer "answer" counts as wrong without a comparison."""
@@ -66,11 +65,9 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
         check_installed(name)
         extract = partial(_extract_qwen, fallback=fallback or "last_number")
         return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
-    if name == "paper":
-        return AnswerPolicy(
-            "paper", partial(_extract_box, fallback=fallback or "none"), gold_texts, _identical_at_sight
-        )
-    raise UserError(f"no math policy is named {name!r}; known are: math_verify, paper, qwen, strict")
+    raise UserError(
+        f"no math policy is named {name!r}; use strict for training, qwen for published scores, or math_verify"
+    )
 
 
 def check_installed(name: str) -> None:

@@ -1,4 +1,4 @@
-r"""The equality of the Qwen2.5-Math evaluation, on normalized answers (see `dph.verifiers.math.qwen_text`).
+r"""The equality of the Qwen2.5-Math evaluation, on normalized answers.
 
 Two answers are equal if one of these rules says so: equal text; a choice letter; numbers to a relative 1e-4, including
 a hundredth and a hundred times the gold answer (percentages); text without its brackets; tuples, intervals and matrices
@@ -10,7 +10,187 @@ import re
 from collections.abc import Callable, Sequence
 from math import isclose
 
-from dph.verifiers.math.qwen_text import CHOICE_LETTERS, choice_letter
+_LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
+_CHOICE = re.compile(r"\b[ABCDE]\b")
+CHOICE_LETTERS = frozenset("ABCDE")
+
+# Words that are dropped if they occur as separate words, in this order. A dot matches any character.
+_UNIT_WORDS = """
+    m sqaure| m east|sq m|q .|profit of rs|p . m|a .|b .|c .|d .|e .|f .|g .|h .|o|t|a|h|no change|a . m|π r 2|sq . m
+    ° f|c|l|cu cm|v â € ™|s|sq inch|∏ cm ³|cu . m|cm 2|rs .|pi sq m
+    east|west|way|degree|deg|mph|kmph|kmh|mp|ft|feet|inches|inch|mile|yard|metre|meter|km|cm|mm|dm|mt|mtr
+    square|sq|cubic|cube|cc|acre|hectare|liter|litre|lt|gal|gallon|unit
+    day|month|year|yr|hour|hr|noon|am|pm|minute|min|minw|second|sec|kg|gm|lb|ohm
+    rs|rd|rupee|coin|profit|loss|gain|percent|per|by|increase|decrease|more|less|rise|excess|pure
+    number|prime|ratio|rounds|mark|th|st|men|man|women|woman|soldier|monkey|tile|toy|pie|apple|are|ab|bc|Surface
+    g|m|d|s .
+"""
+
+
+def _unit_rules() -> list[tuple[str, re.Pattern[str]]]:
+    """(literal start, pattern) of each unit and its plural; a text without the start is skipped for speed."""
+    names = [name for line in _UNIT_WORDS.strip("\n").split("\n") for name in line[4:].split("|")]
+    every = [*names, *(name + "s" for name in names)]
+    return [(name.split(".")[0], re.compile(rf"(^|\W){name}($|\W)")) for name in every]
+
+
+_UNITS = _unit_rules()
+
+_BEFORE_UNITS = (
+    ("bmatrix", "pmatrix"),
+    ("tfrac", "frac"),
+    ("dfrac", "frac"),
+    (r"\neq", r"\ne"),
+    (r"\leq", r"\le"),
+    (r"\geq", r"\ge"),
+    (r"\left", ""),
+    (r"\right", ""),
+    (r"\{", "{"),
+    (r"\}", "}"),
+)
+_AFTER_UNITS = (r"^{\circ}", r"^\circ", "$", r"\(", r"\)")
+_ASSIGNED = tuple(f"{name}{sign}" for sign in ("=", r"\in", r"\to") for name in "xyz")
+
+
+def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = True) -> str:
+    r"""The answer as written, or "" if there is none.
+
+    Tried in this order: Minerva's "final answer is $…$. I hope"; the text after the last "boxed", up to its closing
+    brace or, if none closes it, to the end; the text after "he answer is" or "final answer is"; the last number
+    (including GSM8K's "#### 18"). phrases, last_number: whether these sources besides the box are used.
+    """
+    response = response.replace("ки", "")  # the evaluation drops this fragment, which some models repeat
+    if phrases and "final answer is $" in response and "$. I hope" in response:
+        found = response.split("final answer is $", 1)[1].split("$. I hope", 1)[0].strip()
+    elif "boxed" in response:
+        found = _boxed(response.rsplit("boxed", 1)[1])
+    elif phrases and (mark := next((m for m in _MARKS if m in response), None)):
+        found = response.rsplit(mark, 1)[1].strip()
+    elif phrases and "答案是" in response:
+        found = response.split("答案是")[1].strip().split("\n\n")[0].strip()
+    elif last_number:
+        found = next(iter(_LAST_NUMBER.findall(response.replace(",", ""))[-1:]), "")
+    else:
+        found = ""
+    return re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
+
+
+_MARKS = ("he answer is", "final answer is")
+
+
+def _boxed(rest: str) -> str:
+    if not rest.startswith("{"):
+        return rest.split("$")[0].strip()
+    depth = 0
+    for index, char in enumerate(rest):
+        depth += (char == "{") - (char == "}")
+        if depth == 0:
+            return rest[1:index]
+    return rest[1:]
+
+
+def extract_choice(response: str) -> str:
+    """The letter of a multiple-choice answer: the first separate A–E after the last "answer is" or "choice is", else
+    the last one in the response, else the text itself."""
+    text = response.strip("\n")
+    if text.count("choice is") > 1 or text.count("answer is") > 1:
+        text = text.split("\n\n")[0]  # the model continued with questions of its own
+    *_, text = parts = re.split("choice is|answer is", text)
+    return choice_letter(text, first=len(parts) > 1)
+
+
+def choice_letter(text: str, *, first: bool = False) -> str:
+    """The last (or first) separate letter A–E of a text, in upper case; the trimmed text if there is none."""
+    text = text.strip("\n").rstrip(".").rstrip("/").strip(" ").lstrip(":")
+    letters = _CHOICE.findall(text.upper())
+    chosen = letters[0 if first else -1] if letters else text.strip().strip(".")
+    return chosen.rstrip(".").rstrip("/")
+
+
+def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
+    """Normalize an answer for comparison. keep_units: keep unit words (for Minerva's problems)."""
+    text = answer.strip().replace("\n", "").rstrip(".").replace(r"\!", "")
+    text = re.sub(r"\\begin\{array\}\{.*?\}", r"\\begin{pmatrix}", text)
+    text = re.sub(r"\\end\{array\}", r"\\end{pmatrix}", text)
+    for old, new in _BEFORE_UNITS:
+        text = text.replace(old, new)
+    text = re.sub(r"\\text{.*?}$", "", text).strip() or text  # a unit at the end
+    if not keep_units:
+        text = drop_units(text)
+    for sign in _AFTER_UNITS:
+        text = text.replace("\\$" if sign == "$" else sign, "").replace(sign, "")
+    text = _number_words(text)
+    text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
+    for start in _ASSIGNED:
+        text = text.replace(start, "")
+    text = text.replace(r"\emptyset", "{}").replace(r"(-\infty,\infty)", r"\mathbb{R}")
+    text = text.replace(r"\%", "").replace("%", "")
+    text = text.replace(" .", " 0.").replace("{.", "{0.")
+    text = text.replace("infinity", r"\infty")
+    if r"\infty" not in text:
+        text = text.replace("inf", r"\infty")
+    text = re.sub(r"\\mbox{.*?}", "", text.replace("and", "").replace(r"\mathbf", ""))
+    if "j" in text and "i" not in text:  # the imaginary unit
+        text = text.replace("j", "i")
+    text = re.sub(r"(\d)\.0*(\D|$)", r"\1\2", text)
+    if text.startswith("."):
+        text = f"0{text}"
+    left, equals, right = text.partition("=")
+    if equals and "=" not in right and len(left) <= 2:  # k = 5
+        text = right
+    text = re.sub(r"\\sqrt(\w+)", r"\\sqrt{\1}", text).replace(" ", "")
+    return _ratio(brace_fractions(text))
+
+
+def drop_units(text: str) -> str:
+    """Remove unit words (and the other words of that list) from a text."""
+    for _ in range(2):  # a match consumes the separators that the next one needs
+        for start, pattern in _UNITS:
+            if start in text:
+                text = pattern.sub(r"\1\2", text) or text
+    return text
+
+
+def brace_fractions(text: str) -> str:
+    r"""\frac12 → \frac{1}{2}, \frac1{72} → \frac{1}{72}; a text with an incomplete \frac stays unchanged."""
+    first, *rest = text.split(r"\frac")
+    if any(len(part) < 2 and not part.startswith("{") for part in rest):
+        return text
+    parts = [first]
+    for part in rest:
+        if not part.startswith("{"):
+            bottom = part[1:] if part[1] == "{" else f"{{{part[1]}}}{part[2:]}"
+            part = f"{{{part[0]}}}{bottom}"
+        parts.append(part)
+    return r"\frac".join(parts)
+
+
+def _ratio(text: str) -> str:
+    r"""a/b → \frac{a}{b} where both are integers (in their usual form) or contain a root."""
+    top, _, bottom = text.partition("/")
+    if not bottom or "/" in bottom:
+        return text
+    if all("sqrt" in part or _is_plain_integer(part) for part in (top, bottom)):
+        return rf"\frac{{{top}}}{{{bottom}}}"
+    return text
+
+
+def _is_plain_integer(text: str) -> bool:
+    return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
+
+
+def _number_words(text: str) -> str:
+    """The number that a text's number words make up, in digits; the text itself where there are none.
+
+    The evaluation's library skips other words: "of the two hundred men" becomes 200.
+    """
+    from word2number.w2n import word_to_num  # of the extra `math`; `make_policy` says so if it is missing
+
+    try:
+        return str(word_to_num(text))
+    except (ValueError, IndexError):  # no number words, or words in an order that the library cannot read
+        return text
+
 
 Algebra = Callable[[str, str], bool]
 """(given, gold) → whether algebra finds them equal."""

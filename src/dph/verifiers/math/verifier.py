@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers.golds import gold_fault, gold_faults
+from dph.verifiers.exact import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
@@ -34,7 +34,7 @@ class MathVerifier:
         fallback: Fallback | None = None,
         cache_size: int = 65_536,
     ) -> None:
-        r"""policy: math_verify, strict, qwen or paper (see `dph.verifiers.math.policy`); workers: number of processes;
+        r"""policy: math_verify, strict or qwen (see `dph.verifiers.math.policy`); workers: number of processes;
         timeout: seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a
         \boxed comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else
         the last number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from dph.verifiers.sandbox.fork import Forked
-from dph.verifiers.sandbox.loop import Message, limit_cpu, serve
+from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
 
 Equality = Callable[[str, str], bool]
 """(answer, gold answer) → whether they are equal."""
@@ -42,17 +41,10 @@ def _qwen_equality() -> Equality:
     return partial(qwen_equal, algebra=algebra_equal)
 
 
-def _paper_equality() -> Equality:
-    from dph.verifiers.math.paper import paper_equal
-
-    return paper_equal
-
-
 _EQUALITIES = {
     "math_verify": _library_equality,
     "math_verify_text": _text_equality,
     "qwen": _qwen_equality,
-    "paper": _paper_equality,
 }
 
 

@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError
 from dph.verifiers.sandbox.pool import Request, WorkerPool
 
 _GRACE = 1.0  # seconds for the process and the pipe
+_MOST_STEPS = 10_000  # of a plan
 _NAMED = r"\b(scan(?: table)?|search(?: table)?|materialize|co-routine|bloom filter on) "
 _NUMBERED = re.compile(r"subquery[ -]\d+")
 _UNNAMED = "subquery"
@@ -23,7 +24,9 @@ class PlanReader:
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
         """workers: number of processes; timeout: seconds per plan; memory_mb: of each process."""
         self._timeout = timeout
-        self._pool = WorkerPool(f"{__package__}.plan_worker", {"memory_mb": memory_mb}, workers)
+        options = {"rule": "strict", "options": {}, "credit": "", "digests": False, "memory_mb": memory_mb}
+        limits = {"max_rows": _MOST_STEPS, "max_bytes": 1 << 20}
+        self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
 
     def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
         """The plan of each query on one SQLite file; None if a text is not a valid query there or the time limit was
@@ -31,12 +34,12 @@ class PlanReader:
         uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
         distinct = list(dict.fromkeys(queries))
         limit = self._timeout + _GRACE
-        chains = [[Request({"uri": uri, "sql": sql, "timeout": self._timeout}, limit)] for sql in distinct]
-        found = {
-            sql: canonical_plan(sql, reply.value["steps"]) if reply.status == "ok" and reply.value["steps"] else None
-            for sql, [reply] in zip(distinct, self._pool.run_all(chains), strict=True)
-        }
-        return [found[sql] for sql in queries]
+        chains = [[Request({"planned": sql, "uri": uri, "timeout": self._timeout}, limit)] for sql in distinct]
+        plans: dict[str, str | None] = {}
+        for sql, [reply] in zip(distinct, self._pool.run_all(chains), strict=True):
+            steps = reply.value.get("steps")  # missing after a timeout or a crash, empty for an invalid query
+            plans[sql] = canonical_plan(sql, steps) if steps else None
+        return [plans[sql] for sql in queries]
 
     def close(self) -> None:
         """Stop the processes."""

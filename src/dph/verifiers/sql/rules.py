@@ -12,9 +12,7 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
-from dph.verifiers.sql.extract import extract_sql, extract_sql_paper
-from dph.verifiers.sql.gold import orders_its_rows
-from dph.verifiers.sql.tokens import first_statement_without_distinct
+from dph.verifiers.sql.text import extract_sql, extract_sql_paper, first_statement_without_distinct, orders_its_rows
 
 _CURRENT_YEAR = re.compile(r"year\s*\(\s*curdate\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
 _MARK_OF_A_LITERAL = "value"

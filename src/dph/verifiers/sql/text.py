@@ -1,6 +1,12 @@
-"""Normalizes queries that are the same to SQLite: a model writes the same query in many ways."""
+"""What the text of a response or a query shows: the SQL in a response, queries that are the same, tokens as Spider's
+evaluator sees them, the order of a gold query's rows and ties in it. Standard library only: workers load this.
+"""
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import lru_cache
 
 _QUOTED = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\])""")
 _BLANKS = re.compile(r"[ \t\n\f\r]+")  # SQLite's own; any other is part of a name, or an error
@@ -23,3 +29,215 @@ def plain_text(sql: str) -> str:
         part = _BLANKS.sub(" ", part)
         parts[index] = part.lower() if part.isascii() else part
     return "".join(parts).strip(" ").removesuffix(";").rstrip(" ")
+
+
+_OPENING = re.compile(r"```[ \t]*sql\b", re.IGNORECASE)
+_LINE_FENCE = re.compile(r"^[ \t]*(?=```)", re.MULTILINE)
+_MARK = re.compile(r"""```|['"`]|--|/\*""")
+_END_OF_COMMENT = re.compile(r"```|\n")
+# The text that the authors' client removes first, and the pattern by which their server finds a block.
+_PAPER_TEMPLATE = "```sql\n-- Your SQL query\n```\n"
+_PAPER_OPENING = re.compile(r"```sql[ \t]*[\r\n]", re.IGNORECASE)
+_PAPER_CLOSING = re.compile(r"[\r\n][ \t]*```")
+_NO_BREAK = re.compile(r"[^\r\n]")
+
+
+def extract_sql(response: str, *, unterminated: bool = False) -> str | None:
+    """The content of the last ```sql fence, stripped; None if there is none or it is empty.
+
+    The language tag may be in any case, and the block may be on one line. A fence at the start of a line always ends a
+    block. A fence in the middle of a line ends one unless it is inside a literal, a quoted name or a block comment, so
+    that SELECT '```' is read as intended. The last block decides: a response that was truncated inside it has no
+    answer, unless `unterminated` accepts the open block.
+    """
+    fences = _Fences(response)
+    start, end = None, None
+    opening = _OPENING.search(response)
+    while opening:
+        start = opening.end()
+        end = fences.closing(start)
+        if end is None:
+            break
+        # A fence that opens another block closes this unclosed one.
+        opening = _OPENING.match(response, end) or _OPENING.search(response, end + 3)
+    if start is None or (end is None and not unterminated):
+        return None
+    return response[start:end].strip() or None
+
+
+class _Fences:
+    """Finds the ends of blocks. Search results are kept, so that a text with many blocks is not searched once per
+    block."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = [(match.start(), match.end()) for match in _LINE_FENCE.finditer(text)]
+        self._next: dict[str, int] = {}
+
+    def closing(self, start: int) -> int | None:
+        """Position of the fence that closes the block whose content begins at `start`; None if there is none."""
+        line = bisect_left(self._lines, (start, 0))
+        own_line = self._lines[line][1] if line < len(self._lines) else None
+        limit = len(self._text) if own_line is None else own_line
+        position = start
+        while mark := _MARK.search(self._text, position, limit):
+            opened = mark.group()
+            if opened == "```":
+                return mark.start()
+            position = mark.end()
+            if opened == "--":  # apostrophes in a comment open no literal, but a fence may end the comment
+                end = _END_OF_COMMENT.search(self._text, position, limit)
+                position = end.start() if end else limit
+            else:
+                closer = "*/" if opened == "/*" else opened
+                end_of_piece = self._find(closer, position) + len(closer)
+                if end_of_piece <= limit:
+                    position = end_of_piece
+        return own_line
+
+    def _find(self, closer: str, position: int) -> int:
+        """Position of the next closer, past the end of the text if there is none. Positions must not decrease between
+        calls."""
+        if self._next.get(closer, -1) < position:
+            found = self._text.find(closer, position)
+            self._next[closer] = found if found >= 0 else len(self._text) + 1
+        return self._next[closer]
+
+
+def extract_sql_paper(response: str, *, unterminated: bool = False) -> str | None:
+    """The block as the authors' code finds it, possibly empty; None if there is none.
+
+    A line break must follow the opening fence and precede the closing one. The first such closing fence ends a block
+    even inside a literal. The template of their prompt is removed first. `unterminated` is ignored.
+    """
+    text = response.replace(_PAPER_TEMPLATE, "")
+    found = None
+    opening = _PAPER_OPENING.search(text)
+    while opening:
+        start = opening.end()
+        content = _NO_BREAK.search(text, start)
+        after_breaks = content.start() if content else len(text)
+        # Empty lines belong to the opening, unless the only closing fence comes directly after them.
+        closing = _PAPER_CLOSING.search(text, after_breaks) or _PAPER_CLOSING.search(text, start)
+        if closing is None:
+            break
+        found = text[start : max(start, closing.start())].strip()
+        opening = _PAPER_OPENING.search(text, closing.end())
+    return found
+
+
+_TOKEN = r"""
+    (?:--|\#\ )[^\n]*\n?                    # a line comment
+  | \s
+  | ` (?: `` | [^`] )* `
+  | ' (?: '' | \\' | [^'] )* '
+  | " (?: "" | \\" | [^"] )* "
+  | (?<![\w\])]) \[ [^\]\[]+ \]             # a name in brackets, not an index
+  | -? 0x [\da-f]+
+  | -? \d+ (?: \.\d+ )? e -? \d+            # an exponent ends a number even before a letter
+  | -? (?: \d+ \.\d* | \.\d+ ) (?! [_a-zÀ-Ü] )
+  | -? \d+ (?! [_a-zÀ-Ü] )
+  | \w [$\#\w]*
+  | .
+  """
+_FLAGS = re.VERBOSE | re.DOTALL | re.IGNORECASE
+_PLAIN = re.compile(_TOKEN, _FLAGS)
+_WITH_COMMENTS = re.compile(r"/\*.*?\*/ |" + _TOKEN, _FLAGS)  # block comments that are closed
+
+
+def tokens(sql: str) -> Iterator[str]:
+    """The tokens in order; joined, they give the text again."""
+    if "/*" not in sql:
+        return (match.group() for match in _PLAIN.finditer(sql))
+    return _tokens_with_comments(sql)
+
+
+def _tokens_with_comments(sql: str) -> Iterator[str]:
+    last_end, position = sql.rfind("*/"), 0
+    while position < len(sql):
+        # Searching for the end of an unterminated comment would scan the whole rest of the text each time.
+        pattern = _WITH_COMMENTS if position + 2 <= last_end else _PLAIN
+        match = pattern.match(sql, position)
+        assert match is not None  # the last alternative is any character
+        yield match.group()
+        position = match.end()
+
+
+def first_statement_without_distinct(sql: str) -> str:
+    """A query after the evaluator has removed every DISTINCT: only its first statement is left.
+
+    A semicolon in parentheses ends no statement; an END closes what the evaluator takes for a block, as a parenthesis
+    would. Blanks and line comments after the semicolon still belong to the statement.
+    """
+    if "distinct" not in sql.lower() and ";" not in sql.rstrip()[:-1]:
+        return sql  # nothing to remove; most queries skip the tokenizer
+    kept: list[str] = []
+    depth, ended = 0, False
+    for token in tokens(sql):
+        word = token.lower()
+        if ended and not (word in " \t\f\v" or word.startswith(("--", "# "))):
+            break
+        ended = ended or (word == ";" and depth <= 0)
+        depth += (word == "(") - (word in (")", "end"))
+        if word != "distinct":
+            kept.append(token)
+    return "".join(kept)
+
+
+_WORD = re.compile(
+    r"""--[^\n]* | /\*.*?(?:\*/|\Z) | '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] | [\w$]+ | \S""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class GoldFlag(StrEnum):
+    """Why a gold result may judge wrongly although its query runs."""
+
+    EMPTY = "empty"
+    """It has no rows: every query with an empty result equals it."""
+    LIMIT_TIES = "limit_ties"
+    """It is undetermined which rows its LIMIT keeps: rows tie at the cut, or there is no ORDER BY at all."""
+    ORDER_TIES = "order_ties"
+    """Its ORDER BY leaves different rows tied: another order of them would be equally correct."""
+
+
+def orders_its_rows(sql: str) -> bool:
+    """True iff the outermost query has an ORDER BY; one inside a subquery, a window or a CTE does not count."""
+    return _outermost(sql)[0]
+
+
+def tie_probes(sql: str, columns: int) -> tuple[str, str] | None:
+    """Two queries that return the same rows iff ties leave nothing open; None for a query with neither ORDER BY nor
+    LIMIT.
+
+    Both are the query with its output columns as further sort keys, once all ascending and once all descending: tied
+    rows come in opposite orders, and if tied rows differ at a LIMIT, the two queries keep different rows. sql: one
+    statement that runs; columns: the width of its result.
+    """
+    order, limit, place = _outermost(sql)
+    if not order and not limit:
+        return None
+    lead = ", " if order else " ORDER BY "
+    ascending, descending = (
+        sql[:place] + lead + ", ".join(f"{number}{way}" for number in range(1, columns + 1)) + " " + sql[place:]
+        for way in ("", " DESC")
+    )
+    return ascending, descending
+
+
+@lru_cache(maxsize=65536)
+def _outermost(sql: str) -> tuple[bool, bool, int]:
+    """Whether the outermost query has an ORDER BY, whether it has a LIMIT, and the position for further sort keys:
+    before the LIMIT, or at the end of the query, before any comment."""
+    depth, order, previous, place = 0, False, "", 0
+    for found in _WORD.finditer(sql):
+        word = found.group().lower()
+        if word.startswith(("--", "/*")):
+            continue
+        depth += (word == "(") - (word == ")")
+        if depth == 0:
+            if word in ("limit", ";"):
+                return order, word == "limit", place
+            order = order or (previous, word) == ("order", "by")
+        previous, place = word, found.end()
+    return order, False, place

@@ -11,10 +11,9 @@ from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import register_verifier
 from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, read_reply
 from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
-from dph.verifiers.sql.gold import GoldFlag, tie_probes
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
-from dph.verifiers.sql.text import plain_text
+from dph.verifiers.sql.text import GoldFlag, plain_text, tie_probes
 
 Answer = Literal["block", "whole"]
 

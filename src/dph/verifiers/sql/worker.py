@@ -7,15 +7,57 @@ address-space limits of the process. The parent kills the process if all of thes
 
 import sqlite3
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from dph.verifiers.lru import LRU
 from dph.verifiers.sandbox.loop import Message, limit_cpu, send, serve
 from dph.verifiers.sql.compare import Row, digest, set_equal, strict_equal
-from dph.verifiers.sql.credit import CREDITS
-from dph.verifiers.sql.readonly import forbid_writing
+from dph.verifiers.sql.rewards import CREDITS
 from dph.verifiers.sql.rules import Options, Rule, get_rule
+
+_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_FORBIDDEN_FUNCTIONS = {"load_extension", "fts3_tokenizer", "writefile", "readfile", "edit"}
+_WITHOUT_SCHEMA = ("json_each", "json_tree")  # virtual tables that every database has
+
+
+def forbid_writing(connection: sqlite3.Connection) -> None:
+    """Allow this connection only statements that read; it can be neither undone nor bypassed by SQL.
+
+    Virtual tables of the schema, json_each and json_tree can be read.
+    """
+    connection.execute("PRAGMA query_only = 1")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0)
+    _open_virtual_tables(connection)
+    connection.set_authorizer(_authorize)
+
+
+def _open_virtual_tables(connection: sqlite3.Connection) -> None:
+    """SQLite declares a virtual table when a query first names it, by statements that count as writing to the schema;
+    rtree also prepares its statements for writing. The authorizer would refuse both, so this is done before it is
+    set."""
+    try:
+        found = connection.execute("SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
+    except sqlite3.Error:  # a damaged file; the query will meet the same error
+        return
+    for name in (*_WITHOUT_SCHEMA, *(name for [name] in found)):
+        quoted = name.replace('"', '""')
+        with suppress(sqlite3.Error, UnicodeError):  # a kind of table that this SQLite lacks
+            connection.execute(f'EXPLAIN SELECT 1 FROM "{quoted}"').close()  # compiling the query is enough
+
+
+def _authorize(action: int, first: str | None, second: str | None, *_: Any) -> int:
+    if action == sqlite3.SQLITE_FUNCTION:
+        allowed = (second or "").lower() not in _FORBIDDEN_FUNCTIONS
+    elif action == sqlite3.SQLITE_PRAGMA:  # FTS5 asks for this in every query
+        allowed = (first, second) == ("data_version", None)
+    else:
+        allowed = action in _READING
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
 
 _SIZED = (str, bytes)
 _CHUNK = 500  # rows fetched between checks of their size
@@ -63,7 +105,7 @@ class SqlWorker:
         max_bytes: int,
         memory_mb: int,
     ) -> None:
-        """credit: name of the score (see `dph.verifiers.sql.credit`) computed besides the verdict; "" for none.
+        """credit: name of the score (see `dph.verifiers.sql.rewards`) computed besides the verdict; "" for none.
         digests: also tell what each predicted query returns on the first database, as `asked` does."""
         self._rule = rule
         self._options = options
@@ -77,9 +119,11 @@ class SqlWorker:
         self._deadline = 0.0
 
     def handle(self, request: Message) -> Message:
-        """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"], or
-        else run only the gold query."""
+        """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"] or
+        the plan of request["planned"], or else run only the gold query."""
         try:
+            if "planned" in request:
+                return self._plan(request)
             if "asked" in request:
                 return self._digest(request)
             return self._probe(request) if "probes" in request else self._judge_all(request)
@@ -146,6 +190,11 @@ class SqlWorker:
         if result.failure:
             return {"outcome": result.failure, "detail": result.detail, "digest": ""}
         return {"outcome": "correct", "detail": "", "digest": digest(result.rows)}
+
+    def _plan(self, request: Message) -> Message:
+        """SQLite's steps of a query, which is not run, as [id, parent, text]; none if the text is not a valid query."""
+        result = self._execute(request["uri"], "", f"EXPLAIN QUERY PLAN {request['planned']}", request["timeout"])
+        return {"steps": [[number, parent, text] for number, parent, _, text in result.rows]}
 
     def _gold(self, request: Message, uri: str, stamp: str) -> Result:
         """The gold query's result, cached by the content of the database."""

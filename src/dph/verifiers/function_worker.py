@@ -1,12 +1,18 @@
-"""Loading and calling a reward function, in a worker or in this process (standard library only)."""
+"""The worker process that runs a reward function, which the parent may kill; and loading and calling the function, also
+without a worker (standard library only).
+"""
 
+import contextlib
 import math
+import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
 from dph.process.user_code import describe, import_file
+from dph.verifiers.sandbox.loop import Forked, Message, limit_cpu, serve
 
 RewardFunction = Callable[..., "float | None"]
 """(prompt, completion, **columns) → reward, or None where the response cannot be judged."""
@@ -62,3 +68,33 @@ def _number(reward: Any) -> dict[str, Any]:
     if not math.isfinite(number):
         return {"failure": f"not finite: the reward function returned {number}"}
     return {"reward": number}
+
+
+def main(memory_mb: int, path: str, name: str) -> None:
+    """Entry point of the process."""
+    _forget_empty_packages()
+    function: RewardFunction | None = None
+    problem = ""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the pipe to the parent
+            function = load_function(Path(path), name)
+    except UserError as error:
+        problem = str(error)
+
+    def handle(request: Message) -> Message:
+        if "completion" not in request:
+            return {"problem": problem}
+        if function is None:
+            return {"failure": problem}
+        limit_cpu(request["timeout"] * (os.cpu_count() or 1))  # the function may use several threads
+        with contextlib.redirect_stdout(sys.stderr):
+            return call(function, path, request)
+
+    serve(Forked(handle), memory_mb, may_write=True)  # it may run model-written code from a temporary file
+
+
+def _forget_empty_packages() -> None:
+    """Remove the empty packages that the sandbox registers for a fast start, so that the user's file can import dph."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "dph" and module.__spec__ is None:
+            del sys.modules[name]

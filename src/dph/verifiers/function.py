@@ -9,7 +9,7 @@ from typing import Any
 from dph.errors import UserError
 from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers.function.call import RewardFunction, call, load_function, split_reference
+from dph.verifiers.function_worker import RewardFunction, call, load_function, split_reference
 from dph.verifiers.protocol import register_verifier
 from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, WorkersFailed, read_reply
 
@@ -63,8 +63,8 @@ class FunctionVerifier:
             self._function = load_function(path, name)
             return
         options = {"memory_mb": memory_mb, "path": str(path), "name": name}
-        imports = [*sys.path, str(Path(__file__).parents[3])]
-        self._pool = WorkerPool(f"{__package__}.worker", options, workers, imports)
+        imports = [*sys.path, str(Path(__file__).parents[2])]
+        self._pool = WorkerPool(f"{__package__}.function_worker", options, workers, imports)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
         """Call the function once for each (problem, response) pair."""

@@ -1,9 +1,12 @@
-"""Ends a process when its parent ends, even if the parent is killed (standard library only)."""
+"""Who started this process: it ends when its parent ends, even if the parent is killed, and knows how many processes a
+launcher (torchrun) started for one command. Loads little, as workers and the command line import it."""
 
 import os
 import threading
 import time
 from collections.abc import Callable
+
+from dph.errors import SharedUserError
 
 PARENT = "DPH_PARENT"
 """Environment variable with the id of the parent process; the command ends when that process ends."""
@@ -24,3 +27,17 @@ def when_parent_ends(action: Callable[[], object], parent: int = 0, every: float
         action()
 
     threading.Thread(target=watch, daemon=True, name="dph-parent-watch").start()
+
+
+def launched_processes() -> int:
+    """Number of processes started by torchrun; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def require_one_process(command: str) -> None:
+    """Raises UserError in each of several processes: all would do the same work and write the same directory."""
+    if (count := launched_processes()) > 1:
+        raise SharedUserError(
+            f"dph {command} runs in one process, but {count} were started; start it without torchrun (only sft and "
+            "train use several)"
+        )
