@@ -55,7 +55,7 @@ def differences(model):
 
 def differences_of(policy, rows):
     model, found = policy.model, {}
-    _ = policy.traits  # may refuse the model
+    _ = policy.head  # may refuse the model
     model.eval()
     expected = [plain_logprobs(model, row) for row in rows]
     assert float(torch.cat(expected).std()) > 0.03, "the model predicts next to nothing"
@@ -140,7 +140,7 @@ def test_training_in_bf16_computes_what_the_model_computes_with_layers_that_keep
             if name in LARGE:
                 raise ValueError(LARGE[name])
             policy, rows = any_policy(name), some_rows()
-            _ = policy.traits
+            _ = policy.head
         except Exception:  # the test above counts them
             continue
         _, exact = evaluated(policy, rows)

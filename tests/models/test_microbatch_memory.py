@@ -58,7 +58,7 @@ def test_what_a_token_keeps_is_what_a_large_microbatch_keeps(name: str) -> None:
         kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
         return found
 
-    plain = policy.traits.head is not None
+    plain = policy.head is not None
     rows = [Tokens([3] * (249 if plain else 1), [4] * (1 if plain else 249)) for _ in range(6)]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         policy.logprobs(collate_tokens(rows))

@@ -73,7 +73,7 @@ def _kept(policy: "Policy", tokens: int) -> int:
     """Bytes that the forward pass over one row keeps for the backward pass, without the weights."""
     vocabulary = policy.model.config.get_text_config().vocab_size
     # Logits are kept in chunks of a constant size, unless the model transforms them.
-    predicted = 1 if policy.traits.head is not None else tokens - 1
+    predicted = 1 if policy.head is not None else tokens - 1
     ids = [(3 + 5 * step) % vocabulary for step in range(tokens)]
     return kept_bytes(policy, [Tokens(ids[: tokens - predicted], ids[tokens - predicted :])])
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from dph.models.precision import choose_precision, computed_in
 from dph.models.prefix import shared_attention
 from dph.models.sharing import Sharing
 from dph.models.template import render_prompt
-from dph.models.traits import Traits, check_runs, context_of, examine_model, is_causal
+from dph.models.traits import check_runs, context_length, is_causal, plain_head, rotary_limit
 from dph.models.trial import scale, with_first_layers
 from dph.process.progress import say
 from dph.types import Message, as_text
@@ -41,11 +40,9 @@ class Policy:
 
     log π(y_t | x, y_<t) is what the model's own forward pass over x and y_<t predicts, in evaluation mode: dropout and
     other noise of training never run, whatever mode the model is in. The logits that a forward pass over the whole row
-    has at each token are the same numbers, because a model that is not causal is refused. The one exception are models
-    with a "longrope" embedding, which rotate rows longer than their original context by other frequencies. In a row
-    that crosses this length, tokens up to it are predicted by a forward pass over the row's beginning, and later ones
-    by a forward pass over the whole row. Sampling and training both do so. So the probability of a token depends
-    neither on the tokens after it nor on the rows it is batched with.
+    has at each token are the same numbers, because a model that is not causal is refused, and so are rows in which a
+    rotary embedding depends on the row's length. So the probability of a token depends neither on the tokens after it
+    nor on the rows it is batched with.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, precision: str = "fp32", shared_prefix: bool = True) -> None:
@@ -63,7 +60,8 @@ class Policy:
         self.model, self.tokenizer, self.precision = model, tokenizer, precision
         self.shared_prefix = shared_prefix
         self._told_sharing = self._told_budget = False
-        self._causal = 0  # tokens of the longest rows for which this was tried
+        self._causal = 0  # tokens of the longest rows that a trial vouches for
+        self._looks_ahead = 1 << 62  # tokens of the shortest trial's rows in which the model was not causal
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
@@ -80,7 +78,7 @@ class Policy:
         model, tokenizer = load_model(config, seed)
         shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
         policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
-        _ = policy.traits  # refuses a model that cannot be a policy
+        _ = policy.head  # refuses a model that cannot be a policy
         return policy
 
     def keep_less(self) -> None:
@@ -132,7 +130,7 @@ class Policy:
     @property
     def context_length(self) -> int:
         """Longest sequence that the model accepts, in tokens."""
-        return context_of(self.model.config.get_text_config())
+        return context_length(self.model.config.get_text_config())
 
     @cached_property
     def arguments(self) -> Arguments:
@@ -141,23 +139,28 @@ class Policy:
 
     def check_length(self, tokens: int) -> None:
         """Raise UserError if sequences of this many tokens have no probability that the model defines."""
-        if tokens > self.traits.limit:
+        limit = rotary_limit(self.model.config.get_text_config())
+        if tokens > limit:
             raise UserError(
-                f"a sequence may have {tokens} tokens, but beyond {self.traits.limit} this model's rotary embedding "
-                "changes with every token; lower the limits of prompts and responses"
+                f"a sequence may have {tokens} tokens, but beyond {limit} this model's rotary embedding depends on the "
+                "sequence's length; lower the limits of prompts and responses"
             )
-        if tokens > self._causal:
-            causal = partial(is_causal, self._states, self._vocabulary, switch=self.traits.switch)
-            longer = scale(tokens, min(self.context_length, self.traits.limit))
-            # What begins only beyond these tokens does not matter; what begins just before them, few rows show
-            trials = (partial(causal, longest=longer), partial(causal, longest=tokens, rows=_ROWS_TRIED))
-            if not any(map(self.in_trial, trials)):
-                raise UserError(
-                    f"a sequence may have {tokens} tokens, but in sequences of that length this model "
-                    f"({self.model.config.model_type}) predicts a token also from later ones; lower the limits of "
-                    "prompts and responses"
-                )
-            self._causal = tokens
+        if tokens <= self._causal:
+            return
+        _ = self.head  # refuses a model that cannot be a policy
+        causal, longer = partial(is_causal, self._states, self._vocabulary), scale(tokens, self.context_length)
+        if longer < self._looks_ahead and self.in_trial(partial(causal, longest=longer)):
+            self._causal = longer
+            return
+        self._looks_ahead = min(longer, self._looks_ahead)
+        # What begins only beyond these tokens does not matter; what begins just before them, few rows show
+        if not self.in_trial(partial(causal, longest=tokens, rows=_ROWS_TRIED)):
+            raise UserError(
+                f"a sequence may have {tokens} tokens, but in sequences of that length this model "
+                f"({self.model.config.model_type}) predicts a token also from later ones; lower the limits of "
+                "prompts and responses"
+            )
+        self._causal = tokens
 
     def in_trial(self, trial: Callable[[], T]) -> T:
         """What a trial of the model returns: it computes in fp32, with the model's first layers."""
@@ -174,17 +177,17 @@ class Policy:
         return [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
 
     @cached_property
-    def traits(self) -> Traits:
-        """How the model computes its logits. Raises UserError if it cannot be a policy; see `examine_model`.
+    def head(self) -> Any:
+        """The output embedding, or None; see `plain_head`. Raises UserError if the model cannot be a policy.
 
         The trial is made in fp32: in bf16 the rounding error of a pretrained model can be a tenth of its logits.
         """
         with self.evaluating():
             check_runs(self.model)
-        found = self.in_trial(lambda: examine_model(self.model, self._causal_lm()))
-        if found.head is None:
+        head = self.in_trial(lambda: plain_head(self.model, self._causal_lm()))
+        if head is None:
             say("this model transforms the outputs of its output embedding, so all logits are in memory at once")
-        return found
+        return head
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Context in which all parts of the model are in evaluation mode."""
@@ -324,7 +327,7 @@ class Policy:
             Log-probabilities in nats, float32 [B, T], and entropies [B, T] or None; 0 where a row has no token.
         """
         targets = batch.response_ids[batch.present]
-        head = self.traits.head
+        head = self.head
         self.check_length(batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest)
         with self.autocast(), self.evaluating(), recomputing(self.model):
             predicted = self._predict(batch)
@@ -352,7 +355,7 @@ class Policy:
         with self.autocast(), self.evaluating():
             for part in microbatches(asked, token_budget):
                 predicted = self._predict(self.collate(part))
-                logits = predicted if self.traits.head is None else self.traits.head(predicted)
+                logits = predicted if self.head is None else self.head(predicted)
                 found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
         return torch.stack([found[id(row)] for row in asked])
 
@@ -365,28 +368,11 @@ class Policy:
         """As `_predict`, for all tokens of rows [B, L] of ids: [B·L, …]."""
         ids = ids.to(self.device)
         every = torch.arange(ids.numel(), device=self.device)
-        return self._outputs(Inputs(ids, None, None, every, every, ids, torch.ones_like(ids, dtype=torch.bool)))
+        return self._predict(Inputs(ids, None, None, every, every, ids, torch.ones_like(ids, dtype=torch.bool)))
 
     def _predict(self, batch: Inputs) -> Tensor:
         """Last hidden states [U, H] of the sources, or their logits [U, V] if the model transforms logits."""
-        switch = self.traits.switch
-        width = batch.input_ids.shape[1] if batch.layout is None else batch.layout.longest
-        if width <= switch:
-            return self._outputs(batch)
-        # Tokens that a row's first `switch` tokens predict must not depend on how long the row becomes
-        row, place = batch.sources // width, batch.sources % width
-        parts, order = [], []
-        for columns, chosen in ((switch, place < switch), (width, place >= switch)):
-            order.append(chosen.nonzero().squeeze(1))
-            if len(order[-1]):
-                rows, index = row[chosen].unique(return_inverse=True)
-                ids = batch.input_ids[rows, :columns]
-                parts.append(self._outputs(replace(batch, input_ids=ids, sources=index * columns + place[chosen])))
-        return torch.cat(parts)[torch.cat(order).argsort()]
-
-    def _outputs(self, batch: Inputs) -> Tensor:
-        """As `_predict`, by one forward pass over all inputs."""
-        plain = self.traits.head is not None
+        plain = self.head is not None
         decoder = self._causal_lm().get_decoder() if plain else self.model
         more: dict[str, Any] = {}
         if batch.layout is not None:

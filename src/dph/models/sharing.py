@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dph.models.batch import Tokens
-from dph.models.traits import context_of, rotary_limits
+from dph.models.traits import context_length, rotary_limit
 from dph.models.trial import attempt, differing, scale
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
@@ -50,8 +50,8 @@ class Sharing:
         """
         self._compute, self._within, self._vocabulary = compute, within, int(config.vocab_size)
         self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
-        self._window, self._switch = attention_window(config), min(rotary_limits(config))
-        self._context = context_of(config)
+        self._window, self._limit = attention_window(config), rotary_limit(config)
+        self._context = context_length(config)
         self._failure, self._tried = failure, (0, 0)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:
@@ -63,8 +63,8 @@ class Sharing:
         """
         if not self._failure and longest > self._window:
             return f"its attention window of {self._window} tokens is shorter than the sequences"
-        if not self._failure and longest > self._switch:
-            return f"its rotary embedding is another for sequences of more than {self._switch} tokens"
+        if not self._failure and longest > self._limit:
+            return f"its rotary embedding is another for sequences of more than {self._limit} tokens"
         size = scale(longest, self._longest), scale(max(longest, tokens), 1 << 62)
         if not self._failure and (size[0] > self._tried[0] or size[1] > self._tried[1]):
             self._tried = max(size[0], self._tried[0]), max(size[1], self._tried[1])
@@ -74,7 +74,7 @@ class Sharing:
 
     @property
     def _longest(self) -> int:
-        return min(self._window, self._switch, self._context)
+        return min(self._window, self._context)
 
     @torch.no_grad()
     def _try(self, longest: int, tokens: int) -> str:

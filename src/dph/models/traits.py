@@ -1,7 +1,6 @@
 """What must be known of a model before its outputs are used; found by running it on a few tokens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,22 +15,9 @@ _TOLERANCE = 1e-4
 _HEAD_TOLERANCE = 1e-5
 """The same for two ways to compute the same numbers with the same operations."""
 _CHUNK, _LARGEST_CHUNK = 8, 512
-_MORE = 15
+_TOKENS_BEYOND_A_CHUNK = 15
 """The trial's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
 _APART = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """How a model computes its logits."""
-
-    head: Any
-    """The output embedding, if its outputs for the decoder's last hidden states are the logits; None if the model
-    computes logits in another way, for example scales or caps them."""
-    switch: int
-    """Rows of up to this many tokens and longer ones have different rotary embeddings; huge for most models."""
-    limit: int
-    """Longest row, in tokens, for which the rotary embedding does not depend on the row's length in another way."""
 
 
 def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
@@ -65,8 +51,9 @@ def check_runs(model: Any) -> None:
 
 
 @torch.no_grad()
-def examine_model(model: Any, causal_lm: Any) -> Traits:
-    """Run a model, which must compute in fp32, on a few tokens.
+def plain_head(model: Any, causal_lm: Any) -> Any:
+    """A model's output embedding if the logits are its outputs for the decoder's last hidden states. None if the model
+    computes logits in another way, for example scales or caps them. The model runs, in fp32, on a few tokens.
 
     A policy needs a causal model: the logits after a token may depend on that token and on earlier ones only, neither
     on later tokens nor on the other rows of a batch. Log-probabilities that the sampler computes token by token are
@@ -79,9 +66,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
-    switch, limit = rotary_limits(config)
-    context = context_of(config)
-    length = min(_chunk(config) + _MORE, context, switch)
+    length = min(_chunk(config) + _TOKENS_BEYOND_A_CHUNK, context_length(config))
     kept = max(1, length - _APART)
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
     second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
@@ -93,11 +78,11 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
             "or with the other rows of a batch; choose another model or version of transformers, or set is_decoder in "
             "config.json if it has that"
         )
-    return Traits(_plain_head(causal_lm, alone, expected), switch, limit)
+    return _head_of(causal_lm, alone, expected)
 
 
 @torch.no_grad()
-def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, switch: int, rows: int = 1) -> bool:
+def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, rows: int = 1) -> bool:
     """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
     tokens, or compute in another way, from some length on.
 
@@ -105,15 +90,13 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
         outputs: returns the model's outputs [R·L, …] for ids [R, L].
         vocabulary: number of tokens.
         longest: tokens of the longest row.
-        switch: see `Traits`.
         rows: number R of random rows that are tried.
     """
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocabulary, (rows, longest), generator=generator)
     together = outputs(ids).float().unflatten(0, (rows, longest))
     for length in {longest - 1, longest - _APART, longest // 2}:
-        same_side = length > switch or longest <= switch
-        if length > 0 and same_side:
+        if length > 0:
             alone = outputs(ids[:, :length]).float().unflatten(0, (rows, length))
             if any(len(differing(one, other[:length], _TOLERANCE)) for one, other in zip(alone, together, strict=True)):
                 return False
@@ -134,7 +117,7 @@ def _sums(model: Any) -> Tensor:
     return torch.stack([parameter.float().sum().view(torch.int32) for parameter in model.parameters()])
 
 
-def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
+def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
     """The output embedding if it turns the decoder's hidden states into the expected logits, else None."""
     try:
         embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
@@ -149,19 +132,25 @@ def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
     return embedding if same and (found - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
 
 
-def rotary_limits(config: Any) -> tuple[int, int]:
-    """Row lengths at which a model's rotary embedding changes, from its text config; see `Traits`.
+def context_length(config: Any) -> int:
+    """Longest row, in tokens, that a model with this text config accepts."""
+    return min(int(getattr(config, "max_position_embeddings", None) or 1 << 30), rotary_limit(config))
 
-    "longrope" has one set of frequencies for rows up to the original context and one for longer rows. "dynamic" has
-    other frequencies for every length beyond the context.
+
+def rotary_limit(config: Any) -> int:
+    """Longest row, in tokens, for which a model's rotary embedding does not depend on the row's length.
+
+    "longrope" has other frequencies for rows beyond its original context, and "dynamic" for every length beyond the
+    context. In a longer row the keys of earlier tokens would change as it grows, and with them the probability that
+    these tokens had when they were sampled.
     """
-    switch = limit = 1 << 62
+    limit = 1 << 62
     parameters = getattr(config, "rope_parameters", None) or {}
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
     for kind in kinds:
         name = kind.get("rope_type", "")
         if name == "longrope":
-            switch = min(switch, int(kind["original_max_position_embeddings"]))
+            limit = min(limit, int(kind["original_max_position_embeddings"]))
         elif "dynamic" in name:
             limit = min(limit, int(config.max_position_embeddings))
-    return switch, limit
+    return limit

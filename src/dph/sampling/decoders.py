@@ -114,10 +114,8 @@ def _long_trial(start: Start, policy: Policy, ragged: bool, longest: int) -> tup
     """Decode a few tokens after prompts of which the longest leave just room for them; return the last logits and the
     rows that they continue."""
     vocabulary, generator = policy.model.config.get_text_config().vocab_size, torch.Generator().manual_seed(1)
-    room, switch = longest - len(_TOKENS), policy.traits.switch
+    room = longest - len(_TOKENS)
     lengths = sorted({5, room // 4 + 1, room}) if ragged else [room, room]
-    if room > switch:  # rows on both sides of it are not decoded together
-        lengths = [max(length, switch + 1) for length in lengths]
     prompts = [torch.randint(vocabulary, (length,), generator=generator).tolist() for length in lengths]
     decoder = start(policy, prompts, 1)
     rows = prompts

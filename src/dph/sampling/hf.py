@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
 from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder, why_not_static
-from dph.sampling.switch_decode import SwitchDecoder
 from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
 
@@ -65,21 +63,19 @@ class HFSampler(StreamingSampler):
 
     def _batches(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Iterator[tuple[Start, list[int]]]:
         """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
-        switch, at_once = self._policy.traits.switch, max(1, self._rows // params.n)
+        at_once = max(1, self._rows // params.n)
 
-        def kind(index: int) -> tuple[Start, bool, tuple[bool, int]]:
-            """Prompts are decoded together only if they agree in all of this."""
+        def kind(index: int) -> tuple[Start, int]:
+            """Prompts are decoded together only if they agree in this."""
             length = len(prompts[index])
             start, ragged = self._way(length + params.max_tokens)
-            switches = length <= switch < length + params.max_tokens
-            return start, switches, (length > switch, 0 if ragged and not switches else length)
+            return start, 0 if ragged else length
 
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        for (start, switches, _), alike in groupby(order, kind):
+        for (start, _), alike in groupby(order, kind):
             chosen = list(alike)
-            how = partial(SwitchDecoder, start) if switches else start
             for first in range(0, len(chosen), at_once):
-                yield how, chosen[first : first + at_once]
+                yield start, chosen[first : first + at_once]
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -153,8 +149,7 @@ class HFSampler(StreamingSampler):
     def _works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
         tried, reason = self._trials.get(start, (0, ""))
-        switch = self._policy.traits.switch  # rows on both sides of it are not decoded together
-        size = scale(longest, min(self._policy.context_length, switch if longest <= switch else 1 << 62))
+        size = scale(longest, self._policy.context_length)
         if reason or size <= tried:
             return not reason
         if start is SharedDecoder:

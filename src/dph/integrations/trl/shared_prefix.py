@@ -188,7 +188,7 @@ class SharedPrefixMixin(_Trainer):
             # The layers by themselves, in fp32: rounding to 16 bits would hide a small error
             try:
                 policy = Policy(plain, self._tokenizer)
-                _ = policy.traits
+                _ = policy.head
             except UserError as error:
                 return [packed(failure=str(error))]
             return [policy.sharing, packed()]
