@@ -20,13 +20,11 @@ import time
 import torch
 
 from dph.config import ModelConfig, OptimConfig
-from dph.models.batch import Tokens
-from dph.models.linear_logprobs import linear_logprobs
-from dph.models.logprobs import token_logprobs
-from dph.models.memory import fitting_tokens, freed_memory, host_bytes, kept_per_token
+from dph.models.batch import Tokens, fitting_tokens, kept_per_token
+from dph.models.logprobs import linear_logprobs, token_logprobs
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.process.memory import keep_few_kernels, resident
+from dph.process.memory import FreedMemory, keep_few_kernels, resident
 from dph.stages.sft import _step
 from dph.training.optim import Optimizer
 
@@ -50,11 +48,11 @@ def measure(args: argparse.Namespace, tokens: int) -> None:
     policy = Policy.load(ModelConfig(path=args.model, precision=args.precision))
     policy.keep_less()
     optimizer = Optimizer(policy.trainable(), OptimConfig(lr=1e-6), args.steps)
-    facts = {"weights": host_bytes(policy), "loaded": resident()}
+    facts = {"weights": sum(p.numel() * p.element_size() for p in policy.model.parameters()), "loaded": resident()}
     size = tokens or fitting_tokens(policy)
     print(json.dumps({**facts, "tokens": size, "each": kept_per_token(policy)}), flush=True)
     draw, world = random.Random(0), World.join()
-    freed = None if args.keep_freed else freed_memory(policy, size)
+    freed = None if args.keep_freed else FreedMemory()
     for _ in range(args.steps):
         rows = rows_of(draw, args.rows, policy.model.config.get_text_config().vocab_size)
         start, begun = time.perf_counter(), time.process_time()

@@ -149,11 +149,11 @@ def reward(token_ids: list[int]) -> float:
 def ours(asked: Asked, clock: Clock) -> None:
     """Steps of this package: the built-in sampler and the update of `dph train`."""
     from dph.config import LossConfig, OptimConfig
-    from dph.models.memory import freed_memory
     from dph.models.policy import Policy
     from dph.models.precision import computed_in
     from dph.objective import Objective, group_advantages
     from dph.process.distributed import World
+    from dph.process.memory import FreedMemory
     from dph.sampling.hf import HFSampler
     from dph.sampling.seeding import derive_key
     from dph.training.optim import Optimizer
@@ -174,7 +174,7 @@ def ours(asked: Asked, clock: Clock) -> None:
     torch.Tensor.backward = clock.timed(torch.Tensor.backward, "backward")  # type: ignore[method-assign]
     prompts = make_prompts(asked.prompts, asked.prompt, model.config.vocab_size)
     params = SamplingParams(asked.responses, max_tokens=asked.response)
-    freed = freed_memory(policy, asked.batch)
+    freed = FreedMemory()
     for step in range(STEPS):
         clock.wait()
         keys = [derive_key(step, index) for index in range(asked.prompts)]

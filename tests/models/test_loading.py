@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import dph
 from dph.config import ModelConfig, TrainedModelConfig
 from dph.errors import UserError
-from dph.models import template
+from dph.models import language_model
 from dph.models.policy import Policy
 from helpers import tiny_policy
 
@@ -324,7 +324,7 @@ ENDLESS = {
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_chat_template_that_does_not_end_is_stopped(monkeypatch, name, in_thread):
-    monkeypatch.setattr(template, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(language_model, "LONGEST_SECONDS", 0.3)
     policy = tiny_policy()
     policy.tokenizer.chat_template = ENDLESS[name]
     if name == "for one prompt":

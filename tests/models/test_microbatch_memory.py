@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dph.models import memory
-from dph.models.batch import Tokens, collate_tokens
-from dph.models.memory import activation_bytes, fitting_tokens, kept_per_token
+from dph.models import batch as module
+from dph.models.batch import Tokens, collate_tokens, fitting_tokens, kept_per_token
 from dph.process.memory import resident
 from helpers import random_policy
 
@@ -76,10 +75,10 @@ def test_a_microbatch_fits_into_the_memory_that_is_free(monkeypatch: pytest.Monk
     policy = random_policy("llama", max_position_embeddings=512)
     each, trained = kept_per_token(policy), sum(p.numel() for _, p in policy.trainable())
     for free, expected in ((1 << 40, 16384), (12 * trained + 2000 * each, 1000), (0, 256)):
-        monkeypatch.setattr(memory, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(module, "free_memory", lambda free=free: free)
         assert fitting_tokens(policy) == expected
-    monkeypatch.setattr(memory, "free_memory", lambda: None)
-    monkeypatch.setattr(memory, "_KEPT_ON_CPU", 3000 * each)
+    monkeypatch.setattr(module, "free_memory", lambda: None)
+    monkeypatch.setattr(module, "_KEPT_ON_CPU", 3000 * each)
     assert fitting_tokens(policy) == 3000, "a CPU gains nothing from more"
 
 
@@ -100,19 +99,3 @@ def test_the_trial_leaves_nothing_behind() -> None:
     for _ in range(20):
         kept_per_token(policy)
     assert resident() - before < 5 * 256 * kept_per_token(policy), "of 20 trials of 64 and 192 tokens"
-
-
-@pytest.mark.parametrize(("precision", "inner"), [("fp32", 160), ("bf16", 160), ("bf16", 48)])
-def test_the_largest_activation_is_that_of_a_layer(precision: str, inner: int) -> None:
-    """Of the tensors that modules return, without embeddings and logits; hidden states are the largest of the third."""
-    policy = random_policy("llama", hidden_size=64, intermediate_size=inner)
-    policy.precision = precision
-    policy.check_length(64)  # whose trial is in fp32
-    sizes: list[int] = []
-    for name, part in policy.model.named_modules():
-        if ".layers." in name:
-            part.register_forward_hook(
-                lambda _part, _inputs, output: sizes.append(output.nbytes) if isinstance(output, torch.Tensor) else None
-            )
-    policy.logprobs(collate_tokens([Tokens(range(3, 11), range(3, 11)) for _ in range(4)], policy.device))
-    assert activation_bytes(policy, 4 * 16) == max(sizes)

@@ -125,7 +125,7 @@ def test_chunks_of_logits_change_neither_values_nor_gradients(monkeypatch, entro
     policy = tiny_policy()
     rows = random_rows(policy, 9)
     whole = _loss(policy, rows, entropy)
-    monkeypatch.setattr(module, "_LOGIT_ELEMENTS_AT_ONCE", 7 * policy.model.config.vocab_size)  # 7 tokens a chunk
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 7 * policy.model.config.vocab_size)  # 7 tokens a chunk
     chunked = _loss(policy, rows, entropy)
     assert difference(chunked[0], whole[0]) <= EXACT
     if entropy != "none":

@@ -166,7 +166,7 @@ def test_a_trial_of_a_length_is_not_repeated_while_rows_grow(ahead, expected, mo
         tried.append(longest)
         return longest < ahead
 
-    monkeypatch.setattr("dph.models.policy.is_causal", causal)
+    monkeypatch.setattr("dph.models.traits.is_causal", causal)
     for tokens in [*range(1, 64, 7), *range(70, 101)]:
         policy.check_length(tokens)
     for tokens in (60, 100):

@@ -15,16 +15,13 @@ from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
+from dph.sampling import decoders, shared_decode
 from dph.sampling import hf as module
-from dph.sampling import plain_decode, shared_decode
-from dph.sampling.decoders import why_not
+from dph.sampling.decoders import PlainDecoder, StateDecoder, WholeDecoder, why_not
 from dph.sampling.hf import HFSampler
-from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
-from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder
-from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
@@ -233,7 +230,7 @@ def test_a_response_does_not_depend_on_its_batch(monkeypatch, decoder):
     for share in (0.0, 1.1):  # never, and after every finished row
         monkeypatch.setattr(module, "_COMPACT_BELOW", share)
         assert tokens(sample(policy, params)) == tokens(whole)
-    for place in (plain_decode, shared_decode):
+    for place in (decoders, shared_decode):
         monkeypatch.setattr(place, "_GROW_TOKENS", 1)
     assert tokens(sample(policy, params)) == tokens(whole)
     monkeypatch.setattr(shared_decode, "_PREFILL_TOKENS", 8)

@@ -6,13 +6,13 @@ from dph.build import make_sampler
 from dph.config import ModelConfig, SamplerConfig
 from dph.errors import UserError
 from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import register_sampler
+from dph.sampling.protocol import Sampler, register_sampler
 from dph.types import Completion, SamplingParams
 from helpers import tiny_policy
 
 
 @register_sampler("always_seven")
-class AlwaysSeven:
+class AlwaysSeven(Sampler):
     def __init__(self, policy, config, *, model, longest, training):
         self.made_with = (config.rows, model.path, longest, training)
 

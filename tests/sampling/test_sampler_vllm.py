@@ -41,7 +41,6 @@ from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
 from dph.sampling import vllm as module
 from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import rest, weights_changed
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.explore import Explorer
 from dph.training.rows import Row
@@ -126,16 +125,16 @@ def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypat
     monkeypatch.setattr(module, "_weights", lambda _: {"a": 1, "b": 2})
     policy: Any = SimpleNamespace(device=torch.device(device), context_length=64)
     sampler = VLLMSampler(policy, VLLM, ModelConfig(path="model"), 40, training=True)
-    rest(sampler)  # before anything was sampled
+    sampler.rest()  # before anything was sampled
     sampler.sample([], PLAIN, [])
-    weights_changed(sampler)
+    sampler.weights_changed()
     sampler.sample([], PLAIN, [])
     for changed in (True, False):
         llm.told.append("update")
-        rest(sampler)
-        rest(sampler)
+        sampler.rest()
+        sampler.rest()
         if changed:
-            weights_changed(sampler)
+            sampler.weights_changed()
         sampler.sample([], PLAIN, [])
         sampler.sample([], PLAIN, [])
     sampler.close()

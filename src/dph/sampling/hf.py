@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -11,17 +12,14 @@ from torch import Tensor
 from dph.config import SamplerConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.models.trial import scale
+from dph.models.trial import GrowingTrial, scale
 from dph.process.progress import say
-from dph.sampling.decoders import Start, why_not
+from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.drawing import draw
-from dph.sampling.plain_decode import PlainDecoder
-from dph.sampling.protocol import StreamingSampler, register_sampler
+from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
-from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder, why_not_static
-from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
 
 T = TypeVar("T")
@@ -33,7 +31,7 @@ _COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
 
-class HFSampler(StreamingSampler):
+class HFSampler(Sampler):
     """Samples from a Policy in this process."""
 
     def __init__(self, policy: Policy, rows: int = 256, *, graphs: bool = True, decoder: str = "auto") -> None:
@@ -46,13 +44,12 @@ class HFSampler(StreamingSampler):
         """
         self._policy, self._rows, self._graphs = policy, rows, graphs
         self._decoder = decoder
-        self._trials: dict[Start, tuple[int, str]] = {}
-        """For each way to decode, the longest row of its trials, in tokens, and why it cannot be used."""
+        self._trials: dict[Start, GrowingTrial] = {}
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """See StreamingSampler.stream. Prompts of similar length are decoded together."""
+        """See Sampler.stream. Prompts of similar length are decoded together."""
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("cannot sample from a prompt without tokens")
         self._policy.check_length(max(map(len, prompts), default=0) + params.max_tokens)
@@ -142,29 +139,30 @@ class HFSampler(StreamingSampler):
                 return start, start is PlainDecoder
         raise UserError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
-            f"{self._trials[PlainDecoder][1]}; set sampler.decoder to whole, which computes every row anew for each "
-            "token and is slow, or use another sampler"
+            f"{self._trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
+            "each token and is slow, or use another sampler"
         )
 
     def _works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
-        tried, reason = self._trials.get(start, (0, ""))
-        size = scale(longest, self._policy.context_length)
-        if reason or size <= tried:
-            return not reason
+        trial = self._trials.setdefault(start, GrowingTrial(partial(self._try, start)))
+        return not trial.failure_at(scale(longest, self._policy.context_length))
+
+    def _try(self, start: Start, longest: int) -> str:
+        """Why rows of `longest` tokens cannot be decoded in a way; empty if they can. The log says which ways are used,
+        and why others are not."""
+        first = not self._trials[start].sizes
         if start is SharedDecoder:
-            reason = why_not_shared(self._policy, size)
+            reason = why_not_shared(self._policy, longest)
         elif start is StaticDecoder:
-            reason = why_not_static(self._policy, min(size, longest_shared(self._policy)))
+            reason = why_not_static(self._policy, min(longest, longest_shared(self._policy)))
         else:
-            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=size)
-        self._trials[start] = size, reason
-        if reason:
-            if start in _WITHOUT:
-                say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
-        elif not tried:
+            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=longest)
+        if reason and start in _WITHOUT:
+            say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
+        elif first and not reason:
             say(f"the sampler {_WITH[start]}")
-        return not reason
+        return reason
 
     def _replays(self, longest: int) -> bool:
         """Whether a CUDA graph can replay the steps of decoding with shared prompts."""

@@ -21,8 +21,8 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
 from dph.models.policy import Policy
-from dph.models.prefix import NotShareable, refuse_unknown
-from dph.models.sharing import attention_window
+from dph.models.sharing import NotShareable, refuse_unknown
+from dph.models.traits import attention_window
 from dph.sampling.decoders import PROBED, why_not
 
 _NAME = "dph_shared_decode"

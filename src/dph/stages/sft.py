@@ -17,12 +17,11 @@ from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, microbatches
 from dph.models.card import write_card
 from dph.models.loading import choose_device, weight_type
-from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import peak_memory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
@@ -75,7 +74,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
 
     check_updates(state, config.optim.max_skipped, config.steps)  # a run that stopped here does not go on
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
-    freed = freed_memory(policy, budget)
+    freed = FreedMemory()
     order = EpochOrder(len(rows), config.seed, "sft")
     quiet = not world.leads
     with Interrupts() as interrupts, progress("supervised training", config.steps, state.step, quiet=quiet) as shown:

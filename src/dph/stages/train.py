@@ -21,7 +21,6 @@ from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.runs.pinned import pin
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import close
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
@@ -77,7 +76,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
             with Interrupts() as interrupts:
                 training.run(metrics, interrupts)
         finally:
-            close(training.sampler)
+            training.sampler.close()
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
             save_share(training.policy, config.model, config.trained_share, path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainConfig, TrainedModelConfig
 from dph.errors import UserError
-from dph.models.memory import fitting_tokens
+from dph.models.batch import fitting_tokens
 from dph.models.policy import Policy
 from dph.objective.objective import Objective
 from dph.process.distributed import World

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from dph.config import TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
-from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import peak_memory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import Ledger, write_visits
@@ -23,7 +22,7 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import Pinned
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler, rest, weights_changed
+from dph.sampling.protocol import Sampler
 from dph.training import checkpoints
 from dph.training.alarms import PassAlarm, StepVerdicts, alarm
 from dph.training.checkpoints import TrainState
@@ -95,7 +94,7 @@ class Training:
             self.best.note(0, measured.values)
         updates = config.steps * config.optim.minibatches
         check_updates(self.state, config.optim.max_skipped, updates)  # a run that stopped here does not go on
-        label, freed = f"training {config.method}", freed_memory(self.policy, self.updater.budget)
+        label, freed = f"training {config.method}", FreedMemory()
         with progress(label, config.steps, self.state.step, quiet=not self.world.leads) as shown:
             while self.state.step < config.steps or self.state.pending is not None:
                 clock = Clock()
@@ -142,10 +141,10 @@ class Training:
             self.keep(metrics, state.step + 1, ROLLOUTS, self.monitor.pick(self._sampled(drawn, rows)))
         minibatches = mix(drawn, rows, stored, config.optim.minibatches, self.world)  # each row tagged with its set
         self.whole = False
-        rest(self.sampler)
+        self.sampler.rest()
         # PPO-clip on rollouts, η·f(u) on stored responses
         values = self.updater.update(minibatches, recompute_old=recomputes_old(config))
-        weights_changed(self.sampler)
+        self.sampler.weights_changed()
         rollouts = count_rollouts(drawn, self.world)
         values |= rollouts.means() | coverage | {"lr": self.optimizer.lr}
         self.state = TrainState(

@@ -66,7 +66,7 @@ def test_gradients_are_those_of_the_definition(
     out, lse, *exact = by_definition(given, causal, scale, 0.0)
     saved = grad, q, k, v, out.bfloat16(), lse.float()
     found = blocks_cpu.backward(*saved, causal, scale)
-    usual = split_cpu._kernel_backward(saved, causal, scale)
+    usual = split_cpu.kernel_backward(saved, causal, scale)
     for value, other, truth in zip(found, usual, exact, strict=True):
         assert value.shape == truth.shape and value.dtype == torch.bfloat16
         assert error(value, truth) < 1.6 * error(other, truth) + 0.001 < 0.02

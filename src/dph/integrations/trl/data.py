@@ -11,7 +11,7 @@ from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
 from dph.integrations.problems import problem_json, read_problem
-from dph.models.template import render_prompt
+from dph.models.language_model import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import check_problems, partition_of
 from dph.types import as_messages, as_text

@@ -24,8 +24,8 @@ from dph.integrations.trl.rows import group_rows, padded_rows, rows_of
 from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
-from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, has_noise
+from dph.models.sharing import Sharing, shared_attention
+from dph.models.traits import has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
