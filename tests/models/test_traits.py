@@ -12,7 +12,7 @@ from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.models.traits import rotary_limit
+from dph.models.traits import context_of, rotary_limit
 from dph.sampling.hf import HFSampler
 from dph.training.rows import collate
 from dph.types import SamplingParams
@@ -280,3 +280,9 @@ def test_lengths_are_read_from_embeddings_of_all_and_of_single_kinds_of_layers()
     config.rope_parameters = {"full_attention": {}, "sliding_attention": {"rope_type": "dynamic"}}
     assert rotary_limit(config) == 64
     assert rotary_limit(tiny_policy().model.config) == 1 << 62
+
+
+def test_a_context_without_a_limit_is_huge():
+    """XLNet's is -1, with which rows of a trial would be empty."""
+    sizes = [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)]
+    assert sizes == [1 << 30, 1 << 30, 1 << 30, 64] and context_of(SimpleNamespace()) == 1 << 30

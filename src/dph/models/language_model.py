@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from dph.errors import UserError, reason_of
-from dph.models.traits import context_length
+from dph.models.traits import context_of
 from dph.process.deadline import TimeLimitReached, time_limit
 from dph.types import Message, as_messages, as_text
 
@@ -59,7 +59,7 @@ class LanguageModel:
     @property
     def context_length(self) -> int:
         """Longest sequence that the model accepts, in tokens."""
-        return context_length(self.config)
+        return context_of(self.config)
 
     @property
     def causal_lm(self) -> Any:

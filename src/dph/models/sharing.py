@@ -18,7 +18,7 @@ from transformers import AttentionInterface
 from dph.models.attention import implementation
 from dph.models.batch import Tokens
 from dph.models.packing import PrefixLayout
-from dph.models.traits import attention_window, context_length, rotary_limit
+from dph.models.traits import attention_window, context_of, rotary_limit
 from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, scale
 
 NAME = "dph_shared_prefix"
@@ -62,7 +62,7 @@ class Sharing:
         self._compute, self._vocabulary = compute, int(config.vocab_size)
         self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
         self._window, self._limit = attention_window(config), rotary_limit(config)
-        self._context = context_length(config)
+        self._context = context_of(config)
         self._trial = GrowingTrial(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:

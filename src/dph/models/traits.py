@@ -126,12 +126,6 @@ def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> boo
     return bool((found - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
 
 
-def context_of(config: Any) -> int:
-    """Longest sequence of a model, in tokens, from its text config; huge if it has no limit (XLNet's is -1)."""
-    limit = int(getattr(config, "max_position_embeddings", None) or -1)
-    return limit if limit > 0 else 1 << 30
-
-
 @torch.no_grad()
 def check_runs(model: Any) -> None:
     """Run a whole model on a few token ids.
@@ -167,7 +161,7 @@ def plain_head(model: Any, causal_lm: Any) -> Any:
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
-    length = min(_chunk(config) + _TOKENS_BEYOND_A_CHUNK, context_length(config))
+    length = min(_chunk(config) + _TOKENS_BEYOND_A_CHUNK, context_of(config))
     kept = max(1, length - _APART)
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
     second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
@@ -245,7 +239,7 @@ class Causality:
                 "sequence's length; lower the limits of prompts and responses"
             )
         causal = partial(is_causal, self._outputs, int(self._config.vocab_size))
-        longer = scale(tokens, context_length(self._config))
+        longer = scale(tokens, context_of(self._config))
         if longer < self._looks_ahead and self._within(partial(causal, longer)):
             self._tokens = longer
             return
@@ -282,9 +276,10 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
     return True
 
 
-def context_length(config: Any) -> int:
-    """Longest row, in tokens, that a model with this text config accepts."""
-    return min(int(getattr(config, "max_position_embeddings", None) or 1 << 30), rotary_limit(config))
+def context_of(config: Any) -> int:
+    """Longest row, in tokens, that a model with this text config accepts; huge if it has no limit (XLNet's is -1)."""
+    limit = int(getattr(config, "max_position_embeddings", None) or -1)
+    return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
 
 
 def rotary_limit(config: Any) -> int:
