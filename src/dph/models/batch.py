@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from dph.models.packing import Packed, PrefixLayout, group_by_prompt, pack, packed_tokens
+from dph.models.packing import Packed, PrefixLayout, group_by_prompt, moved, pack, packed_tokens
 from dph.process.memory import free_memory
 
 if TYPE_CHECKING:
@@ -177,21 +177,7 @@ def collate_tokens(
         response_ids=padded([row.response_ids for row in rows], steps, torch.long),
         present=present,
     )
-    return moved(inputs, device)
-
-
-B = TypeVar("B", bound=Inputs)
-
-
-def moved(inputs: B, device: torch.device | str) -> B:
-    """Copy inputs (or an instance of a subclass) to a device."""
-    if str(device) == "cpu":
-        return inputs
-    values: dict[str, Any] = {}
-    for item in fields(inputs):
-        value = getattr(inputs, item.name)
-        values[item.name] = None if value is None else value.to(device)
-    return type(inputs)(**values)
+    return inputs if str(device) == "cpu" else moved(inputs, device)
 
 
 # The size of a micro-batch -------------------------------------------------------------------------------------------
