@@ -78,7 +78,7 @@ def differences_of(policy, rows):
         groups = sampler.sample(prompts, params, range(len(prompts)))
     except UserError:  # no way with a cache
         groups = HFSampler(policy, decoder="whole").sample(prompts, params, range(len(prompts)))
-    works = [start.__name__ for start, (_, reason) in sampler._trials.items() if not reason]
+    works = [start.__name__ for start, trial in sampler.trials.items() if not trial.failure]
     DECODED[model.config.model_type] = works[-1] if works else "none"
     SHARED[model.config.model_type] = policy.shares(rows)
     model.eval()

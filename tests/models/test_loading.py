@@ -287,7 +287,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
     policy = load(folder)
     policy.tokenizer.add_tokens(["beyond"])
     for encode in (policy.encode_prompt, policy.encode_response):
-        with pytest.raises(UserError, match=r"produced token id 18, but the model has only 18 tokens"):
+        with pytest.raises(UserError, match=r"token id 18, but .* only 18 tokens"):
             encode("beyond")
         assert encode("yes")
 
@@ -308,7 +308,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
 )
 def test_chat_templates_run_in_a_sandbox_and_fail_with_one_sentence(folder, template, fragment):
     change(folder / "tokenizer_config.json", chat_template=template)
-    with pytest.raises(UserError, match="the tokenizer's chat template rejects the prompt") as caught:
+    with pytest.raises(UserError, match="chat template rejects the prompt") as caught:
         load(folder).encode_prompt("easy 1")
     assert fragment in str(caught.value)
 

@@ -78,7 +78,7 @@ def test_a_microbatch_fits_into_the_memory_that_is_free(monkeypatch: pytest.Monk
         monkeypatch.setattr(module, "free_memory", lambda free=free: free)
         assert fitting_tokens(policy) == expected
     monkeypatch.setattr(module, "free_memory", lambda: None)
-    monkeypatch.setattr(module, "_KEPT_ON_CPU", 3000 * each)
+    monkeypatch.setattr(module, "KEPT_ON_CPU", 3000 * each)
     assert fitting_tokens(policy) == 3000, "a CPU gains nothing from more"
 
 

@@ -49,7 +49,7 @@ def test_a_row_by_hand() -> None:
 def test_blocks_of_any_size_give_the_plain_values_and_gradients(
     rows: int, entropy: str, temperature: float, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    monkeypatch.setattr(module, "ELEMENTS_ON_CPU", rows * VOCABULARY)
     if on_gpu:  # the functions that are compiled there
         monkeypatch.setattr(module, "compiled", lambda function, *_: function)
     logits, states, targets = given()
@@ -131,7 +131,7 @@ def masked(dtype: torch.dtype) -> torch.Tensor:
 def test_masked_and_large_logits_have_the_entropies_and_gradients_of_the_tokens_that_are_left(
     rows: int, entropy: str, temperature: float, on_gpu: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    monkeypatch.setattr(module, "ELEMENTS_ON_CPU", rows * VOCABULARY)
     if on_gpu:
         monkeypatch.setattr(module, "compiled", lambda function, *_: function)
     logits = masked(dtype).requires_grad_()

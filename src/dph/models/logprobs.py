@@ -28,9 +28,9 @@ from dph.process.progress import say
 
 Entropy = Literal["none", "value", "gradient"]
 
-_ELEMENTS_ON_CPU = 1 << 18
+ELEMENTS_ON_CPU = 1 << 18
 """Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
-_ELEMENTS_ON_A_GPU = 1 << 27
+ELEMENTS_ON_A_GPU = 1 << 27
 _LEAST = -1000.0
 """Stands for log-probabilities below it, such as −∞ of tokens that are masked: a probability this small is 0 in fp32
 and in fp64, and so is its product with this number; with −∞ it would be nan."""
@@ -173,7 +173,7 @@ def _wide(logits: Tensor) -> torch.dtype:
 
 def _rows_at_once(logits: Tensor) -> int:
     on_cpu = logits.device.type == "cpu"
-    elements = _ELEMENTS_ON_CPU * torch.get_num_threads() if on_cpu else _ELEMENTS_ON_A_GPU
+    elements = ELEMENTS_ON_CPU * torch.get_num_threads() if on_cpu else ELEMENTS_ON_A_GPU
     return max(1, elements // logits.shape[1])
 
 

@@ -16,7 +16,7 @@ from dph.models.policy import Policy
 from dph.models.traits import agree
 from dph.models.trial import MAX_ERROR_RATIO, Unsupported, attempt, with_first_layers
 
-_GROW_TOKENS = 64
+GROW_TOKENS = 64
 """Key/value buffers grow by this many positions at a time."""
 _TOKENS_AT_ONCE = 16384
 """Most tokens, padding included, in one forward pass of a decoder without a cache."""
@@ -85,7 +85,7 @@ class BufferedLayer(DynamicLayer):
 
     def _grown(self, buffer: Tensor, end: int) -> Tensor:
         batch, heads, _, dim = buffer.shape
-        larger = buffer.new_empty(batch, heads, end + _GROW_TOKENS, dim)
+        larger = buffer.new_empty(batch, heads, end + GROW_TOKENS, dim)
         larger[..., : self._used, :] = buffer[..., : self._used, :]
         return larger
 

@@ -24,10 +24,10 @@ from dph.types import Completion, SamplingParams
 
 T = TypeVar("T")
 
-_LOOK_EVERY = {"cpu": 1}
-_LOOK_EVERY_OTHERWISE = 8
+LOOK_EVERY = {"cpu": 1}
+LOOK_EVERY_OTHERWISE = 8
 """After so many tokens the sampler looks which responses have ended. A look waits for the device."""
-_COMPACT_BELOW = 0.75
+COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
 
@@ -44,7 +44,7 @@ class HFSampler(Sampler):
         """
         self._policy, self._rows, self._graphs = policy, rows, graphs
         self._decoder = decoder
-        self._trials: dict[Start, GrowingTrial] = {}
+        self.trials: dict[Start, GrowingTrial] = {}
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
@@ -65,7 +65,7 @@ class HFSampler(Sampler):
         def kind(index: int) -> tuple[Start, int]:
             """Prompts are decoded together only if they agree in this."""
             length = len(prompts[index])
-            start, ragged = self._way(length + params.max_tokens)
+            start, ragged = self.way(length + params.max_tokens)
             return start, 0 if ragged else length
 
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
@@ -91,7 +91,7 @@ class HFSampler(Sampler):
         tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
         lengths = torch.zeros(total, dtype=torch.long, device=device)  # 0 until a response has ended
-        left, look = list(range(len(prompts))), _LOOK_EVERY.get(device.type, _LOOK_EVERY_OTHERWISE)
+        left, look = list(range(len(prompts))), LOOK_EVERY.get(device.type, LOOK_EVERY_OTHERWISE)
         rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
         decoder = start(self._policy, prompts, n)
@@ -111,7 +111,7 @@ class HFSampler(Sampler):
                 alive = known.count(0)
                 if alive == 0:
                     return
-                if alive < _COMPACT_BELOW * len(rows):
+                if alive < COMPACT_BELOW * len(rows):
                     keep = running.nonzero().squeeze(1)
                     decoder.select(keep)
                     rows, chosen, running = rows[keep], chosen[keep], running[keep]
@@ -124,7 +124,7 @@ class HFSampler(Sampler):
             found.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
         return found
 
-    def _way(self, longest: int) -> tuple[Start, bool]:
+    def way(self, longest: int) -> tuple[Start, bool]:
         """How to decode rows of up to `longest` tokens: the fastest way that reproduces the model's logits, and whether
         it takes prompts of different lengths together.
 
@@ -132,26 +132,26 @@ class HFSampler(Sampler):
         """
         if self._decoder == "whole":
             return WholeDecoder, True
-        if self._works(SharedDecoder, longest) and longest <= longest_shared(self._policy):
-            return (StaticDecoder if self._replays(longest) else SharedDecoder), True
+        if self.works(SharedDecoder, longest) and longest <= longest_shared(self._policy):
+            return (StaticDecoder if self.replays(longest) else SharedDecoder), True
         for start in (PlainDecoder, StateDecoder):
-            if self._works(start, longest):
+            if self.works(start, longest):
                 return start, start is PlainDecoder
         raise UserError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
-            f"{self._trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
+            f"{self.trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
             "each token and is slow, or use another sampler"
         )
 
-    def _works(self, start: Start, longest: int) -> bool:
+    def works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
-        trial = self._trials.setdefault(start, GrowingTrial(partial(self._try, start)))
+        trial = self.trials.setdefault(start, GrowingTrial(partial(self._try, start)))
         return not trial.failure_at(scale(longest, self._policy.context_length))
 
     def _try(self, start: Start, longest: int) -> str:
         """Why rows of `longest` tokens cannot be decoded in a way; empty if they can. The log says which ways are used,
         and why others are not."""
-        first = not self._trials[start].sizes
+        first = not self.trials[start].sizes
         if start is SharedDecoder:
             reason = why_not_shared(self._policy, longest)
         elif start is StaticDecoder:
@@ -164,9 +164,9 @@ class HFSampler(Sampler):
             say(f"the sampler {_WITH[start]}")
         return reason
 
-    def _replays(self, longest: int) -> bool:
+    def replays(self, longest: int) -> bool:
         """Whether a CUDA graph can replay the steps of decoding with shared prompts."""
-        return self._graphs and self._policy.device.type == "cuda" and self._works(StaticDecoder, longest)
+        return self._graphs and self._policy.device.type == "cuda" and self.works(StaticDecoder, longest)
 
 
 _WITH: dict[Start, str] = {

@@ -122,7 +122,7 @@ class VLLMSampler(Sampler):
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
         if self._stale:
-            weights = _weights(self._policy)
+            weights = policy_weights(self._policy)
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         if self._asleep:
             self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
@@ -159,7 +159,7 @@ class VLLMSampler(Sampler):
         return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
 
 
-def _weights(policy: Policy) -> dict[str, torch.Tensor]:
+def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
     """The policy's tensors under the names that they would have in a checkpoint."""
     from transformers.core_model_loading import revert_weight_conversion
 
