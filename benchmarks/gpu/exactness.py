@@ -84,7 +84,7 @@ def compare(make: Callable[[], Any], where: Where) -> dict[str, Any]:
     """Errors of one architecture on a device, in a precision, and whether all of them are small enough."""
     rows, tokenizer = some_rows(), tiny_policy().tokenizer
     exact, policy = Policy(make(), tokenizer), Policy(make().to(where.device), tokenizer, precision=where.precision)
-    _ = exact.traits  # may refuse the model
+    _ = exact.head  # may refuse the model
     true, plain = values_of(exact, rows, False), values_of(policy, rows, False)
     found: dict[str, Any] = {"plain": errors(plain, true), "sampled": sampled(policy, exact, rows)}
     found |= {"packed": None, "packed_plain": None}

@@ -20,10 +20,8 @@ import time
 import torch
 
 from dph.config import ModelConfig, OptimConfig
-from dph.models.batch import Tokens
-from dph.models.linear_logprobs import linear_logprobs
-from dph.models.logprobs import token_logprobs
-from dph.models.memory import fitting_tokens, kept_per_token
+from dph.models.batch import Tokens, fitting_tokens, kept_per_token
+from dph.models.logprobs import linear_logprobs, token_logprobs
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.memory import FreedMemory, keep_few_kernels, resident

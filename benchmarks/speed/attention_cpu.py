@@ -98,18 +98,18 @@ def main() -> None:
         grad, q, k, v = (x.bfloat16() for x in exact)
         saved = grad, q, k, v, *split_cpu._attend(q, k, v, causal, scale)
         wide = q.double(), k.double(), v.double()
-        truth = split_cpu._kernel_backward(
+        truth = split_cpu.kernel_backward(
             (grad.double(), *wide, *split_cpu._attend(*wide, causal, scale)), causal, scale
         )
         ours = blocks_cpu.backward(*saved, causal, scale)
         errors = [
             [float((x.double() - y).norm()) for x, y in zip(found, truth, strict=True)]
-            for found in (ours, split_cpu._kernel_backward(saved, causal, scale))
+            for found in (ours, split_cpu.kernel_backward(saved, causal, scale))
         ]
         times: tuple[list[float], list[float]] = [], []
         for _ in range(args.rounds):
             times[0].append(
-                milliseconds(lambda saved=saved, causal=causal: split_cpu._kernel_backward(saved, causal, scale))
+                milliseconds(lambda saved=saved, causal=causal: split_cpu.kernel_backward(saved, causal, scale))
             )
             times[1].append(milliseconds(lambda saved=saved, causal=causal: blocks_cpu.backward(*saved, causal, scale)))
         usual, fast = (statistics.median(values) for values in times)

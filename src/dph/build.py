@@ -130,7 +130,7 @@ def make_sampler(
         model: where a model of the policy's architecture can be loaded from, and the weights of a policy that is not
             trained.
         longest: most tokens of a prompt and its response together.
-        training: the policy's weights change between calls; `dph.sampling.protocol.weights_changed` announces it.
+        training: the policy's weights change between calls; `Sampler.weights_changed` announces it.
     """
     from dph.sampling import SAMPLERS  # importing the package registers the built-in samplers
 

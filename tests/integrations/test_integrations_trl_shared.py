@@ -36,7 +36,7 @@ from transformers.integrations.neftune import activate_neftune
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from dph.errors import UserError
-from dph.models import prefix
+from dph.models import sharing
 from dph.models.batch import Tokens
 from helpers import folder, random_policy, tiny_policy
 
@@ -572,12 +572,12 @@ def test_a_model_that_packing_computes_wrongly_is_found(tmp_path, caplog, monkey
 @pytest.mark.parametrize("mixed", [True, False], ids=["autocast", "weights"])
 def test_bf16_does_not_hide_a_small_error(mixed, tmp_path, caplog, monkeypatch):
     """Rounding to bf16 is larger than this error, so the layers are tried in fp32."""
-    right = prefix.shared_prefix_attention
+    right = sharing.shared_prefix_attention
 
     def wrong(layer, query, key, value, *args, **more):
         return right(layer, query, key, value * 1.02, *args, **more)
 
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, prefix.NAME, wrong)
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, sharing.NAME, wrong)
     model = tiny_policy().model if mixed else tiny_policy().model.to(torch.bfloat16)
     made = trainer(Shared, settings(tmp_path, bf16=mixed), model)
     assert errors(made) == [0, 0, 0, 0]

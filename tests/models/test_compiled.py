@@ -6,26 +6,25 @@ from typing import Any
 import pytest
 import torch
 
-from dph.models import compiled as module
-from dph.models.compiled import compiled
-from dph.models.softmax import _sums, _weighted
+from dph.models import logprobs as module
+from dph.models.logprobs import compiled, softmax_sums, weighted_softmax
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def untried() -> Iterator[None]:
-    module._works.cache_clear()
+    module.compiles.cache_clear()
     yield
-    module._works.cache_clear()
+    module.compiles.cache_clear()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler's own
-@pytest.mark.parametrize(("function", "per_row"), [(_sums, 0), (_weighted, 3)])
+@pytest.mark.parametrize(("function", "per_row"), [(softmax_sums, 0), (weighted_softmax, 3)])
 def test_the_compiler_gives_what_the_function_gives(function: Callable[..., Any], per_row: int) -> None:
-    assert module._works(function, per_row, CPU, torch.bfloat16, 5000)
-    assert module._works(function, per_row, CPU, torch.float32, 300)
+    assert module.compiles(function, per_row, CPU, torch.bfloat16, 5000)
+    assert module.compiles(function, per_row, CPU, torch.float32, 300)
 
 
 def test_a_compiler_that_fails_or_is_wrong_is_not_used(
@@ -34,21 +33,21 @@ def test_a_compiler_that_fails_or_is_wrong_is_not_used(
     def fails(*_: Any) -> None:
         raise RuntimeError("no compiler\nfor this card")
 
-    monkeypatch.setattr(module, "_kernel", lambda function: fails)
-    assert not module._works(_sums, 0, CPU, torch.bfloat16, 50)
+    monkeypatch.setattr(module, "kernel", lambda function: fails)
+    assert not module.compiles(softmax_sums, 0, CPU, torch.bfloat16, 50)
     assert "logits are not read by compiled kernels on cpu: no compiler for this card" in capsys.readouterr().err
-    monkeypatch.setattr(module, "_kernel", lambda function: lambda *given: function(*given) * 1.001)
-    assert not module._works(_weighted, 3, CPU, torch.bfloat16, 50)
-    assert "because their results differ" in capsys.readouterr().err
-    monkeypatch.setattr(module, "_kernel", lambda function: function)
-    assert module._works(_weighted, 3, CPU, torch.bfloat16, 51)
+    monkeypatch.setattr(module, "kernel", lambda function: lambda *given: function(*given) * 1.001)
+    assert not module.compiles(weighted_softmax, 3, CPU, torch.bfloat16, 50)
+    assert "their results differ" in capsys.readouterr().err
+    monkeypatch.setattr(module, "kernel", lambda function: function)
+    assert module.compiles(weighted_softmax, 3, CPU, torch.bfloat16, 51)
 
 
 def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_works", lambda *_: True)
-    monkeypatch.setattr(module, "_kernel", lambda function: function)
+    monkeypatch.setattr(module, "compiles", lambda *_: True)
+    monkeypatch.setattr(module, "kernel", lambda function: function)
     few, many = (torch.empty(rows, 1 << 20, device="meta") for rows in (1, 32))
-    assert compiled(_sums, torch.empty(2, 3)) is None
+    assert compiled(softmax_sums, torch.empty(2, 3)) is None
 
     class OnGpu:
         device, dtype = torch.device("cuda"), torch.bfloat16
@@ -56,22 +55,22 @@ def test_a_cpu_and_few_logits_need_no_compiler(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, like: torch.Tensor) -> None:
             self.shape, self.numel = like.shape, like.numel
 
-    assert compiled(_sums, OnGpu(few)) is None  # type: ignore[arg-type]
-    assert compiled(_sums, OnGpu(many)) is _sums  # type: ignore[arg-type]
+    assert compiled(softmax_sums, OnGpu(few)) is None  # type: ignore[arg-type]
+    assert compiled(softmax_sums, OnGpu(many)) is softmax_sums  # type: ignore[arg-type]
 
 
 def test_a_kernel_that_takes_masked_tokens_for_others_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets(logits: torch.Tensor, *given: Any) -> Any:
-        return _sums(logits.clamp(min=-4), *given)
+        return softmax_sums(logits.clamp(min=-4), *given)
 
-    monkeypatch.setattr(module, "_kernel", lambda function: forgets)
-    assert not module._works(_sums, 0, CPU, torch.float32, 50)
+    monkeypatch.setattr(module, "kernel", lambda function: forgets)
+    assert not module.compiles(softmax_sums, 0, CPU, torch.float32, 50)
 
 
 def test_memory_that_runs_out_is_not_taken_for_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(module, "_kernel", lambda function: fails)
+    monkeypatch.setattr(module, "kernel", lambda function: fails)
     with pytest.raises(torch.OutOfMemoryError):
-        module._works(_sums, 0, CPU, torch.bfloat16, 52)
+        module.compiles(softmax_sums, 0, CPU, torch.bfloat16, 52)

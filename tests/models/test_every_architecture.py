@@ -55,7 +55,7 @@ def differences(model):
 
 def differences_of(policy, rows):
     model, found = policy.model, {}
-    _ = policy.traits  # may refuse the model
+    _ = policy.head  # may refuse the model
     model.eval()
     expected = [plain_logprobs(model, row) for row in rows]
     assert float(torch.cat(expected).std()) > 0.03, "the model predicts next to nothing"
@@ -78,7 +78,7 @@ def differences_of(policy, rows):
         groups = sampler.sample(prompts, params, range(len(prompts)))
     except UserError:  # no way with a cache
         groups = HFSampler(policy, decoder="whole").sample(prompts, params, range(len(prompts)))
-    works = [start.__name__ for start, (_, reason) in sampler._trials.items() if not reason]
+    works = [start.__name__ for start, trial in sampler.trials.items() if not trial.failure]
     DECODED[model.config.model_type] = works[-1] if works else "none"
     SHARED[model.config.model_type] = policy.shares(rows)
     model.eval()
@@ -140,7 +140,7 @@ def test_training_in_bf16_computes_what_the_model_computes_with_layers_that_keep
             if name in LARGE:
                 raise ValueError(LARGE[name])
             policy, rows = any_policy(name), some_rows()
-            _ = policy.traits
+            _ = policy.head
         except Exception:  # the test above counts them
             continue
         _, exact = evaluated(policy, rows)

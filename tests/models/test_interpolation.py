@@ -52,7 +52,7 @@ def test_weights_of_16_bits_are_interpolated_in_32(saved):
 def test_models_that_do_not_fit_together_are_refused(saved, tmp_path):
     other = new_policy(replace(TINY, hidden=16), TEXTS, 0)
     other.save(tmp_path / "narrow")
-    with pytest.raises(UserError, match="models of different shapes: they differ in "):
+    with pytest.raises(UserError, match="different shapes: they differ in "):
         interpolated(ModelConfig(str(saved[0])), str(tmp_path / "narrow"), 0.5)
     other = new_policy(TINY, [*TEXTS, "more words"], 0)
     other.save(tmp_path / "wordy")

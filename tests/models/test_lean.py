@@ -15,8 +15,8 @@ from architectures import any_policy, evaluated, some_rows
 from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models import lean
+from dph.models.batch import kept_bytes
 from dph.models.lean import make_lean
-from dph.models.memory import kept_bytes
 from dph.models.policy import Policy
 from dph.training.frame import load_policy
 from helpers import random_policy, random_rows
@@ -134,7 +134,7 @@ def test_a_norm_has_the_gradients_of_its_formula() -> None:
         return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
 
     exact = gradients(torch.float64, formula)
-    found = gradients(torch.float32, lambda x, weight: lean._Norm.apply(x, weight, 1e-3))
+    found = gradients(torch.float32, lambda x, weight: lean.LeanNorm.apply(x, weight, 1e-3))
     for value, expected in zip(found, exact, strict=True):
         assert value.dtype == torch.float32
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-5)
@@ -145,7 +145,7 @@ def test_a_gated_layer_has_the_gradients_of_autograd_bit_for_bit() -> None:
     given = [torch.randn(7, 24, generator=generator).bfloat16().requires_grad_() for _ in range(2)]
     slope = torch.randn(7, 24, generator=generator).bfloat16()
     expected = nn.functional.silu(given[0]) * given[1]
-    found = lean._Gated.apply(*given)
+    found = lean.LeanGated.apply(*given)
     assert torch.equal(found, expected)
     pairs = zip(torch.autograd.grad(found, given, slope), torch.autograd.grad(expected, given, slope), strict=True)
     assert all(torch.equal(value, other) for value, other in pairs)
@@ -159,7 +159,7 @@ def test_a_gated_layer_with_its_output_has_the_gradients_of_autograd_bit_for_bit
     given[2].requires_grad_(not frozen)
     slope = torch.randn(2, 7, 16, generator=generator).bfloat16()
     expected = nn.functional.linear(nn.functional.silu(given[0]) * given[1], given[2])
-    found = lean._GatedDown.apply(*given)
+    found = lean.LeanGatedDown.apply(*given)
     assert torch.equal(found, expected)
     wanted = given[: 2 if frozen else 3]
     pairs = zip(torch.autograd.grad(found, wanted, slope), torch.autograd.grad(expected, wanted, slope), strict=True)
@@ -331,7 +331,7 @@ def test_memory_that_runs_out_in_the_trial_of_a_layer_is_not_taken_for_an_answer
     def fail(*given: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(lean._Norm, "apply", fail)
+    monkeypatch.setattr(lean.LeanNorm, "apply", fail)
     with pytest.raises(torch.OutOfMemoryError):
         make_lean(policy_of().model)
 
@@ -391,7 +391,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("_fused_rms_norm_backward", backward, "CPU")
-    monkeypatch.setattr(lean, "_fuses", lambda device: True)
+    monkeypatch.setattr(lean, "fuses", lambda device: True)
     yield
     library._destroy()
 
@@ -420,7 +420,7 @@ def test_a_fused_norm_that_is_off_is_left_as_it_is(fused: None, monkeypatch: pyt
 
 
 def test_a_missing_operation_leaves_norms_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lean, "_fuses", lambda device: True)  # without the fixture there is no backward pass
+    monkeypatch.setattr(lean, "fuses", lambda device: True)  # without the fixture there is no backward pass
     policy = policy_of()
     make_lean(policy.model)
     assert changed(policy.model) == ["LlamaMLP"] * 2
@@ -428,5 +428,5 @@ def test_a_missing_operation_leaves_norms_as_they_are(monkeypatch: pytest.Monkey
 
 def test_a_changed_model_must_be_about_as_exact_as_its_own_bf16(fused: None) -> None:
     exact = torch.zeros(4)
-    assert lean._as_good(exact + 0.014, exact + 0.01, exact)
-    assert not lean._as_good(exact + 0.016, exact + 0.01, exact)
+    assert lean.as_good(exact + 0.014, exact + 0.01, exact)
+    assert not lean.as_good(exact + 0.016, exact + 0.01, exact)

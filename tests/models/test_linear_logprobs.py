@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from dph.models.linear_logprobs import linear_logprobs
-from dph.models.logprobs import chunked_logprobs, token_logprobs
+from dph.models.logprobs import chunked_logprobs, linear_logprobs, token_logprobs
 
 STATES, WIDTH, VOCABULARY = 23, 8, 31
 EXACT = 1e-6
@@ -120,7 +119,7 @@ def test_bfloat16_is_as_exact_as_all_logits_and_sums_the_heads_gradient_in_fp32(
 @pytest.mark.parametrize("wraps", [False, True])
 def test_no_tensor_of_all_logits_is_kept(monkeypatch, wraps):
     """Neither for a linear head nor for one that is wrapped, as one with adapters is."""
-    monkeypatch.setattr("dph.models.logprobs._LOGIT_ELEMENTS_AT_ONCE", 7 * VOCABULARY)
+    monkeypatch.setattr("dph.models.logprobs.LOGITS_AT_ONCE", 7 * VOCABULARY)
     (hidden, weight, _), states, targets = inputs()
     head = torch.nn.Linear(WIDTH, VOCABULARY, bias=False)
     head.weight = torch.nn.Parameter(weight.detach())

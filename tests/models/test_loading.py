@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 import dph
 from dph.config import ModelConfig, TrainedModelConfig
 from dph.errors import UserError
-from dph.models import template
+from dph.models import language_model
 from dph.models.policy import Policy
 from helpers import tiny_policy
 
@@ -287,7 +287,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
     policy = load(folder)
     policy.tokenizer.add_tokens(["beyond"])
     for encode in (policy.encode_prompt, policy.encode_response):
-        with pytest.raises(UserError, match=r"produced token id 18, but the model has only 18 tokens"):
+        with pytest.raises(UserError, match=r"token id 18, but .* only 18 tokens"):
             encode("beyond")
         assert encode("yes")
 
@@ -308,7 +308,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
 )
 def test_chat_templates_run_in_a_sandbox_and_fail_with_one_sentence(folder, template, fragment):
     change(folder / "tokenizer_config.json", chat_template=template)
-    with pytest.raises(UserError, match="the tokenizer's chat template rejects the prompt") as caught:
+    with pytest.raises(UserError, match="chat template rejects the prompt") as caught:
         load(folder).encode_prompt("easy 1")
     assert fragment in str(caught.value)
 
@@ -324,7 +324,7 @@ ENDLESS = {
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.parametrize("in_thread", [False, True])
 def test_a_chat_template_that_does_not_end_is_stopped(monkeypatch, name, in_thread):
-    monkeypatch.setattr(template, "LONGEST_SECONDS", 0.3)
+    monkeypatch.setattr(language_model, "LONGEST_SECONDS", 0.3)
     policy = tiny_policy()
     policy.tokenizer.chat_template = ENDLESS[name]
     if name == "for one prompt":

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dph.models import memory
-from dph.models.batch import Tokens, collate_tokens
-from dph.models.memory import fitting_tokens, kept_per_token
+from dph.models import batch as module
+from dph.models.batch import Tokens, collate_tokens, fitting_tokens, kept_per_token
 from dph.process.memory import resident
 from helpers import random_policy
 
@@ -58,7 +57,7 @@ def test_what_a_token_keeps_is_what_a_large_microbatch_keeps(name: str) -> None:
         kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
         return found
 
-    plain = policy.traits.head is not None
+    plain = policy.head is not None
     rows = [Tokens([3] * (249 if plain else 1), [4] * (1 if plain else 249)) for _ in range(6)]
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         policy.logprobs(collate_tokens(rows))
@@ -76,10 +75,10 @@ def test_a_microbatch_fits_into_the_memory_that_is_free(monkeypatch: pytest.Monk
     policy = random_policy("llama", max_position_embeddings=512)
     each, trained = kept_per_token(policy), sum(p.numel() for _, p in policy.trainable())
     for free, expected in ((1 << 40, 16384), (12 * trained + 2000 * each, 1000), (0, 256)):
-        monkeypatch.setattr(memory, "free_memory", lambda free=free: free)
+        monkeypatch.setattr(module, "free_memory", lambda free=free: free)
         assert fitting_tokens(policy) == expected
-    monkeypatch.setattr(memory, "free_memory", lambda: None)
-    monkeypatch.setattr(memory, "_KEPT_ON_CPU", 3000 * each)
+    monkeypatch.setattr(module, "free_memory", lambda: None)
+    monkeypatch.setattr(module, "KEPT_ON_CPU", 3000 * each)
     assert fitting_tokens(policy) == 3000, "a CPU gains nothing from more"
 
 

@@ -9,11 +9,11 @@ import torch
 
 from architectures import any_policy, skip_unless_known
 from dph.config import TrainedModelConfig
-from dph.models import prefix
+from dph.models import sharing
 from dph.models.attention import using
 from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
-from dph.models.sharing import attention_window
+from dph.models.traits import attention_window
 from dph.training.rows import Row, batches, collate
 from helpers import gradient, random_policy, tiny_policy
 from shared_rows import EXACT, SHARING, error, evaluated, grouped_rows
@@ -84,10 +84,10 @@ def test_a_scale_that_begins_beyond_all_tokens_of_a_run_changes_nothing():
 
 
 def test_only_known_keywords_of_attention_are_ignored():
-    prefix.refuse_unknown({"position_ids": torch.ones(1), "use_cache": True, "anything": None, "output_attentions": 1})
+    sharing.refuse_unknown({"position_ids": torch.ones(1), "use_cache": True, "anything": None, "output_attentions": 1})
     for value in (torch.ones(1), 1.0, 0, "x"):
-        with pytest.raises(prefix.NotShareable, match="anything"):
-            prefix.refuse_unknown({"anything": value})
+        with pytest.raises(sharing.NotShareable, match="anything"):
+            sharing.refuse_unknown({"anything": value})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_window_as_long_as_the_sequences_allows_sharing():
     assert max(row.length for row in rows) <= 33 and policy.shares(rows)
     assert error(evaluated(policy, rows, True), evaluated(policy, rows, False)) <= EXACT
     assert attention_window(policy.model.config) == 33
-    with pytest.raises(prefix.NotShareable, match="window has only 33 tokens"):
+    with pytest.raises(sharing.NotShareable, match="window has only 33 tokens"):
         policy.logprobs(collate([*rows, replace(rows[0], prompt_ids=[1] * 40)], shared=True))
 
 
@@ -168,7 +168,7 @@ def test_entropies_and_chunks_of_logits(monkeypatch, entropy):
     policy, rows = tiny_policy(), grouped_rows()
     expected = evaluated(policy, rows, False, entropy)
     for elements in (1 << 25, 7 * 18):
-        monkeypatch.setattr("dph.models.logprobs._LOGIT_ELEMENTS_AT_ONCE", elements)
+        monkeypatch.setattr("dph.models.logprobs.LOGITS_AT_ONCE", elements)
         found = evaluated(policy, rows, True, entropy)
         assert error(found, expected) <= EXACT
         assert found[1] is not None and expected[1] is not None
@@ -247,7 +247,7 @@ def test_sharing_is_used_if_it_saves_tokens_and_is_enabled():
 
 def test_the_models_own_attention_is_restored_after_an_error():
     policy = tiny_policy()
-    with contextlib.suppress(ZeroDivisionError), prefix.shared_attention(policy.model.get_decoder()):
-        assert policy.model.config._attn_implementation == prefix.NAME
+    with contextlib.suppress(ZeroDivisionError), sharing.shared_attention(policy.model.get_decoder()):
+        assert policy.model.config._attn_implementation == sharing.NAME
         raise ZeroDivisionError
     assert policy.model.config._attn_implementation == "sdpa"

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from dph.models import softmax
-from dph.models.logprobs import token_logprobs
-from dph.models.softmax import Normalized, logit_gradient, logprobs_of
+from dph.models import logprobs as module
+from dph.models.logprobs import Normalized, logit_gradient, logprobs_of, token_logprobs
 
 ROWS, VOCABULARY = 9, 13
 
@@ -50,9 +49,9 @@ def test_a_row_by_hand() -> None:
 def test_blocks_of_any_size_give_the_plain_values_and_gradients(
     rows: int, entropy: str, temperature: float, on_gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softmax, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    monkeypatch.setattr(module, "ELEMENTS_ON_CPU", rows * VOCABULARY)
     if on_gpu:  # the functions that are compiled there
-        monkeypatch.setattr(softmax, "compiled", lambda function, *_: function)
+        monkeypatch.setattr(module, "compiled", lambda function, *_: function)
     logits, states, targets = given()
     slopes = torch.linspace(-1, 1, len(states), dtype=torch.float64)
 
@@ -132,9 +131,9 @@ def masked(dtype: torch.dtype) -> torch.Tensor:
 def test_masked_and_large_logits_have_the_entropies_and_gradients_of_the_tokens_that_are_left(
     rows: int, entropy: str, temperature: float, on_gpu: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(softmax, "_ELEMENTS_ON_CPU", rows * VOCABULARY)
+    monkeypatch.setattr(module, "ELEMENTS_ON_CPU", rows * VOCABULARY)
     if on_gpu:
-        monkeypatch.setattr(softmax, "compiled", lambda function, *_: function)
+        monkeypatch.setattr(module, "compiled", lambda function, *_: function)
     logits = masked(dtype).requires_grad_()
     states = torch.arange(len(logits)).repeat(2)
     finite = logits.detach().isfinite()

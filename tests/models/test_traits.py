@@ -12,10 +12,9 @@ from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.models.traits import context_of, rotary_limits
+from dph.models.traits import context_of, rotary_limit
 from dph.sampling.hf import HFSampler
-from dph.sampling.shared_decode import SharedDecoder
-from dph.training.rows import Row, collate
+from dph.training.rows import collate
 from dph.types import SamplingParams
 from helpers import gradient, policy_with_outliers, random_rows, tiny_policy
 
@@ -80,7 +79,7 @@ def test_a_model_that_transforms_logits_by_any_setting_is_found_by_trying(kind, 
     model.load_state_dict(policy.model.state_dict())
     transformed = Policy(model, policy.tokenizer)
     assert_logprobs_are_the_models(transformed, random_rows(policy, 6))
-    assert transformed.traits.head is None and policy.traits.head is policy.model.lm_head
+    assert transformed.head is None and policy.head is policy.model.lm_head
     assert capsys.readouterr().err.count("all logits are in memory at once") == 1
 
 
@@ -122,16 +121,16 @@ def test_a_model_is_tried_beyond_the_chunk_in_which_it_computes_a_sequence(setti
     model.config.max_position_embeddings = 1024
     setattr(model.config, setting, size)
     with pytest.raises(UserError, match="it is not causal"):
-        _ = Policy(model, policy.tokenizer).traits
+        _ = Policy(model, policy.tokenizer).head
     setattr(model.config, setting, 1024)  # too long to try
-    _ = Policy(model, policy.tokenizer).traits
+    _ = Policy(model, policy.tokenizer).head
 
 
 def doge(**changes: int) -> Policy:
     policy = any_policy("doge", **changes)
     policy.model.eval()
     try:
-        _ = policy.traits
+        _ = policy.head
     except UserError:
         pytest.skip("with transformers 5.9 it looks ahead at any length, and is refused")
     return policy
@@ -142,7 +141,7 @@ def test_a_model_that_looks_ahead_in_long_rows_only_is_refused_for_those():
     policy = doge(keep_window_size=100, max_position_embeddings=256)
     row = [3 + 5 * index % 29 for index in range(120)]
     assert_logprobs_are_the_models(policy, [Tokens(row[:2], row[2:40])])
-    with pytest.raises(UserError, match=r"\(doge\) predicts a token also from later ones"):
+    with pytest.raises(UserError, match="predicts a token also from later ones"):
         policy.response_logprobs([Tokens(row[:2], row[2:])], 1.0, 1000)
     with pytest.raises(UserError, match="later ones"):
         HFSampler(policy).sample([row[:10]], SamplingParams(1, max_tokens=100), [0])
@@ -156,12 +155,31 @@ def test_such_a_model_is_used_up_to_the_length_where_it_begins_to_look_ahead():
         policy.check_length(44)
 
 
+@pytest.mark.parametrize(("ahead", "expected"), [(1 << 62, 2), (120, 2 + 31)])
+def test_a_trial_of_a_length_is_not_repeated_while_rows_grow(ahead, expected, monkeypatch):
+    """It vouches for all lengths of its size. Where the model looks ahead from some length on, the rows of a size that
+    failed are tried at their own length, and only so."""
+    policy, tried = tiny_policy(), []
+    policy.model.config.max_position_embeddings = 1024
+
+    def causal(outputs, vocabulary, longest, rows=1):
+        tried.append(longest)
+        return longest < ahead
+
+    monkeypatch.setattr("dph.models.traits.is_causal", causal)
+    for tokens in [*range(1, 64, 7), *range(70, 101)]:
+        policy.check_length(tokens)
+    for tokens in (60, 100):
+        policy.check_length(tokens)
+    assert len(tried) == expected, tried
+
+
 def test_a_model_with_a_large_error_in_bf16_is_tried_in_fp32():
     policy = policy_with_outliers()
     for kept in (torch.float32, torch.bfloat16):
         policy.model.to(kept)
         tried = Policy(policy.model, policy.tokenizer, precision="bf16")
-        assert tried.traits.head is not None and tried.sharing.obstacle(16, 64) is None
+        assert tried.head is not None and tried.sharing.obstacle(16, 64) is None
         assert {parameter.dtype for parameter in policy.model.parameters()} == {kept}
 
 
@@ -223,119 +241,48 @@ def test_recomputed_layers_never_run_dropout(name, tmp_path):
 
 # Rotary embeddings that depend on the length ------------------------------------------------------------------------
 
-SWITCH = 12
+ORIGINAL = 12
 LONGROPE: dict[str, Any] = {
     "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 4.0, "partial_rotary_factor": 1.0}
-    | {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "original_max_position_embeddings": SWITCH},
-    "original_max_position_embeddings": SWITCH,
+    | {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "original_max_position_embeddings": ORIGINAL},
+    "original_max_position_embeddings": ORIGINAL,
 }
 DYNAMIC: dict[str, Any] = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}}
 
 
-def rows_around(switch):
-    """Rows on both sides of a length, and across it."""
-    generator = torch.Generator().manual_seed(0)
-    lengths = [(3, 4), (5, 18), (switch + 4, 6), (switch, 3), (switch + 1, 3), (switch - 2, 2), (switch - 2, 3), (7, 1)]
-    return [
-        Tokens(*(torch.randint(0, 32, (count,), generator=generator).tolist() for count in pair)) for pair in lengths
-    ]
-
-
-def test_a_row_with_longrope_has_one_distribution_however_it_is_batched():
-    policy = any_policy("phi3", **LONGROPE)
-    policy.model.eval()
-    rows = rows_around(SWITCH)
-    assert (policy.traits.switch, policy.traits.limit) == (SWITCH, 1 << 62)
-    for budget in (1, 50, 10_000):
-        assert_logprobs_are_the_models(policy, rows, budget)
-    # the two sets of frequencies are far apart: the forward pass over a whole row predicts its beginning otherwise
-    row = rows[1]
-    ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
-    whole = policy.model(ids).logits[0, len(row.prompt_ids) - 1 : -1].double().log_softmax(-1)
-    whole = whole[range(len(row.response_ids)), list(row.response_ids)].detach()
-    early = SWITCH - len(row.prompt_ids) + 1
-    gaps = (whole - torch.tensor(plain_logprobs(policy.model, row))).abs()
-    assert float(gaps[:early].max()) > 0.5 and float(gaps[early:].max()) < EXACT
-
-
-def test_gradients_with_longrope_are_those_of_each_row_alone():
-    policy = any_policy("phi3", **LONGROPE)
-    rows = rows_around(SWITCH)
-    rows = [Row(row.prompt_ids, row.response_ids) for row in rows]
-    found = []
-    for parts in ([rows], [[row] for row in rows]):
-        policy.model.zero_grad(set_to_none=True)
-        for part in parts:
-            policy.logprobs(collate(part))[0].sum().backward()
-        found.append(gradient(policy))
-    assert float((found[1] - found[0]).norm()) <= EXACT * float(found[0].norm())
-
-
-def test_prompts_are_not_shared_where_rows_are_longer_than_the_switch(capsys):
+def test_prompts_are_not_shared_where_the_rotary_embedding_depends_on_the_length(capsys):
     policy = any_policy("phi3", **LONGROPE)
     prompt = [3, 4, 5, 6]
     short = [Tokens(prompt, [token] * 8) for token in (5, 6)]
     assert policy.shares(short) and not policy.shares([*short, Tokens(prompt, [7] * 9)])
-    assert "its rotary embedding is another for sequences of more than 12 tokens" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    assert "sequences of more than 12 tokens" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_sampling_with_longrope_is_exact_on_both_sides_and_across(shared, monkeypatch):
-    if not shared:
-        monkeypatch.setattr("dph.sampling.hf.why_not_shared", lambda policy, longest: "the test asks for it")
-    policy = any_policy("phi3", **LONGROPE)
+@pytest.mark.parametrize(("name", "changes"), [("llama", DYNAMIC), ("phi3", LONGROPE)])
+def test_rows_in_which_frequencies_depend_on_the_length_are_refused(name, changes):
+    policy = any_policy(name, **changes)
     policy.model.eval()
-    prompts, params = [row.prompt_ids for row in rows_around(SWITCH)], SamplingParams(3, max_tokens=14)
-    keys = list(range(len(prompts)))
-    groups = HFSampler(policy).sample(prompts, params, keys)
-    for prompt, group, key in zip(prompts, groups, keys, strict=True):
-        for one in group:
-            expected = plain_logprobs(policy.model, Tokens(prompt, one.token_ids))
-            assert list(one.logprobs) == pytest.approx(expected, abs=EXACT)
-        (alone,) = HFSampler(policy).sample([prompt], params, [key])
-        assert [one.token_ids for one in alone] == [one.token_ids for one in group]
-    lengths = {len(prompt) + len(one.token_ids) for prompt, group in zip(prompts, groups, strict=True) for one in group}
-    assert min(lengths) <= SWITCH < max(lengths)
-
-
-@pytest.mark.parametrize(
-    ("longest", "way"), [(35, SharedDecoder), (40, SharedDecoder), (41, SharedDecoder), (60, SharedDecoder)]
-)
-def test_longrope_costs_no_decoder_below_the_switch_or_above(longest, way):
-    changes = {**LONGROPE, "original_max_position_embeddings": 40}
-    changes["rope_parameters"] = {**LONGROPE["rope_parameters"], "original_max_position_embeddings": 40}
-    assert HFSampler(any_policy("phi3", **changes))._way(longest)[0] is way
-
-
-def test_beyond_the_context_of_a_dynamic_embedding_nothing_is_computed():
-    policy = any_policy("llama", **DYNAMIC)
-    policy.model.eval()
-    context = policy.context_length
-    fitting, longer = Tokens([3] * (context - 4), [5] * 4), Tokens([3] * (context - 4), [5] * 5)
-    assert policy.traits.limit == context
+    longest = policy.context_length
+    fitting, longer = Tokens([3] * (longest - 4), [5] * 4), Tokens([3] * (longest - 4), [5] * 5)
+    assert longest == rotary_limit(policy.model.config)
     assert_logprobs_are_the_models(policy, [fitting, Tokens([4], [6])])
-    with pytest.raises(UserError, match=f"a sequence may have {context + 1} tokens, but beyond {context}"):
+    with pytest.raises(UserError, match=f"{longest + 1} tokens, but beyond {longest}"):
         policy.response_logprobs([Tokens([4], [6]), longer], 1.0, 1000)
     sampler = HFSampler(policy)
-    with pytest.raises(UserError, match=f"a sequence may have {context + 1} tokens, but beyond {context}"):
-        sampler.sample([[3] * 10], SamplingParams(1, max_tokens=context - 9), [0])
-    assert sampler.sample([[3] * 10], SamplingParams(1, max_tokens=context - 10), [0])
+    with pytest.raises(UserError, match=f"{longest + 1} tokens, but beyond {longest}"):
+        sampler.sample([[3] * 10], SamplingParams(1, max_tokens=longest - 9), [0])
+    assert sampler.sample([[3] * 10], SamplingParams(1, max_tokens=longest - 10), [0])
 
 
 def test_lengths_are_read_from_embeddings_of_all_and_of_single_kinds_of_layers():
     config = any_model("phi3", **LONGROPE).config
-    assert rotary_limits(config) == (SWITCH, 1 << 62)
-    config.rope_parameters = {"full_attention": config.rope_parameters, "sliding_attention": {"rope_type": "dynamic"}}
-    assert rotary_limits(config) == (SWITCH, 64)
-    assert rotary_limits(tiny_policy().model.config) == (1 << 62, 1 << 62)
+    assert rotary_limit(config) == ORIGINAL
+    config.rope_parameters = {"full_attention": {}, "sliding_attention": {"rope_type": "dynamic"}}
+    assert rotary_limit(config) == 64
+    assert rotary_limit(tiny_policy().model.config) == 1 << 62
 
 
 def test_a_context_without_a_limit_is_huge():
     """XLNet's is -1, with which rows of a trial would be empty."""
-    assert [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)] == [
-        *[1 << 30] * 3,
-        64,
-    ]
-    assert context_of(SimpleNamespace()) == 1 << 30
+    sizes = [context_of(SimpleNamespace(max_position_embeddings=size)) for size in (-1, None, 0, 64)]
+    assert sizes == [1 << 30, 1 << 30, 1 << 30, 64] and context_of(SimpleNamespace()) == 1 << 30

@@ -79,7 +79,7 @@ def test_a_large_nucleus_is_the_one_that_sorting_all_tokens_gives(scale, monkeyp
     logits = (scale * torch.randn(30, 20000, generator=torch.Generator().manual_seed(1))).round(decimals=1)  # with ties
     keys = torch.arange(30)
     found = [draw(logits, SamplingParams(top_p=0.9), keys, step)[0].tolist() for step in range(20)]
-    monkeypatch.setattr(module, "_CANDIDATES", ())
+    monkeypatch.setattr(module, "CANDIDATES", ())
     assert found == [draw(logits, SamplingParams(top_p=0.9), keys, step)[0].tolist() for step in range(20)]
 
 

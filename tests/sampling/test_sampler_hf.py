@@ -15,16 +15,13 @@ from dph.config import TrainedModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
+from dph.sampling import decoders, shared_decode
 from dph.sampling import hf as module
-from dph.sampling import plain_decode, shared_decode
-from dph.sampling.decoders import why_not
+from dph.sampling.decoders import PlainDecoder, StateDecoder, WholeDecoder, why_not
 from dph.sampling.hf import HFSampler
-from dph.sampling.plain_decode import PlainDecoder
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, why_not_shared
-from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder
-from dph.sampling.whole_decode import WholeDecoder
 from dph.training.rows import Row
 from dph.types import SamplingParams
 from helpers import TEXTS, TINY, policy_with_outliers, random_rows, randomise, shrinking, tiny_policy
@@ -44,11 +41,11 @@ def decoder(request, monkeypatch):
     """All decoders: one copy of the prompt per group, without and with fixed buffers, one per response, the model's own
     cache, and no cache."""
     if request.param is StaticDecoder:
-        monkeypatch.setattr(HFSampler, "_replays", lambda self, longest: True)
+        monkeypatch.setattr(HFSampler, "replays", lambda self, longest: True)
     elif request.param is WholeDecoder:
-        monkeypatch.setattr(HFSampler, "_way", lambda self, longest: (WholeDecoder, True))
+        monkeypatch.setattr(HFSampler, "way", lambda self, longest: (WholeDecoder, True))
     elif request.param is not SharedDecoder:
-        monkeypatch.setattr(HFSampler, "_works", lambda self, start, longest: start is request.param)
+        monkeypatch.setattr(HFSampler, "works", lambda self, start, longest: start is request.param)
     return request.param
 
 
@@ -112,7 +109,7 @@ def test_models_with_a_state_sample_what_they_train(name, capsys):
     groups = sampler.sample(PROMPTS, params, KEYS)
     # a state that is updated token by token is the same sum as over the whole sequence, in another order
     assert_logprobs_are_the_trainers(policy, groups, PROMPTS, 1.0, exact=1e-4)
-    assert sampler._way(10)[0] is OWN[name]
+    assert sampler.way(10)[0] is OWN[name]
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("because of this model: ") == 2
     assert ("decodes with the cache that the model makes" in told) == (OWN[name] is StateDecoder)
@@ -231,12 +228,12 @@ def test_a_response_does_not_depend_on_its_batch(monkeypatch, decoder):
     shorter = tokens(sample(policy, replace(params, max_tokens=5)))
     assert shorter == [[row[:5] for row in group] for group in tokens(whole)]
     for share in (0.0, 1.1):  # never, and after every finished row
-        monkeypatch.setattr(module, "_COMPACT_BELOW", share)
+        monkeypatch.setattr(module, "COMPACT_BELOW", share)
         assert tokens(sample(policy, params)) == tokens(whole)
-    for place in (plain_decode, shared_decode):
-        monkeypatch.setattr(place, "_GROW_TOKENS", 1)
+    for place in (decoders, shared_decode):
+        monkeypatch.setattr(place, "GROW_TOKENS", 1)
     assert tokens(sample(policy, params)) == tokens(whole)
-    monkeypatch.setattr(shared_decode, "_PREFILL_TOKENS", 8)
+    monkeypatch.setattr(shared_decode, "PREFILL_TOKENS", 8)
     assert tokens(sample(policy, params)) == tokens(whole)
 
 
@@ -293,7 +290,7 @@ def test_prompts_are_shared_only_within_the_window_and_without_capped_scores(nam
         groups = sample(policy, SamplingParams(6, max_tokens=max_tokens), [[4, 5, 6]], [1])
         assert max(len(row) for row in tokens(groups)[0]) == max_tokens
         assert_logprobs_are_the_trainers(policy, groups, [[4, 5, 6]], 1.0)
-        assert (HFSampler(policy)._way(3 + max_tokens)[0] is SharedDecoder) is shared
+        assert (HFSampler(policy).way(3 + max_tokens)[0] is SharedDecoder) is shared
 
 
 def test_a_model_whose_shared_logits_are_wrong_decodes_plainly(monkeypatch, capsys):

@@ -41,7 +41,6 @@ from dph.models.scratch import new_policy
 from dph.rehearsal.store import read_rehearsal
 from dph.sampling import vllm as module
 from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import rest, weights_changed
 from dph.sampling.vllm import VLLMSampler, start_engine
 from dph.training.rollouts import Explorer
 from dph.training.rows import Row
@@ -123,19 +122,19 @@ def test_on_a_gpu_vllm_sleeps_while_the_policy_is_updated(device: str, monkeypat
     started: list[dict[str, Any]] = []
     llm = Recorded()
     monkeypatch.setattr(module, "start_engine", lambda *_, **options: started.append(options) or llm)
-    monkeypatch.setattr(module, "_weights", lambda _: {"a": 1, "b": 2})
+    monkeypatch.setattr(module, "policy_weights", lambda _: {"a": 1, "b": 2})
     policy: Any = SimpleNamespace(device=torch.device(device), context_length=64)
     sampler = VLLMSampler(policy, VLLM, ModelConfig(path="model"), 40, training=True)
-    rest(sampler)  # before anything was sampled
+    sampler.rest()  # before anything was sampled
     sampler.sample([], PLAIN, [])
-    weights_changed(sampler)
+    sampler.weights_changed()
     sampler.sample([], PLAIN, [])
     for changed in (True, False):
         llm.told.append("update")
-        rest(sampler)
-        rest(sampler)
+        sampler.rest()
+        sampler.rest()
         if changed:
-            weights_changed(sampler)
+            sampler.weights_changed()
         sampler.sample([], PLAIN, [])
         sampler.sample([], PLAIN, [])
     sampler.close()
@@ -197,7 +196,7 @@ def test_advice_of_vllm_names_our_setting(monkeypatch: pytest.MonkeyPatch, tmp_p
             raise ValueError("Engine failed\nToo little memory; decrease `--gpu-memory-utilization`.")
 
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=Refusing))
-    with pytest.raises(UserError, match=r"could not start with .*: Too little memory; decrease `--sampler\.memory`\."):
+    with pytest.raises(UserError, match=r"memory; decrease `--sampler\.memory`\."):
         start_engine(ModelConfig(path=str(tmp_path)), VLLM, 32)
 
 

@@ -52,8 +52,8 @@ class Tape(TorchDispatchMode):
 @contextmanager
 def taping(decoder: StaticDecoder) -> Iterator[Tape]:
     """In place of a CUDA graph: recording does not compute, so what the step has changed is put back."""
-    own = [buffer for layer in decoder._layers for buffer in layer._own]
-    changing = [decoder._positions, decoder._at, decoder._found, *own]
+    own = [buffer for layer in decoder.layers for buffer in layer.buffers]
+    changing = [decoder.positions, decoder.at, decoder.next_logits, *own]
     before = [tensor.clone() for tensor in changing]
     with Tape() as tape:
         yield tape
@@ -63,8 +63,8 @@ def taping(decoder: StaticDecoder) -> Iterator[Tape]:
 
 def record(decoder: StaticDecoder) -> None:
     with taping(decoder) as tape:
-        decoder._compute()
-    decoder._graph = tape
+        decoder.compute()
+    decoder.graph = tape
 
 
 @contextmanager
@@ -73,20 +73,20 @@ def replaying(monkeypatch: pytest.MonkeyPatch, *, tape: bool, places: int) -> It
     recorded: list[int] = []
 
     def note(decoder: StaticDecoder) -> None:
-        recorded.append(len(decoder._tokens))
+        recorded.append(len(decoder.tokens))
         record(decoder)
 
     begin = StaticDecoder.__init__
 
     def begun(decoder: StaticDecoder, *given: Any) -> None:
         begin(decoder, *given)
-        decoder._records = tape
+        decoder.records = tape
 
     with monkeypatch.context() as patch:
         patch.setattr(static_decode, "FIRST_TOKENS", places)
         patch.setattr(StaticDecoder, "__init__", begun)
-        patch.setattr(StaticDecoder, "_record", note)
-        patch.setattr(HFSampler, "_replays", lambda *_: True)
+        patch.setattr(StaticDecoder, "record", note)
+        patch.setattr(HFSampler, "replays", lambda *_: True)
         yield recorded
 
 
@@ -121,13 +121,13 @@ def test_fixed_steps_draw_the_same_tokens(name: str, tape: bool, monkeypatch: py
 def test_a_step_that_depends_on_a_number_from_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a model counts positions itself: the tape repeats the count that it has seen."""
     policy = tiny_policy()
-    compute = StaticDecoder._compute
+    compute = StaticDecoder.compute
 
     def counting(self: StaticDecoder) -> None:
-        self._positions.copy_(self._positions * 0 + self._used + 1)
+        self.positions.copy_(self.positions * 0 + self._used + 1)
         compute(self)
 
-    monkeypatch.setattr(StaticDecoder, "_compute", counting)
+    monkeypatch.setattr(StaticDecoder, "compute", counting)
     with replaying(monkeypatch, tape=True, places=8):
         assert why_not_static(policy) == "its logits differ from those of its plain forward pass"
 
@@ -190,7 +190,7 @@ def test_weights_are_cast_before_the_first_step() -> None:
 def test_how_often_the_sampler_looks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy()
     expected = drawn(policy)
-    monkeypatch.setattr(hf, "_LOOK_EVERY", {"cpu": 5})
+    monkeypatch.setattr(hf, "LOOK_EVERY", {"cpu": 5})
     assert apart(drawn(policy), expected) < EXACT
     assert [one.finish_reason for one in drawn(policy)] == [one.finish_reason for one in expected]
 
@@ -215,14 +215,14 @@ class Cuda:
         for name in ("CUDAGraph", "graph", "graph_pool_handle", "Stream", "stream", "current_stream"):
             monkeypatch.setattr(torch.cuda, name, getattr(self, name))
         monkeypatch.setattr(static_decode, "FIRST_TOKENS", 6)
-        monkeypatch.setattr(HFSampler, "_replays", lambda *_: True)
-        static_decode._recording_stream.cache_clear()
-        static_decode._say_unrecorded.cache_clear()
+        monkeypatch.setattr(HFSampler, "replays", lambda *_: True)
+        static_decode.recording_stream.cache_clear()
+        static_decode.say_unrecorded.cache_clear()
         begin = StaticDecoder.__init__
 
         def begun(decoder: StaticDecoder, *given: Any) -> None:
             begin(decoder, *given)
-            decoder._records, self.decoder = True, decoder
+            decoder.records, self.decoder = True, decoder
 
         monkeypatch.setattr(StaticDecoder, "__init__", begun)
 

@@ -12,6 +12,7 @@ from dph.config import DynamicSamplingConfig, OverlongConfig, RolloutConfig, Tra
 from dph.objective import Advantage
 from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
+from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder, derive_key
 from dph.training.rollouts import Explorer, Shaping, is_informative, overlong_penalty
@@ -31,7 +32,7 @@ SCRIPT = {
 USEFUL = {"p0", "p3", "p5"}
 
 
-class Script:
+class Script(Sampler):
     """Policy, sampler and verifier in one: the i-th response to a problem gets the i-th outcome of its script."""
 
     def __init__(self, script=SCRIPT):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dph.errors import UserError
-from dph.models.identity import save_tokenizer
+from dph.models.language_model import save_tokenizer
 from dph.process.progress import say
 from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dph.config import ModelConfig
 from dph.errors import UserError
-from dph.models.identity import merged_state
+from dph.models.language_model import merged_state
 from dph.models.loading import load_model, refuse_adapters
 from dph.models.policy import Policy
 

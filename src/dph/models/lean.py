@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dph.errors import UserError, is_out_of_memory, reason_of
-from dph.models.modes import evaluating
+from dph.models.traits import evaluating
+from dph.models.trial import MAX_ERROR_RATIO, attempt
 from dph.process.progress import say
 
 _TRIAL_TOKENS = 5
@@ -32,8 +33,6 @@ _TRIAL_SCALES = (0.0, 1e-4, 1.0, 1e3)
 """Sizes of the numbers that a layer reads in its trial: an ε shows among small ones, a limit among large ones."""
 _UNIT = torch.finfo(torch.bfloat16).eps
 """What differs by this share of its norm or less differs by rounding. Outputs on a CPU must be equal."""
-_LARGEST_ERROR = 1.5
-"""The changed model may have this many times the error of the model's own bf16, against fp32."""
 
 Forward = Callable[[Any, Tensor], Tensor]
 
@@ -65,7 +64,8 @@ def make_lean(model: Any) -> None:
         exact = _outcome(model, autocast=False) if model.dtype == torch.float32 else expected
         for part, forward in changes:
             part.forward = MethodType(forward, part)  # a copy of the model binds it to the copy's parts
-        if reason := _why_not(model, expected, exact):
+        # another part may read a norm's output, and not by a linear layer
+        if reason := attempt(lambda: _why_not(model, expected, exact)):
             for part, _ in changes:
                 del part.forward
             say(f"layers of this model keep all that they compute for the backward pass: {reason}")
@@ -110,7 +110,7 @@ def _sparse_if_tied(model: Any) -> None:
         embedding.sparse = True
 
 
-def _fuses(device: torch.device) -> bool:
+def fuses(device: torch.device) -> bool:
     """Whether torch's fused kernels compute norms there, which add in another order; a CPU has none."""
     return device.type == "cuda"
 
@@ -132,15 +132,15 @@ def _norm(part: Any, hidden_states: Tensor) -> Tensor:
     wide = hidden_states.dtype == part.weight.dtype == torch.float32
     if not (wide and _active(hidden_states) and _autocast_type(hidden_states) == torch.bfloat16):
         return type(part).forward(part, hidden_states)
-    return _Norm.apply(hidden_states, part.weight, part.variance_epsilon)
+    return LeanNorm.apply(hidden_states, part.weight, part.variance_epsilon)
 
 
-class _Norm(torch.autograd.Function):
+class LeanNorm(torch.autograd.Function):
     """w·x/√(mean x² + ε) of fp32 rows, in bf16."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        if _fuses(x.device):
+        if fuses(x.device):
             out, inverse = torch.ops.aten._fused_rms_norm(x, weight.shape, weight, epsilon)
         else:
             inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
@@ -153,7 +153,7 @@ class _Norm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, weight, inverse = ctx.saved_tensors
         slope = grad.float()
-        if _fuses(x.device):
+        if fuses(x.device):
             wanted = list(ctx.needs_input_grad[:2])
             return *torch.ops.aten._fused_rms_norm_backward(slope, x, weight.shape, inverse, weight, wanted), None
         normed, found = x * inverse, None
@@ -179,8 +179,8 @@ def _gated(part: Any, x: Tensor) -> Tensor:
     x = x.to(_autocast_type(x))
     gate, up, down = part.gate_proj(x), part.up_proj(x), part.down_proj
     if _is_plain(down):
-        return _GatedDown.apply(gate, up, down.weight.to(x.dtype))
-    return down(_Gated.apply(gate, up))
+        return LeanGatedDown.apply(gate, up, down.weight.to(x.dtype))
+    return down(LeanGated.apply(gate, up))
 
 
 def _is_plain(layer: Any) -> bool:
@@ -190,11 +190,19 @@ def _is_plain(layer: Any) -> bool:
 
 def casts_itself(model: nn.Module) -> set[nn.Module]:
     """The linear layers of a changed model whose weights each pass casts, instead of autocast once for all passes."""
-    gated = (part for part in model.modules() if getattr(vars(part).get("forward"), "__func__", None) is _gated)
-    return {part.down_proj for part in gated if _is_plain(part.down_proj)}  # type: ignore[misc]
+    gated: list[Any] = [x for x in model.modules() if getattr(vars(x).get("forward"), "__func__", None) is _gated]
+    return {layer.down_proj for layer in gated if _is_plain(layer.down_proj)}
 
 
-class _Gated(torch.autograd.Function):
+def cast_layers(model: Any) -> None:
+    """Let autocast cast the trained weights of linear layers now, instead of among tensors that are freed soon."""
+    others = {model.get_output_embeddings(), *casts_itself(model)}
+    for layer in model.modules():
+        if type(layer) is nn.Linear and layer not in others and layer.weight.requires_grad:
+            nn.functional.linear(layer.weight.new_zeros(1, layer.in_features), layer.weight)
+
+
+class LeanGated(torch.autograd.Function):
     """silu(gate)·up, computed again in the backward pass."""
 
     @staticmethod
@@ -209,7 +217,7 @@ class _Gated(torch.autograd.Function):
         return torch.ops.aten.silu_backward(grad * up, gate), grad * nn.functional.silu(gate)
 
 
-class _GatedDown(torch.autograd.Function):
+class LeanGatedDown(torch.autograd.Function):
     """(silu(gate)·up) Wᵀ; the product in brackets is computed again in the backward pass."""
 
     @staticmethod
@@ -245,19 +253,18 @@ def _same(part: Any, forward: Forward, scale: float) -> bool:
             out = call(x).to(torch.bfloat16)
         return [out.detach(), *torch.autograd.grad(out, inputs, slope.to(out.dtype), materialize_grads=True)]
 
-    try:
-        expected = results(part)
-        found = results(lambda x: forward(part, x))
-    except RuntimeError as error:  # an operation that this device lacks, or a part that reads something else
-        if is_out_of_memory(error):
-            raise
-        say(f"{type(part).__name__} keeps all that it computes for the backward pass: {reason_of(error)}")
-        return False
-    if not _fuses(device) and not torch.equal(found[0], expected[0]):
-        return False
-    return all(
-        _distance(one, other) <= _UNIT * float(other.float().norm()) for one, other in zip(found, expected, strict=True)
-    )
+    def differs() -> str:
+        expected, changed = results(part), results(lambda x: forward(part, x))
+        if not fuses(device) and not torch.equal(changed[0], expected[0]):
+            return "its outputs would differ"
+        pairs = zip(changed, expected, strict=True)
+        close = all(_distance(one, other) <= _UNIT * float(other.float().norm()) for one, other in pairs)
+        return "" if close else "its outputs or gradients would differ"
+
+    reason = attempt(differs)  # this device may lack an operation
+    if reason:
+        say(f"{type(part).__name__} keeps all that it computes for the backward pass: {reason}")
+    return not reason
 
 
 def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
@@ -265,21 +272,16 @@ def _why_not(model: Any, expected: list[Tensor], exact: list[Tensor]) -> str:
 
     expected, exact: outcomes before the change, and those of fp32.
     """
-    try:
-        found = _outcome(model)
-    except RuntimeError as error:  # another part read a norm's output, and not by a linear layer
-        if is_out_of_memory(error):
-            raise
-        return reason_of(error)
-    if not _fuses(found[0].device) and not torch.equal(found[0], expected[0]):
+    changed = _outcome(model)
+    if not fuses(changed[0].device) and not torch.equal(changed[0], expected[0]):
         return "another part reads a norm's output in fp32"
-    return "" if all(map(_as_good, found, expected, exact)) else "their bf16 would be less exact than the model's own"
+    return "" if all(map(as_good, changed, expected, exact)) else "their bf16 would be less exact than the model's own"
 
 
-def _as_good(found: Tensor, expected: Tensor, exact: Tensor) -> bool:
+def as_good(changed: Tensor, expected: Tensor, exact: Tensor) -> bool:
     """Whether numbers of the changed model are about as near to those of fp32 as the model's own."""
-    error, usual = _distance(found, exact), _distance(expected, exact)
-    return error <= max(_LARGEST_ERROR * usual, _UNIT * float(exact.norm()))
+    error, usual = _distance(changed, exact), _distance(expected, exact)
+    return error <= max(MAX_ERROR_RATIO * usual, _UNIT * float(exact.norm()))
 
 
 def _distance(one: Tensor, other: Tensor) -> float:

@@ -302,7 +302,7 @@ def _add_adapters(model: Any, config: TunedModelConfig, seed: int) -> Any:
     )
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         torch.manual_seed(seed)
-        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.identity`)
+        # peft warns of adapters of tied embeddings; a merged model has both embeddings (`dph.models.language_model`)
         warnings.filterwarnings("ignore", "Model has `tie_word_embeddings=True`")
         try:
             return get_peft_model(model, lora)

@@ -1,24 +1,229 @@
-"""Token log-probabilities and entropies from hidden states; only one chunk of logits is in memory at a time."""
+"""Log-probabilities and entropies of tokens, from logits or from hidden states and the output embedding.
 
-from collections.abc import Callable
+**Logits** are read a block of rows at a time. On a CPU a block stays in the cache, where a tensor of all probabilities
+would be written to memory and read again by each operation. On a GPU two compiled kernels read a block once. Only the
+logits, in their own type, and a few numbers a row are kept for the backward pass. With logits z, largest m, temperature
+T, p = softmax(z/T), entropy H, and gradients g of log-probabilities and h of entropies,
+
+    log p = (z − m)/T − log Σ exp((z − m)/T),
+    ∂/∂z (Σ_k g_k log p_{y_k} + h H) = (Σ_k g_k onehot(y_k) − p · (Σ_k g_k + h · (log p + H))) / T.
+
+**Hidden states**: where all logits would not fit, one chunk of them is in memory at a time. The forward pass keeps
+nothing of a chunk's logits; the backward pass computes them again, chunk by chunk.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from dph.models.linear_logprobs import linear_logprobs
-from dph.models.softmax import Normalized, logit_gradient, logprobs_of
+from dph.models.trial import attempt, plainly, relative_error
+from dph.process.progress import say
 
 Entropy = Literal["none", "value", "gradient"]
 
-_LOGIT_ELEMENTS_AT_ONCE = 1 << 25
+ELEMENTS_ON_CPU = 1 << 18
+"""Logits in a block, for each thread: two blocks in fp32 take 2 MiB."""
+ELEMENTS_ON_A_GPU = 1 << 27
+_LEAST = -1000.0
+"""Stands for log-probabilities below it, such as −∞ of tokens that are masked: a probability this small is 0 in fp32
+and in fp64, and so is its product with this number; with −∞ it would be nan."""
+LOGITS_AT_ONCE = 1 << 25
 """Most logits in memory at once. Beyond it, hidden states are processed in chunks, recomputed in the backward pass."""
-_CHUNK = 1 << 24
-"""Logits of a chunk; its gradient takes as much."""
-_LOGIT_ELEMENTS_ON_A_GPU = 1 << 27
+_LOGITS_OF_A_CHUNK = 1 << 24
+"""Its gradient takes as much."""
+_LOGITS_ON_A_GPU = 1 << 27
 """Both on a GPU, where each chunk also costs a pass over the gradient of the output embedding."""
+_HEAD_ROWS_ON_CPU = 1 << 13
+"""Rows of the head's gradient that are computed at once on a CPU, which saves memory; a GPU computes all of them."""
+_FEWEST_TO_COMPILE = 1 << 24
+"""Fewer logits take less time by themselves than the compiler."""
+_COMPILED_TOLERANCE = 1e-5
+"""Largest difference, relative to the largest value, between a compiled function and the same uncompiled, in fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """What log-probabilities need of each row of logits: tensors [U] in fp32, or in fp64 for logits of this type."""
+
+    largest: Tensor
+    """m."""
+    log_sum: Tensor
+    """log Σ exp((z − m)/T)."""
+    entropies: Tensor | None
+    """H in nats."""
+
+    @classmethod
+    def empty(cls, like: Tensor, entropy: bool) -> "Normalized":
+        """Of as many rows as `like` has, to be filled."""
+        largest, log_sum, entropies = (like.new_empty(len(like), dtype=_wide(like)) for _ in range(3))
+        return cls(largest, log_sum, entropies if entropy else None)
+
+    def __getitem__(self, rows: slice) -> "Normalized":
+        """Of some rows; a view."""
+        return Normalized(
+            self.largest[rows], self.log_sum[rows], None if self.entropies is None else self.entropies[rows]
+        )
+
+    def fill(self, logits: Tensor, temperature: float) -> None:
+        """Compute the numbers for each row of logits [U, V]."""
+        wide, size, sums = _wide(logits), _rows_at_once(logits), compiled(softmax_sums, logits)
+        for start in range(0, len(logits), size):
+            rows = slice(start, start + size)
+            if sums:
+                self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
+                if self.entropies is not None:
+                    self.entropies[rows] = entropies
+                continue
+            z = logits[rows].to(wide, copy=True)
+            self.largest[rows] = top = z.amax(-1)
+            z.sub_(top[:, None])
+            if temperature != 1.0:
+                z.div_(temperature)
+            if self.entropies is not None:
+                z.clamp_(min=_LEAST)
+            weights = z.exp()
+            total = weights.sum(-1)
+            self.log_sum[rows] = logarithm = total.log()
+            if self.entropies is not None:
+                self.entropies[rows] = logarithm - weights.mul_(z).sum(-1) / total
+
+
+def softmax_sums(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """As `Normalized.fill`, with entropies, for all rows; to be compiled."""
+    z = logits.to(_wide(logits))
+    top = z.amax(-1)
+    z = ((z - top[:, None]) / temperature).clamp(min=_LEAST)
+    weights = z.exp()
+    total = weights.sum(-1)
+    return top, total.log(), total.log() - (weights * z).sum(-1) / total
+
+
+def weighted_softmax(logits: Tensor, temperature: float, largest: Tensor, log_sum: Tensor, factor: Tensor) -> Tensor:
+    """p · factor for each row; to be compiled."""
+    z = (logits.to(_wide(logits)) - largest[:, None]) / temperature
+    return (z - log_sum[:, None]).exp() * factor[:, None]
+
+
+def logprobs_of(logits: Tensor, known: Normalized, states: Tensor, targets: Tensor, temperature: float) -> Tensor:
+    """Log-probabilities [K] in nats of the tokens `targets` [K] that the rows `states` [K] of the logits predict."""
+    shifted = logits[states, targets].to(known.largest.dtype) - known.largest[states]
+    return shifted.div_(temperature).sub_(known.log_sum[states])
+
+
+def logit_gradient(
+    logits: Tensor,
+    known: Normalized,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    grad: Tensor | None,
+    grad_entropy: Tensor | None,
+) -> Tensor:
+    """The gradient of logits [U, V], in their type, from those of log-probabilities [K] and of entropies [U].
+
+    Either may be None. Its sums are in fp32 and rounded once.
+    """
+    wide = _wide(logits)
+    found = torch.empty_like(logits)
+    slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
+    totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
+    weighted = compiled(weighted_softmax, logits, 3) if grad_entropy is None or known.entropies is None else None
+    for rows, inside in chunks(states, len(logits), _rows_at_once(logits)):
+        if weighted:
+            change = weighted(logits[rows], temperature, known.largest[rows], known.log_sum[rows], totals[rows])
+        else:
+            change = logits[rows].to(wide, copy=True)  # becomes log p, p, and the gradient
+            change.sub_(known.largest[rows, None])  # first: large logits have no digits left for the logarithm
+            if temperature != 1.0:
+                change.div_(temperature)
+            change.sub_(known.log_sum[rows, None])
+            factor = totals[rows, None]
+            if grad_entropy is not None and known.entropies is not None:
+                of_entropy = grad_entropy[rows, None] / temperature
+                change.clamp_(min=_LEAST)
+                factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
+            change.exp_().mul_(factor)
+        change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)
+        found[rows] = change
+    return found
+
+
+def chunks(states: Tensor, number: int, size: int) -> Iterator[tuple[slice, Tensor]]:
+    """Slices of `number` rows, `size` at a time, each with the indices into `states` [K] of those that lie in it."""
+    if number <= size:
+        yield slice(0, number), torch.arange(len(states), device=states.device)
+        return
+    order = states.argsort(stable=True)
+    firsts = torch.arange(0, number + size, size, device=states.device)
+    bounds = torch.searchsorted(states[order], firsts).tolist()
+    for index, start in enumerate(range(0, number, size)):
+        yield slice(start, min(start + size, number)), order[bounds[index] : bounds[index + 1]]
+
+
+def _wide(logits: Tensor) -> torch.dtype:
+    return torch.promote_types(logits.dtype, torch.float32)
+
+
+def _rows_at_once(logits: Tensor) -> int:
+    on_cpu = logits.device.type == "cpu"
+    elements = ELEMENTS_ON_CPU * torch.get_num_threads() if on_cpu else ELEMENTS_ON_A_GPU
+    return max(1, elements // logits.shape[1])
+
+
+# Compiled for a GPU ---------------------------------------------------------------------------------------------------
+
+
+def compiled(function: Callable[..., Any], logits: Tensor, per_row: int = 0) -> Callable[..., Any] | None:
+    """The function compiled for logits [U, V] like these; None on a CPU, for few logits, or if its trial fails.
+
+    function: takes logits, a temperature, and as many tensors [U] as `per_row` says; returns a tensor or several.
+    """
+    if logits.device.type != "cuda" or logits.numel() < _FEWEST_TO_COMPILE:
+        return None
+    works = compiles(function, per_row, logits.device, logits.dtype, logits.shape[1])
+    return kernel(function) if works else None
+
+
+@cache
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function by torch's compiler."""
+    return torch.compile(function, dynamic=True)
+
+
+@cache
+def compiles(
+    function: Callable[..., Any], per_row: int, device: torch.device, dtype: torch.dtype, vocabulary: int
+) -> bool:
+    """Whether the compiled function gives what the function gives. The first call tries it; a failure is said once."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(64, vocabulary, generator=generator).to(device, dtype)
+    logits[:, ::7] = -torch.inf
+
+    def trial() -> str:
+        numbers = [torch.full((len(logits),), 5.0, device=device) for _ in range(per_row)]
+        results, expected = (_tensors(one(logits, 0.7, *numbers)) for one in (kernel(function), function))
+        errors = (relative_error(one, other) for one, other in zip(results, expected, strict=True))
+        return "" if all(error <= _COMPILED_TOLERANCE for error in errors) else "their results differ"
+
+    with plainly(device), torch.no_grad():
+        reason = attempt(trial, of_kernels=True)
+    if reason:
+        say(f"logits are not read by compiled kernels on {device}: {reason}")
+    return not reason
+
+
+def _tensors(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+# From logits ----------------------------------------------------------------------------------------------------------
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -65,6 +270,9 @@ def token_logprobs(
     return logprobs, None if entropies is None else entropies[states]
 
 
+# From hidden states ---------------------------------------------------------------------------------------------------
+
+
 def chunked_logprobs(
     head: Callable[[Tensor], Tensor],
     vocabulary: int,
@@ -79,13 +287,13 @@ def chunked_logprobs(
     A head that is no plain linear layer, for example one with adapters, is called and recomputed for each chunk.
     """
     on_gpu = hidden.device.type == "cuda"
-    at_once = _LOGIT_ELEMENTS_ON_A_GPU if on_gpu else _LOGIT_ELEMENTS_AT_ONCE
-    size = max(1, (at_once if on_gpu else min(at_once, _CHUNK)) // vocabulary)
-    linear: Any = head if type(head) is torch.nn.Linear else None  # a subclass may compute something else
+    at_once = _LOGITS_ON_A_GPU if on_gpu else LOGITS_AT_ONCE
+    size = max(1, (at_once if on_gpu else min(at_once, _LOGITS_OF_A_CHUNK)) // vocabulary)
     if hidden.shape[0] * vocabulary <= at_once:
         return token_logprobs(head(hidden), states, targets, temperature, entropy)
-    if linear is not None:
-        return linear_logprobs(hidden, linear.weight, linear.bias, states, targets, temperature, entropy, size)
+    plain: Any = head if type(head) is torch.nn.Linear else None  # a subclass may compute something else
+    if plain is not None:
+        return linear_logprobs(hidden, plain.weight, plain.bias, states, targets, temperature, entropy, size)
 
     def piece(part: Tensor, local: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor | None]:
         return token_logprobs(head(part), local, chosen, temperature, entropy)
@@ -100,3 +308,95 @@ def chunked_logprobs(
     back[torch.cat(order)] = torch.arange(len(states), device=states.device)
     logprobs, entropies = zip(*pieces, strict=True)
     return torch.cat(logprobs)[back], torch.cat(entropies)[back] if entropy != "none" else None
+
+
+def linear_logprobs(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    states: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropy: str,
+    size: int,
+) -> tuple[Tensor, Tensor | None]:
+    """As `token_logprobs`, from hidden states and a linear head.
+
+    Args:
+        hidden: [U, H].
+        weight, bias: of the head, [V, H] and [V]. Under autocast, casts of both and of `hidden` are multiplied, as in
+            any linear layer; the gradients of weight and bias are not rounded to that type.
+        states: int64 [K], the state that predicts each token.
+        targets: int64 [K], the tokens.
+        temperature: divides the logits.
+        entropy: "none", "value" or "gradient".
+        size: hidden states whose logits are in memory at once. The head's gradient is summed over chunks in fp32.
+    Returns:
+        Log-probabilities [K] in nats, and entropies [K] or None.
+    """
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    with torch.autocast(device, enabled=False):
+        given = (hidden.to(dtype or hidden.dtype), weight, bias, states, targets)
+        logprobs, entropies = _LinearLogprobs.apply(*given, temperature, entropy, size, dtype)
+    return logprobs, None if entropies is None else entropies[states]
+
+
+class _LinearLogprobs(torch.autograd.Function):
+    """Log-probabilities [K], and entropies [U] or None."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        states: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy: str,
+        size: int,
+        dtype: torch.dtype | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        ctx.types = [None if x is None else x.dtype for x in (weight, bias)]
+        weight = weight.to(dtype or weight.dtype)
+        bias = None if bias is None else bias.to(dtype or bias.dtype)
+        known = Normalized.empty(hidden, entropy != "none")
+        logprobs = known.largest.new_empty(len(states))
+        for chunk, inside in chunks(states, len(hidden), size):
+            logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
+            known[chunk].fill(logits, temperature)
+            logprobs[inside] = logprobs_of(logits, known[chunk], local, targets[inside], temperature)
+        ctx.save_for_backward(hidden, weight, bias, states, targets, known.largest, known.log_sum, known.entropies)
+        ctx.temperature, ctx.size = temperature, size
+        ctx.set_materialize_grads(False)
+        if known.entropies is not None and entropy == "value":
+            ctx.mark_non_differentiable(known.entropies)
+        return logprobs, known.entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        hidden, weight, bias, states, targets, *numbers = ctx.saved_tensors
+        known = Normalized(*numbers)
+        wants, wide = ctx.needs_input_grad, known.largest.dtype
+        of_hidden = torch.empty_like(hidden) if wants[0] else None
+        of_weight = torch.zeros_like(weight, dtype=wide) if wants[1] else None
+        of_bias = torch.zeros_like(bias, dtype=wide) if wants[2] else None
+        at_once = _HEAD_ROWS_ON_CPU if weight.device.type == "cpu" else len(weight)
+        for chunk, inside in chunks(states, len(hidden), ctx.size):
+            logits, local = linear(hidden[chunk], weight, bias), states[inside] - chunk.start
+            slopes = None if grad is None else grad[inside]
+            of_entropy = None if grad_entropy is None else grad_entropy[chunk]
+            change = logit_gradient(logits, known[chunk], local, targets[inside], ctx.temperature, slopes, of_entropy)
+            if of_hidden is not None:
+                of_hidden[chunk] = change @ weight
+            if of_weight is not None:
+                # A product has the type of the logits, so it cannot be added in place: it takes memory of its own.
+                for start in range(0, len(of_weight), at_once):
+                    rows = slice(start, start + at_once)
+                    of_weight[rows] += change[:, rows].T @ hidden[chunk]
+            if of_bias is not None:
+                of_bias += change.sum(0, dtype=wide)
+        head = (None if x is None else x.to(dtype) for x, dtype in zip((of_weight, of_bias), ctx.types, strict=True))
+        return of_hidden, *head, None, None, None, None, None, None

@@ -14,15 +14,29 @@ Apart from attention, a model processes every token independently. `dph.models.a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
+
 _LARGEST_PADDING = 0.75
 """Sequences share one attention call if the shortest is at least this fraction of the longest."""
+
+
+def moved(value: T, device: torch.device | str) -> T:
+    """A tensor on a device, or a tuple or dataclass whose tensors are; other values as they are."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, tuple):
+        return type(value)(moved(item, device) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changes = {item.name: moved(getattr(value, item.name), device) for item in fields(value) if item.init}
+        return replace(value, **changes)
+    return value
 
 
 class Sequences(Protocol):
@@ -54,12 +68,6 @@ class Bucket:
     places: Tensor | None = None
     """int64, as long as `present`: packed indices of these tokens."""
 
-    def to(self, device: torch.device | str) -> "Bucket":
-        if self.index is None or self.present is None or self.places is None:
-            return self
-        moved = (tensor.to(device) for tensor in (self.index, self.present, self.places))
-        return Bucket(self.start, self.shape, *moved)
-
 
 @dataclass(frozen=True, slots=True)
 class Branches:
@@ -71,9 +79,6 @@ class Branches:
     """Packed index of the first branch token, and the total length of the branches."""
     bucket: Bucket
     """The branches as sequences."""
-
-    def to(self, device: torch.device | str) -> "Branches":
-        return Branches(self.stem, self.tokens, self.bucket.to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +99,6 @@ class Spans:
         """Packed indices of the tokens."""
         return slice(self.first, self.first + self.tokens)
 
-    def to(self, device: torch.device | str) -> "Spans":
-        return replace(self, starts=self.starts.to(device))
-
 
 @dataclass(frozen=True, slots=True)
 class PrefixLayout:
@@ -113,18 +115,12 @@ class PrefixLayout:
     """For each of `branches`, its tokens as one sequence."""
     stems: Spans
     """For each of `branches`, the stem that all tokens of this sequence attend to."""
-    derived: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     """What an implementation computed from this layout, for all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
-        return PrefixLayout(
-            self.longest,
-            tuple(bucket.to(device) for bucket in self.buckets),
-            tuple(group.to(device) for group in self.branches),
-            self.sequences.to(device),
-            self.queries.to(device),
-            self.stems.to(device),
-        )
+        """A copy on a device, with nothing derived yet."""
+        return moved(self, device)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,27 @@
-"""Decides whether a model can compute a shared prefix once: reads its settings and compares packed with plain rows."""
+"""Whether a model can compute the common prefix of rows once, and its attention over such packed rows.
 
-from collections.abc import Callable, Sequence
+A token of a branch attends to the whole stem and to its own branch up to itself (see `dph.models.packing`).
+`dph.models.attention` has the ways to compute this. Here it is registered with transformers' attention interface under
+`NAME`. A model uses it inside the context `shared_attention` and receives the layout as the keyword argument
+`prefix_layout`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface
 
+from dph.models.attention import implementation
 from dph.models.batch import Tokens
-from dph.models.traits import context_of, rotary_limits
-from dph.models.trial import attempt, differing, scale
+from dph.models.packing import PrefixLayout
+from dph.models.traits import attention_window, context_of, rotary_limit
+from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, scale
 
+NAME = "dph_shared_prefix"
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-4}
 """Largest allowed difference between packed and plain outputs, relative to their size; rounding causes 1e-5 or less."""
 _COARSE_TOLERANCE = 0.05
@@ -48,11 +59,11 @@ class Sharing:
             within: runs a trial; it may prepare the model for it.
             failure: why no rows can share prefixes, if that is known without a trial.
         """
-        self._compute, self._within, self._vocabulary = compute, within, int(config.vocab_size)
+        self._compute, self._vocabulary = compute, int(config.vocab_size)
         self._tolerance = _TOLERANCE.get(dtype, _COARSE_TOLERANCE)
-        self._window, self._switch = attention_window(config), min(rotary_limits(config))
+        self._window, self._limit = attention_window(config), rotary_limit(config)
         self._context = context_of(config)
-        self._failure, self._tried = failure, (0, 0)
+        self._trial = GrowingTrial(lambda *sizes: attempt(lambda: within(partial(self._try, *sizes))), failure)
 
     def obstacle(self, longest: int, tokens: int) -> str | None:
         """Why rows cannot share prefixes; None if they can. Makes a trial if one of this size was not made yet.
@@ -61,20 +72,12 @@ class Sharing:
             longest: tokens of the longest row.
             tokens: tokens of the largest micro-batch, or more.
         """
-        if not self._failure and longest > self._window:
+        if not self._trial.failure and longest > self._window:
             return f"its attention window of {self._window} tokens is shorter than the sequences"
-        if not self._failure and longest > self._switch:
-            return f"its rotary embedding is another for sequences of more than {self._switch} tokens"
-        size = scale(longest, self._longest), scale(max(longest, tokens), 1 << 62)
-        if not self._failure and (size[0] > self._tried[0] or size[1] > self._tried[1]):
-            self._tried = max(size[0], self._tried[0]), max(size[1], self._tried[1])
-            trial = partial(self._try, *self._tried)
-            self._failure = attempt(lambda: self._within(trial))
-        return self._failure or None
-
-    @property
-    def _longest(self) -> int:
-        return min(self._window, self._switch, self._context)
+        if not self._trial.failure and longest > self._limit:
+            return f"its rotary embedding is another for sequences of more than {self._limit} tokens"
+        most = min(self._window, self._context)
+        return self._trial.failure_at(scale(longest, most), scale(max(longest, tokens), 1 << 62)) or None
 
     @torch.no_grad()
     def _try(self, longest: int, tokens: int) -> str:
@@ -117,24 +120,99 @@ def _trial_rows(vocabulary: int, longest: int, tokens: int) -> tuple[list[list[T
     return short, long
 
 
-def attention_window(config: Any) -> int:
-    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config.
+# Attention ------------------------------------------------------------------------------------------------------------
 
-    The kinds of layers decide if the config lists them: transformers makes the masks by them.
+
+class NotShareable(Unsupported):
+    """The model's attention cannot be split into stem and branches; the message is the reason."""
+
+
+_HARMLESS = frozenset({"position_ids", "use_cache"})
+"""Keyword arguments that models hand on to attention and that do not change it. For others see `refuse_unknown`."""
+
+
+def refuse_unknown(arguments: Mapping[str, Any]) -> None:
+    """Raise NotShareable if a model hands its attention anything that could change it: caps on scores, sinks, biases,
+    indices of selected tokens, and whatever else a new model may think of."""
+    for name, value in sorted(arguments.items()):
+        if name not in _HARMLESS and not name.startswith("output_") and value is not None and value is not False:
+            raise NotShareable(f"its attention uses {name}")
+
+
+def shared_prefix_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    prefix_layout: PrefixLayout | None = None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """Attention over N packed tokens, with the signature of transformers' attention interface.
+
+    Args:
+        query: [1, H, N, D].
+        key, value: [1, G, N, D].
+        prefix_layout: which tokens attend to which.
+        scaling: multiplies the scores; 1/√D if None.
+    Returns:
+        Outputs [1, N, H, D]; None for the attention weights, which are not computed.
+    Raises:
+        NotShareable: the model needs anything but causal softmax attention.
     """
-    kinds = getattr(config, "layer_types", None)
-    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
-    cuts = "chunked_attention" in kinds if kinds else True
-    sizes = [slides and getattr(config, "sliding_window", None), cuts and getattr(config, "attention_chunk_size", None)]
-    return min([int(size) for size in sizes if size], default=1 << 40)
+    if prefix_layout is None or query.shape[0] != 1:
+        raise NotShareable("its layers do not pass their keyword arguments on to attention")
+    if dropout or attention_mask is not None or query.shape[-1] != value.shape[-1]:
+        raise NotShareable("its attention uses dropout, a mask or values of another width")
+    refuse_unknown(more)
+    if sliding_window is not None and prefix_layout.longest > sliding_window:
+        raise NotShareable(f"its attention window has only {sliding_window} tokens")
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    out = implementation(q, k)(q, k, v, prefix_layout, scale)
+    return out[None], None
 
 
-def has_noise(model: torch.nn.Module) -> bool:
-    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
-    for part in model.modules():
-        if part.training:
-            layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
-            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
-            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
-                return True
-    return False
+AttentionInterface.register(NAME, shared_prefix_attention)
+
+
+@contextmanager
+def _implementation(configs: list[Any]) -> Iterator[None]:
+    """Context in which the models with these configs use this file's attention."""
+    before = [config._attn_implementation for config in configs]
+    try:
+        for config in configs:
+            config._attn_implementation = NAME
+        yield
+    finally:
+        for config, name in zip(configs, before, strict=True):
+            config._attn_implementation = name
+
+
+@contextmanager
+def shared_attention(decoder: torch.nn.Module) -> Iterator[None]:
+    """Context in which a transformers decoder uses `shared_prefix_attention`.
+
+    Layers with gradient checkpointing also use it when they recompute in the backward pass, after the context ended.
+    """
+    modules: list[Any] = list(decoder.modules())
+    configs = list({id(part.config): part.config for part in modules if hasattr(part, "config")}.values())
+    recomputing = [part for part in modules if getattr(part, "gradient_checkpointing", False)]
+    before = [part._gradient_checkpointing_func for part in recomputing]
+    try:
+        for part, function in zip(recomputing, before, strict=True):
+            part._gradient_checkpointing_func = partial(
+                function, context_fn=lambda: (nullcontext(), _implementation(configs))
+            )
+        with _implementation(configs):
+            yield
+    finally:
+        for part, function in zip(recomputing, before, strict=True):
+            part._gradient_checkpointing_func = function

@@ -1,48 +1,129 @@
-"""What must be known of a model before its outputs are used; found by running it on a few tokens."""
+"""How a transformers model is called, and what must be known of it before its outputs are used."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from dph.errors import UserError
-from dph.models.arguments import Arguments
-from dph.models.trial import differing, says_of_model
+from dph.models.trial import differing, says_of_model, scale
 
+_CACHES = ("cache", "past_key_values", "cache_params")
+"""Names of the argument that holds keys, values and states of earlier tokens, the newest first. A model returns the
+cache under the same name."""
 _TOLERANCE = 1e-4
 """Largest difference of logits in fp32, relative to the largest, that is taken for rounding, which is 1e-5 or less."""
 _HEAD_TOLERANCE = 1e-5
 """The same for two ways to compute the same numbers with the same operations."""
 _CHUNK, _LARGEST_CHUNK = 8, 512
-_MORE = 15
+_TOKENS_BEYOND_A_CHUNK = 15
 """The trial's rows are this many tokens longer than a chunk, and differ in their last `_APART` tokens."""
 _APART = 8
+_ROWS_TRIED = 16
+"""Rows of a trial of causality that is made at the very length of the rows."""
+
+
+# How a model is called ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Traits:
-    """How a model computes its logits."""
+class Arguments:
+    """Names of the arguments of a model's forward pass, read from its signature before it is called.
 
-    head: Any
-    """The output embedding, if its outputs for the decoder's last hidden states are the logits; None if the model
-    computes logits in another way, for example scales or caps them."""
-    switch: int
-    """Rows of up to this many tokens and longer ones have different rotary embeddings; huge for most models."""
-    limit: int
-    """Longest row, in tokens, for which the rotary embedding does not depend on the row's length in another way."""
+    Models differ in them, and transformers renames them: `past_key_values` became `cache` in 5.24. A call with a name
+    that the signature does not have could be ignored (models take further keyword arguments), warn, or fail.
+    """
+
+    named: frozenset[str]
+    cache: str | None
+    """The argument for the cache; None if there is none."""
+
+    @classmethod
+    def of(cls, model: Any) -> "Arguments":
+        """The arguments of a transformers model, or of the model that peft wraps."""
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        # A subclass may hand its arguments on, as forward(self, *args, **kwargs)
+        forwards = [base.forward, *(kind.__dict__["forward"] for kind in type(base).__mro__ if "forward" in vars(kind))]
+        for forward in forwards:
+            named = frozenset(inspect.signature(forward).parameters)
+            if "input_ids" in named:
+                return cls(named, next((name for name in _CACHES if name in named), None))
+        return cls(frozenset(), None)
+
+    def taken(self, **given: Any) -> dict[str, Any]:
+        """Those of the given arguments that the forward pass names. `cache` stands for the cache, whatever its name."""
+        if "cache" in given and self.cache is not None:
+            given[self.cache] = given.pop("cache")
+        return {name: value for name, value in given.items() if name in self.named}
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Context in which all parts of a model are in evaluation mode."""
+    training = [part for part in module.modules() if part.training]
+    for part in training:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@contextmanager
+def recomputing(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which layers with gradient checkpointing recompute their activations.
+
+    transformers recomputes a layer only if it is in training mode. So the layer is in this mode until its
+    checkpointing function is called, which calls the layer itself in evaluation mode.
+    """
+    layers: list[Any] = [part for part in model.modules() if isinstance(part, GradientCheckpointingLayer)]
+    layers = [layer for layer in layers if layer.gradient_checkpointing and torch.is_grad_enabled()]
+    functions = [layer._gradient_checkpointing_func for layer in layers]
+    for layer, function in zip(layers, functions, strict=True):
+        layer._gradient_checkpointing_func = partial(_evaluated, layer, function)
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer, function in zip(layers, functions, strict=True):
+            layer._gradient_checkpointing_func = function
+            layer.training = False
+
+
+def _evaluated(layer: Any, function: Callable[..., Any], call: Callable[..., Any], *args: Any, **more: Any) -> Any:
+    """Call a layer's checkpointing function; the layer computes in evaluation mode, also in the backward pass."""
+
+    def evaluated(*inputs: Any) -> Any:
+        with evaluating(layer):
+            return call(*inputs)
+
+    return function(evaluated, *args, **more)
+
+
+def has_noise(model: torch.nn.Module) -> bool:
+    """Whether dropout (as a layer, or as a rate that the model's code reads) or NEFTune is active in any part."""
+    for part in model.modules():
+        if part.training:
+            layer = isinstance(part, torch.nn.modules.dropout._DropoutNd)
+            names = (name for name in vars(part) if "drop" in name or "neftune" in name or (layer and name == "p"))
+            if any(isinstance(rate := getattr(part, name), float) and rate > 0 for name in names):
+                return True
+    return False
+
+
+# Its head -------------------------------------------------------------------------------------------------------------
 
 
 def agree(found: Tensor, expected: Tensor, tolerance: float = _TOLERANCE) -> bool:
     """Whether logits are equal up to rounding in fp32."""
     return bool((found - expected).abs().max() <= tolerance * (1 + expected.abs().max()))
-
-
-def context_of(config: Any) -> int:
-    """Longest sequence of a model, in tokens, from its text config; huge if it has no limit (XLNet's is -1)."""
-    limit = int(getattr(config, "max_position_embeddings", None) or -1)
-    return limit if limit > 0 else 1 << 30
 
 
 @torch.no_grad()
@@ -65,8 +146,9 @@ def check_runs(model: Any) -> None:
 
 
 @torch.no_grad()
-def examine_model(model: Any, causal_lm: Any) -> Traits:
-    """Run a model, which must compute in fp32, on a few tokens.
+def plain_head(model: Any, causal_lm: Any) -> Any:
+    """A model's output embedding if the logits are its outputs for the decoder's last hidden states. None if the model
+    computes logits in another way, for example scales or caps them. The model runs, in fp32, on a few tokens.
 
     A policy needs a causal model: the logits after a token may depend on that token and on earlier ones only, neither
     on later tokens nor on the other rows of a batch. Log-probabilities that the sampler computes token by token are
@@ -79,9 +161,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
     """
     config = model.config.get_text_config()
     device = next(model.parameters()).device
-    switch, limit = rotary_limits(config)
-    context = context_of(config)
-    length = min(_chunk(config) + _MORE, context, switch)
+    length = min(_chunk(config) + _TOKENS_BEYOND_A_CHUNK, context_of(config))
     kept = max(1, length - _APART)
     first = [(3 + 5 * step) % config.vocab_size for step in range(length)]
     second = [*first[:kept], *((4 + 7 * step) % config.vocab_size for step in range(length - kept))]
@@ -93,31 +173,7 @@ def examine_model(model: Any, causal_lm: Any) -> Traits:
             "or with the other rows of a batch; choose another model or version of transformers, or set is_decoder in "
             "config.json if it has that"
         )
-    return Traits(_plain_head(causal_lm, alone, expected), switch, limit)
-
-
-@torch.no_grad()
-def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, switch: int, rows: int = 1) -> bool:
-    """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
-    tokens, or compute in another way, from some length on.
-
-    Args:
-        outputs: returns the model's outputs [R·L, …] for ids [R, L].
-        vocabulary: number of tokens.
-        longest: tokens of the longest row.
-        switch: see `Traits`.
-        rows: number R of random rows that are tried.
-    """
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(vocabulary, (rows, longest), generator=generator)
-    together = outputs(ids).float().unflatten(0, (rows, longest))
-    for length in {longest - 1, longest - _APART, longest // 2}:
-        same_side = length > switch or longest <= switch
-        if length > 0 and same_side:
-            alone = outputs(ids[:, :length]).float().unflatten(0, (rows, length))
-            if any(len(differing(one, other[:length], _TOLERANCE)) for one, other in zip(alone, together, strict=True)):
-                return False
-    return True
+    return _head_of(causal_lm, alone, expected)
 
 
 def _chunk(config: Any) -> int:
@@ -134,7 +190,7 @@ def _sums(model: Any) -> Tensor:
     return torch.stack([parameter.float().sum().view(torch.int32) for parameter in model.parameters()])
 
 
-def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
+def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
     """The output embedding if it turns the decoder's hidden states into the expected logits, else None."""
     try:
         embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
@@ -149,19 +205,109 @@ def _plain_head(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
     return embedding if same and (found - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
 
 
-def rotary_limits(config: Any) -> tuple[int, int]:
-    """Row lengths at which a model's rotary embedding changes, from its text config; see `Traits`.
+# Lengths --------------------------------------------------------------------------------------------------------------
 
-    "longrope" has one set of frequencies for rows up to the original context and one for longer rows. "dynamic" has
-    other frequencies for every length beyond the context.
+
+class Causality:
+    """Up to which length a model predicts each token from earlier ones only; trials at the lengths of the rows tell."""
+
+    def __init__(
+        self,
+        outputs: Callable[[Tensor], Tensor],
+        config: Any,
+        within: Callable[[Callable[[], bool]], bool] = lambda trial: trial(),
+    ) -> None:
+        """
+        Args:
+            outputs: returns the model's outputs [R·L, …] for ids [R, L].
+            config: the model's text config.
+            within: runs a trial; it may prepare the model for it.
+        """
+        self._outputs, self._config, self._within = outputs, config, within
+        self._tokens = 0  # of the longest rows that a trial vouches for
+        self._looks_ahead = 1 << 62  # tokens of the shortest trial's rows in which the model was not causal
+
+    def vouches_for(self, tokens: int) -> bool:
+        """Whether a trial of rows of this many tokens was made, or of longer ones."""
+        return tokens <= self._tokens
+
+    def check(self, tokens: int) -> None:
+        """Raise UserError if the probability of a token depends on the length of a row of this many tokens."""
+        if tokens > (limit := rotary_limit(self._config)):
+            raise UserError(
+                f"a sequence may have {tokens} tokens, but beyond {limit} this model's rotary embedding depends on the "
+                "sequence's length; lower the limits of prompts and responses"
+            )
+        causal = partial(is_causal, self._outputs, int(self._config.vocab_size))
+        longer = scale(tokens, context_of(self._config))
+        if longer < self._looks_ahead and self._within(partial(causal, longer)):
+            self._tokens = longer
+            return
+        self._looks_ahead = min(longer, self._looks_ahead)
+        # What begins only beyond these tokens does not matter; what begins just before them, few rows show
+        if not self._within(partial(causal, tokens, _ROWS_TRIED)):
+            raise UserError(
+                f"a sequence may have {tokens} tokens, but in sequences of that length this model "
+                f"({self._config.model_type}) predicts a token also from later ones; lower the limits of prompts and "
+                "responses"
+            )
+        self._tokens = tokens
+
+
+@torch.no_grad()
+def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int, rows: int = 1) -> bool:
+    """Whether the outputs at a token are the same in a row of `longest` tokens and in shorter ones: layers may select
+    tokens, or compute in another way, from some length on.
+
+    Args:
+        outputs: returns the model's outputs [R·L, …] for ids [R, L].
+        vocabulary: number of tokens.
+        longest: tokens of the longest row.
+        rows: number R of random rows that are tried.
     """
-    switch = limit = 1 << 62
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocabulary, (rows, longest), generator=generator)
+    together = outputs(ids).float().unflatten(0, (rows, longest))
+    for length in {longest - 1, longest - _APART, longest // 2}:
+        if length > 0:
+            alone = outputs(ids[:, :length]).float().unflatten(0, (rows, length))
+            if any(len(differing(one, other[:length], _TOLERANCE)) for one, other in zip(alone, together, strict=True)):
+                return False
+    return True
+
+
+def context_of(config: Any) -> int:
+    """Longest row, in tokens, that a model with this text config accepts; huge if it has no limit (XLNet's is -1)."""
+    limit = int(getattr(config, "max_position_embeddings", None) or -1)
+    return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
+
+
+def rotary_limit(config: Any) -> int:
+    """Longest row, in tokens, for which a model's rotary embedding does not depend on the row's length.
+
+    "longrope" has other frequencies for rows beyond its original context, and "dynamic" for every length beyond the
+    context. In a longer row the keys of earlier tokens would change as it grows, and with them the probability that
+    these tokens had when they were sampled.
+    """
+    limit = 1 << 62
     parameters = getattr(config, "rope_parameters", None) or {}
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]  # for all or by layer
     for kind in kinds:
         name = kind.get("rope_type", "")
         if name == "longrope":
-            switch = min(switch, int(kind["original_max_position_embeddings"]))
+            limit = min(limit, int(kind["original_max_position_embeddings"]))
         elif "dynamic" in name:
             limit = min(limit, int(config.max_position_embeddings))
-    return switch, limit
+    return limit
+
+
+def attention_window(config: Any) -> int:
+    """Size, in tokens, of the smallest attention window or chunk of any layer, from the model's text config.
+
+    The kinds of layers decide if the config lists them: transformers makes the masks by them.
+    """
+    kinds = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    cuts = "chunked_attention" in kinds if kinds else True
+    sizes = [slides and getattr(config, "sliding_window", None), cuts and getattr(config, "attention_chunk_size", None)]
+    return min([int(size) for size in sizes if size], default=1 << 40)

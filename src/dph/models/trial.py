@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _EXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, ValueError)
 _SHORTEST = 64
+MAX_ERROR_RATIO = 1.5
+"""In 16 bits, an optimisation may have this many times the error of the plain computation, both against fp32."""
 
 
 class Unsupported(ValueError):
@@ -33,20 +35,35 @@ def says_of_model(error: Exception) -> bool:
     return (isinstance(error, _EXPECTED) or reads_nothing) and not is_out_of_memory(error)
 
 
-def attempt(trial: Callable[[], str]) -> str:
+def attempt(trial: Callable[[], str], *, of_kernels: bool = False) -> str:
     """What a trial returns: why the model cannot do something, or an empty text. An expected error is such a reason.
 
     An error that says nothing about the model is raised: memory that ran out, arguments that the model does not take, a
-    warning that was made an error.
+    warning that was made an error. In a trial of kernels, any error but memory that ran out is a reason, because
+    kernels and compilers raise anything.
     """
     try:
         return trial()
     except Unsupported as error:
         return reason_of(error)
     except Exception as error:
+        if of_kernels and not is_out_of_memory(error):
+            return reason_of(error)
         if not says_of_model(error):
             raise
         return f"its code does not run in this way ({type(error).__name__}: {reason_of(error)})"
+
+
+@contextmanager
+def plainly(device: torch.device) -> Iterator[None]:
+    """Context of a trial of kernels, which the caller's inference mode and autocast do not change."""
+    with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
+        yield
+
+
+def relative_error(value: Tensor, exact: Tensor) -> float:
+    """Largest difference, relative to the largest exact value; NaN if a value is not a number."""
+    return float((value.to(exact.dtype) - exact).abs().max() / exact.abs().max())
 
 
 def differing(found: Tensor, expected: Tensor, tolerance: float) -> Tensor:
@@ -81,6 +98,31 @@ def scale(tokens: int, most: int) -> int:
     Trials of doubled length are few: a run has at most some ten.
     """
     return min(most, max(_SHORTEST, 1 << (tokens + tokens // 4).bit_length()))
+
+
+class GrowingTrial:
+    """A trial that is made again when sizes are larger than those it was made with; not after it failed once.
+
+    A size is `scale` of a number of tokens.
+    """
+
+    def __init__(self, trial: Callable[..., str], failure: str = "") -> None:
+        """
+        Args:
+            trial: takes the sizes and returns why something fails; an empty text if it works.
+            failure: the reason, if it is known without a trial.
+        """
+        self._trial, self.failure = trial, failure
+        self.sizes: tuple[int, ...] = ()
+
+    def failure_at(self, *sizes: int) -> str:
+        """Why something fails at these sizes; an empty text if it works."""
+        tried = self.sizes or (0,) * len(sizes)
+        if not self.failure and any(size > before for size, before in zip(sizes, tried, strict=True)):
+            larger = tuple(map(max, sizes, tried))
+            self.failure = self._trial(*larger)
+            self.sizes = larger
+        return self.failure
 
 
 @contextmanager

@@ -5,29 +5,17 @@ uses vLLM, and `register_sampler` adds one. All randomness is keyed (`derive_key
 """
 
 from dph.sampling.hf import HFSampler
-from dph.sampling.protocol import (
-    SAMPLERS,
-    ClosingSampler,
-    FollowingSampler,
-    RestingSampler,
-    Sampler,
-    StreamingSampler,
-    register_sampler,
-)
+from dph.sampling.protocol import SAMPLERS, Sampler, register_sampler
 from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups, usable_problems
 from dph.sampling.seeding import EpochOrder, derive_key, uniforms
 from dph.sampling.vllm import VLLMSampler
 
 __all__ = [
     "SAMPLERS",
-    "ClosingSampler",
     "EpochOrder",
-    "FollowingSampler",
     "HFSampler",
     "Prompted",
-    "RestingSampler",
     "Sampler",
-    "StreamingSampler",
     "VLLMSampler",
     "derive_key",
     "encode_problems",

@@ -9,7 +9,7 @@ from dph.types import SamplingParams
 _BLOCK = 256
 """Tokens are found in two steps, first the block of so many tokens, then the token: running sums over a whole
 vocabulary in float64 would take much of the time of a decoding step on a CPU (benchmarks/speed/drawing.py)."""
-_CANDIDATES = (1024, 8192)
+CANDIDATES = (1024, 8192)
 """On a CPU, sorting a whole vocabulary takes much longer than finding so many most likely tokens."""
 
 
@@ -84,7 +84,7 @@ def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:
 def _most_likely(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
     """Probabilities and tokens by falling probability, equal ones by token: all of them, or fewer that hold the set of
     every row."""
-    for count in _CANDIDATES if probs.device.type == "cpu" else ():
+    for count in CANDIDATES if probs.device.type == "cpu" else ():
         if probs.shape[1] < 2 * count:
             break
         values, tokens = probs.topk(count, sorted=False)

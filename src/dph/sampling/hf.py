@@ -12,30 +12,26 @@ from torch import Tensor
 from dph.config import SamplerConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.models.trial import scale
+from dph.models.trial import GrowingTrial, scale
 from dph.process.progress import say
-from dph.sampling.decoders import Start, why_not
+from dph.sampling.decoders import PlainDecoder, Start, StateDecoder, WholeDecoder, why_not
 from dph.sampling.drawing import draw
-from dph.sampling.plain_decode import PlainDecoder
-from dph.sampling.protocol import StreamingSampler, register_sampler
+from dph.sampling.protocol import Sampler, register_sampler
 from dph.sampling.seeding import derive_key
 from dph.sampling.shared_decode import SharedDecoder, longest_shared, why_not_shared
-from dph.sampling.state_decode import StateDecoder
 from dph.sampling.static_decode import StaticDecoder, why_not_static
-from dph.sampling.switch_decode import SwitchDecoder
-from dph.sampling.whole_decode import WholeDecoder
 from dph.types import Completion, SamplingParams
 
 T = TypeVar("T")
 
-_LOOK_EVERY = {"cpu": 1}
-_LOOK_EVERY_OTHERWISE = 8
+LOOK_EVERY = {"cpu": 1}
+LOOK_EVERY_OTHERWISE = 8
 """After so many tokens the sampler looks which responses have ended. A look waits for the device."""
-_COMPACT_BELOW = 0.75
+COMPACT_BELOW = 0.75
 """Finished rows are dropped from the batch once fewer than this fraction of its rows are still running."""
 
 
-class HFSampler(StreamingSampler):
+class HFSampler(Sampler):
     """Samples from a Policy in this process."""
 
     def __init__(self, policy: Policy, rows: int = 256, *, graphs: bool = True, decoder: str = "auto") -> None:
@@ -48,13 +44,12 @@ class HFSampler(StreamingSampler):
         """
         self._policy, self._rows, self._graphs = policy, rows, graphs
         self._decoder = decoder
-        self._trials: dict[Start, tuple[int, str]] = {}
-        """For each way to decode, the longest row of its trials, in tokens, and why it cannot be used."""
+        self.trials: dict[Start, GrowingTrial] = {}
 
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """See StreamingSampler.stream. Prompts of similar length are decoded together."""
+        """See Sampler.stream. Prompts of similar length are decoded together."""
         if any(len(prompt) == 0 for prompt in prompts):
             raise ValueError("cannot sample from a prompt without tokens")
         self._policy.check_length(max(map(len, prompts), default=0) + params.max_tokens)
@@ -65,21 +60,19 @@ class HFSampler(StreamingSampler):
 
     def _batches(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Iterator[tuple[Start, list[int]]]:
         """Cut the prompts, by length, into batches; yield how to decode each batch, and the indices of its prompts."""
-        switch, at_once = self._policy.traits.switch, max(1, self._rows // params.n)
+        at_once = max(1, self._rows // params.n)
 
-        def kind(index: int) -> tuple[Start, bool, tuple[bool, int]]:
-            """Prompts are decoded together only if they agree in all of this."""
+        def kind(index: int) -> tuple[Start, int]:
+            """Prompts are decoded together only if they agree in this."""
             length = len(prompts[index])
-            start, ragged = self._way(length + params.max_tokens)
-            switches = length <= switch < length + params.max_tokens
-            return start, switches, (length > switch, 0 if ragged and not switches else length)
+            start, ragged = self.way(length + params.max_tokens)
+            return start, 0 if ragged else length
 
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-        for (start, switches, _), alike in groupby(order, kind):
+        for (start, _), alike in groupby(order, kind):
             chosen = list(alike)
-            how = partial(SwitchDecoder, start) if switches else start
             for first in range(0, len(chosen), at_once):
-                yield how, chosen[first : first + at_once]
+                yield start, chosen[first : first + at_once]
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -98,7 +91,7 @@ class HFSampler(StreamingSampler):
         tokens = torch.zeros(total, params.max_tokens, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, params.max_tokens, dtype=torch.float32, device=device)
         lengths = torch.zeros(total, dtype=torch.long, device=device)  # 0 until a response has ended
-        left, look = list(range(len(prompts))), _LOOK_EVERY.get(device.type, _LOOK_EVERY_OTHERWISE)
+        left, look = list(range(len(prompts))), LOOK_EVERY.get(device.type, LOOK_EVERY_OTHERWISE)
         rows = torch.arange(total, device=device)  # rows still in the batch; some of them may have ended
         running = torch.ones(total, dtype=torch.bool, device=device)
         decoder = start(self._policy, prompts, n)
@@ -118,7 +111,7 @@ class HFSampler(StreamingSampler):
                 alive = known.count(0)
                 if alive == 0:
                     return
-                if alive < _COMPACT_BELOW * len(rows):
+                if alive < COMPACT_BELOW * len(rows):
                     keep = running.nonzero().squeeze(1)
                     decoder.select(keep)
                     rows, chosen, running = rows[keep], chosen[keep], running[keep]
@@ -131,7 +124,7 @@ class HFSampler(StreamingSampler):
             found.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
         return found
 
-    def _way(self, longest: int) -> tuple[Start, bool]:
+    def way(self, longest: int) -> tuple[Start, bool]:
         """How to decode rows of up to `longest` tokens: the fastest way that reproduces the model's logits, and whether
         it takes prompts of different lengths together.
 
@@ -139,41 +132,41 @@ class HFSampler(StreamingSampler):
         """
         if self._decoder == "whole":
             return WholeDecoder, True
-        if self._works(SharedDecoder, longest) and longest <= longest_shared(self._policy):
-            return (StaticDecoder if self._replays(longest) else SharedDecoder), True
+        if self.works(SharedDecoder, longest) and longest <= longest_shared(self._policy):
+            return (StaticDecoder if self.replays(longest) else SharedDecoder), True
         for start in (PlainDecoder, StateDecoder):
-            if self._works(start, longest):
+            if self.works(start, longest):
                 return start, start is PlainDecoder
         raise UserError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
-            f"{self._trials[PlainDecoder][1]}; set sampler.decoder to whole, which computes every row anew for each "
-            "token and is slow, or use another sampler"
+            f"{self.trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
+            "each token and is slow, or use another sampler"
         )
 
-    def _works(self, start: Start, longest: int) -> bool:
+    def works(self, start: Start, longest: int) -> bool:
         """Whether a way to decode reproduces the model's logits; it is tried when rows get longer than before."""
-        tried, reason = self._trials.get(start, (0, ""))
-        switch = self._policy.traits.switch  # rows on both sides of it are not decoded together
-        size = scale(longest, min(self._policy.context_length, switch if longest <= switch else 1 << 62))
-        if reason or size <= tried:
-            return not reason
-        if start is SharedDecoder:
-            reason = why_not_shared(self._policy, size)
-        elif start is StaticDecoder:
-            reason = why_not_static(self._policy, min(size, longest_shared(self._policy)))
-        else:
-            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=size)
-        self._trials[start] = size, reason
-        if reason:
-            if start in _WITHOUT:
-                say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
-        elif not tried:
-            say(f"the sampler {_WITH[start]}")
-        return not reason
+        trial = self.trials.setdefault(start, GrowingTrial(partial(self._try, start)))
+        return not trial.failure_at(scale(longest, self._policy.context_length))
 
-    def _replays(self, longest: int) -> bool:
+    def _try(self, start: Start, longest: int) -> str:
+        """Why rows of `longest` tokens cannot be decoded in a way; empty if they can. The log says which ways are used,
+        and why others are not."""
+        first = not self.trials[start].sizes
+        if start is SharedDecoder:
+            reason = why_not_shared(self._policy, longest)
+        elif start is StaticDecoder:
+            reason = why_not_static(self._policy, min(longest, longest_shared(self._policy)))
+        else:
+            reason = why_not(start, self._policy, ragged=start is PlainDecoder, longest=longest)
+        if reason and start in _WITHOUT:
+            say(f"the sampler {_WITHOUT[start]}, because of this model: {reason}")
+        elif first and not reason:
+            say(f"the sampler {_WITH[start]}")
+        return reason
+
+    def replays(self, longest: int) -> bool:
         """Whether a CUDA graph can replay the steps of decoding with shared prompts."""
-        return self._graphs and self._policy.device.type == "cuda" and self._works(StaticDecoder, longest)
+        return self._graphs and self._policy.device.type == "cuda" and self.works(StaticDecoder, longest)
 
 
 _WITH: dict[Start, str] = {

@@ -12,7 +12,7 @@ from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import doing, say
 from dph.runs.chunks import Chunks
-from dph.sampling.protocol import Sampler, stream
+from dph.sampling.protocol import Sampler
 from dph.sampling.seeding import derive_key
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict
 from dph.verifiers import Verifiers
@@ -104,7 +104,7 @@ def sample_groups(
     keys = [derive_key(seed, *purpose, item.draw, item.problem.id) for item in items]
     drawn: dict[int, tuple[list[Completion], list[str]]] = {}
     with _Judging(verifiers) as judging:
-        for index, completions in stream(sampler, [item.prompt_ids for item in items], params, keys):
+        for index, completions in sampler.stream([item.prompt_ids for item in items], params, keys):
             texts = [policy.decode(completion.token_ids) for completion in completions]
             drawn[index] = completions, texts
             judging.add(index, items[index].problem, texts)

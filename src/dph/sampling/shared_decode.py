@@ -21,14 +21,14 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
 from dph.models.policy import Policy
-from dph.models.prefix import NotShareable, refuse_unknown
-from dph.models.sharing import attention_window
+from dph.models.sharing import NotShareable, refuse_unknown
+from dph.models.traits import attention_window
 from dph.sampling.decoders import PROBED, why_not
 
 _NAME = "dph_shared_decode"
-_GROW_TOKENS = 64
+GROW_TOKENS = 64
 """Buffers for the responses' own keys and values grow by half their length, at least by this many positions."""
-_PREFILL_TOKENS = 4096
+PREFILL_TOKENS = 4096
 """Most prompt tokens, padding included, in one forward pass."""
 
 
@@ -45,19 +45,19 @@ class Layer(DynamicLayer):
         self.prompt_keys = torch.cat([_widened(piece, width).transpose(2, 3) for piece in keys])  # [G, heads, dim, P]
         self.prompt_values = torch.cat([_widened(piece, width) for piece in values])
         self.used = 0
-        self._own: list[Tensor] = []
+        self.buffers: list[Tensor] = []
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Append the rows' states [R, heads, 1, dim]. Return the keys and values of all generated tokens."""
         states = (key_states, value_states)
-        if not self._own or self.used == self._own[0].shape[2]:
-            self._own = [self._grown(i, state) for i, state in enumerate(states)]
-        for buffer, state in zip(self._own, states, strict=True):
+        if not self.buffers or self.used == self.buffers[0].shape[2]:
+            self.buffers = [self._grown(i, state) for i, state in enumerate(states)]
+        for buffer, state in zip(self.buffers, states, strict=True):
             buffer[:, :, self.used] = state[:, :, 0]
         self.used += 1
-        keys, values = (buffer[:, :, : self.used] for buffer in self._own)
+        keys, values = (buffer[:, :, : self.used] for buffer in self.buffers)
         return keys, values
 
     def get_seq_length(self) -> int:
@@ -65,14 +65,14 @@ class Layer(DynamicLayer):
 
     def select(self, rows: Tensor, groups: Tensor | None) -> None:
         """Keep these rows and, unless None, these groups."""
-        self._own = [buffer[rows] for buffer in self._own]
+        self.buffers = [buffer[rows] for buffer in self.buffers]
         if groups is not None:
             self.prompt_keys, self.prompt_values = self.prompt_keys[groups], self.prompt_values[groups]
 
     def _grown(self, index: int, state: Tensor) -> Tensor:
-        larger = state.new_empty(*state.shape[:2], self.used + max(_GROW_TOKENS, self.used // 2), state.shape[3])
-        if self._own:
-            larger[:, :, : self.used] = self._own[index]
+        larger = state.new_empty(*state.shape[:2], self.used + max(GROW_TOKENS, self.used // 2), state.shape[3])
+        if self.buffers:
+            larger[:, :, : self.used] = self.buffers[index]
         return larger
 
 
@@ -91,15 +91,15 @@ class SharedDecoder:
         pieces = [_prefill(policy, part) for part in _parts(prompts)]
         self.logits = torch.cat([logits for logits, _ in pieces]).repeat_interleave(repeats, dim=0)
         caches: list[list[Any]] = [cache.layers for _, cache in pieces]
-        self._layers = [
+        self.layers = [
             self.layer_type([c[i].keys for c in caches], [c[i].values for c in caches], width)
             for i in range(len(caches[0]))
         ]
-        self._cache = Cache(layers=list(self._layers))
+        self._cache = Cache(layers=list(self.layers))
         self._padding = None
         if int(lengths.min()) < width:
             self._padding = (torch.arange(width)[None] >= lengths[:, None])[:, None, None].to(device)  # [G, 1, 1, P]
-        self._positions = lengths.repeat_interleave(repeats).to(device)
+        self.positions = lengths.repeat_interleave(repeats).to(device)
         self._group = torch.arange(len(prompts), device=device).repeat_interleave(repeats)
         self._places()
 
@@ -109,17 +109,17 @@ class SharedDecoder:
             output = self._policy.model(
                 input_ids=tokens[:, None],
                 use_cache=True,
-                **self._policy.arguments.taken(cache=self._cache, position_ids=self._positions[:, None]),
+                **self._policy.arguments.taken(cache=self._cache, position_ids=self.positions[:, None]),
             )
         self.logits = output.logits[:, -1].float()
-        self._positions = self._positions + 1
+        self.positions = self.positions + 1
 
     def select(self, keep: Tensor) -> None:
         """Keep only these rows; keep: int64 indices in ascending order."""
-        self.logits, self._positions, group = self.logits[keep], self._positions[keep], self._group[keep]
+        self.logits, self.positions, group = self.logits[keep], self.positions[keep], self._group[keep]
         groups, self._group = group.unique_consecutive(return_inverse=True)
-        fewer = len(groups) < self._layers[0].prompt_values.shape[0]
-        for layer in self._layers:
+        fewer = len(groups) < self.layers[0].prompt_values.shape[0]
+        for layer in self.layers:
             layer.select(keep, groups if fewer else None)
         if fewer and self._padding is not None:
             self._padding = self._padding[groups]
@@ -146,7 +146,7 @@ class SharedDecoder:
         Returns:
             [R, 1, heads, dim].
         """
-        layer = self._layers[layer_index]
+        layer = self.layers[layer_index]
         rows, heads, _, dim = query.shape
         groups, kv_heads = layer.prompt_values.shape[:2]
         shape = (groups, self._slots, kv_heads, heads // kv_heads)
@@ -221,7 +221,7 @@ def _parts(prompts: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
     parts: list[list[Sequence[int]]] = []
     for prompt in prompts:
         longest = max(len(prompt), *map(len, parts[-1])) if parts else 0
-        if parts and longest * (len(parts[-1]) + 1) <= _PREFILL_TOKENS:
+        if parts and longest * (len(parts[-1]) + 1) <= PREFILL_TOKENS:
             parts[-1].append(prompt)
         else:
             parts.append([prompt])

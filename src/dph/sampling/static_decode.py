@@ -42,17 +42,17 @@ class _FixedLayer(Layer):
     ) -> tuple[Tensor, Tensor]:
         """Write the rows' states [R, heads, 1, dim]. Return the whole buffers, whose unused places are zeros."""
         states = (key_states, value_states)
-        if not self._own or self._own[0].shape[2] < self.length:
-            self._own = [self._grown(i, state) for i, state in enumerate(states)]
-        for buffer, state in zip(self._own, states, strict=True):
+        if not self.buffers or self.buffers[0].shape[2] < self.length:
+            self.buffers = [self._grown(i, state) for i, state in enumerate(states)]
+        for buffer, state in zip(self.buffers, states, strict=True):
             buffer.index_copy_(2, self.at, state)
-        keys, values = self._own
+        keys, values = self.buffers
         return keys, values
 
     def _grown(self, index: int, state: Tensor) -> Tensor:
         larger = state.new_zeros(*state.shape[:2], self.length, state.shape[3])
-        if self._own:
-            larger[:, :, : self._own[index].shape[2]] = self._own[index]
+        if self.buffers:
+            larger[:, :, : self.buffers[index].shape[2]] = self.buffers[index]
         return larger
 
 
@@ -65,12 +65,12 @@ class StaticDecoder(SharedDecoder):
         """Run each prompt once; each gets `repeats` rows."""
         super().__init__(policy, prompts, repeats)
         self._cast = _weights_to_cast(policy) if policy.precision == "bf16" else {}
-        self._graph: Any = None
+        self.graph: Any = None
         self._last: Any = None
         self._pool: Any = None
-        self._records = policy.device.type == "cuda"
+        self.records = policy.device.type == "cuda"
         self._used = 0
-        self._at = torch.zeros(1, dtype=torch.long, device=policy.device)
+        self.at = torch.zeros(1, dtype=torch.long, device=policy.device)
         self._resize(FIRST_TOKENS)
         self._fill_slots()
 
@@ -78,21 +78,21 @@ class StaticDecoder(SharedDecoder):
         """Append one token to each row; tokens: int64 [R]."""
         if self._used == self._length:
             self._resize(2 * self._length)
-        self._tokens.index_copy_(0, self._live, tokens)
-        if self._graph is not None:
-            self._graph.replay()
+        self.tokens.index_copy_(0, self._live, tokens)
+        if self.graph is not None:
+            self.graph.replay()
         else:
-            self._compute()
-            if self._records and self._used + 1 < self._length:  # otherwise the buffers double next
-                self._record()
+            self.compute()
+            if self.records and self._used + 1 < self._length:  # otherwise the buffers double next
+                self.record()
         self._used += 1
-        self.logits = self._found.index_select(0, self._live)
+        self.logits = self.next_logits.index_select(0, self._live)
 
     def select(self, keep: Tensor) -> None:
         """Keep only these rows; keep: int64 indices in ascending order."""
         logits, self._live = self.logits[keep], self._live[keep]
-        if 2 * len(self._live) <= len(self._tokens):
-            self.logits = self._found
+        if 2 * len(self._live) <= len(self.tokens):
+            self.logits = self.next_logits
             super().select(self._live)
             self.logits = logits
             self._fill_slots()
@@ -100,36 +100,36 @@ class StaticDecoder(SharedDecoder):
 
     def _resize(self, length: int) -> None:
         """Give the buffers this length, when the next step writes to them."""
-        self._length, self._graph = length, None
-        self._numbers = torch.arange(length, device=self._at.device)
-        for layer in self._layers:
+        self._length, self.graph = length, None
+        self._numbers = torch.arange(length, device=self.at.device)
+        for layer in self.layers:
             assert isinstance(layer, _FixedLayer)
-            layer.length, layer.at = length, self._at
+            layer.length, layer.at = length, self.at
 
     def _fill_slots(self) -> None:
         """A slot for each row: what a step reads and writes, at fixed addresses."""
-        self._graph = None
+        self.graph = None
         self._live = torch.arange(len(self.logits), device=self.logits.device)
-        self._tokens = torch.zeros_like(self._live)
-        self._found = self.logits.clone()
+        self.tokens = torch.zeros_like(self._live)
+        self.next_logits = self.logits.clone()
 
-    def _compute(self) -> None:
+    def compute(self) -> None:
         """Compute the next logits of all slots from their tokens, and advance."""
-        self.unused = self._numbers > self._at
-        places = self._policy.arguments.taken(cache=self._cache, position_ids=self._positions[:, None])
-        given = {"input_ids": self._tokens[:, None], "use_cache": True, **places}
+        self.unused = self._numbers > self.at
+        places = self._policy.arguments.taken(cache=self._cache, position_ids=self.positions[:, None])
+        given = {"input_ids": self.tokens[:, None], "use_cache": True, **places}
         with self._autocast(), attending(self._policy, self):
             output = functional_call(self._policy.model, self._cast, (), given, tie_weights=False)
-        self._found.copy_(output.logits[:, -1])
-        self._positions.add_(1)
-        self._at.add_(1)
+        self.next_logits.copy_(output.logits[:, -1])
+        self.positions.add_(1)
+        self.at.add_(1)
 
     def _autocast(self) -> Any:
         """Autocast without a cache, because a graph outlives what is in the cache."""
         kind, enabled = self._policy.device.type, self._policy.precision == "bf16"
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled, cache_enabled=False)
 
-    def _record(self) -> None:
+    def record(self) -> None:
         """Record the step as a graph. If that fails, as when memory runs out, later steps run plainly.
 
         All graphs of a decoder take what a step needs in between from one pool of memory, which is free again when the
@@ -138,27 +138,27 @@ class StaticDecoder(SharedDecoder):
         """
         place = self._policy.device
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        settings = {"pool": self._pool, "stream": _recording_stream(place), "capture_error_mode": "thread_local"}
+        settings = {"pool": self._pool, "stream": recording_stream(place), "capture_error_mode": "thread_local"}
         graph = torch.cuda.CUDAGraph()
         try:
             # A recording that fails leaves its stream behind as the current one; the outer context puts ours back
             with torch.cuda.stream(torch.cuda.current_stream(place)), torch.cuda.graph(graph, **settings):
-                self._compute()
+                self.compute()
         except RuntimeError as error:
-            self._records = False
-            _say_unrecorded(reason_of(error))
+            self.records = False
+            say_unrecorded(reason_of(error))
         else:
-            self._graph = self._last = graph
+            self.graph = self._last = graph
 
 
 @cache
-def _recording_stream(device: torch.device) -> Any:
+def recording_stream(device: torch.device) -> Any:
     """The stream on which all graphs of a device are recorded: each stream gets a workspace of cuBLAS that stays."""
     return torch.cuda.Stream(device)
 
 
 @cache
-def _say_unrecorded(reason: str) -> None:
+def say_unrecorded(reason: str) -> None:
     say(f"sampling starts every kernel by itself, because a step could not be recorded: {reason}")
 
 

@@ -27,7 +27,7 @@ from dph.errors import UserError
 from dph.models.gguf import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
-from dph.sampling.protocol import StreamingSampler, register_sampler
+from dph.sampling.protocol import Sampler, register_sampler
 from dph.types import Completion, SamplingParams
 
 _SEED_BITS = 31
@@ -35,7 +35,7 @@ _SEED_BITS = 31
 
 
 @register_sampler("vllm")
-class VLLMSampler(StreamingSampler):
+class VLLMSampler(Sampler):
     """Samples from the model that a policy was loaded from or, in training, from the current policy."""
 
     def __init__(
@@ -60,7 +60,7 @@ class VLLMSampler(StreamingSampler):
     def stream(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, keys: Sequence[int]
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """See StreamingSampler.stream."""
+        """See Sampler.stream."""
         engine = self._start()
         places = {}
         try:
@@ -97,11 +97,11 @@ class VLLMSampler(StreamingSampler):
             self._policy.model.to(self._home)
 
     def weights_changed(self) -> None:
-        """See FollowingSampler.weights_changed."""
+        """See Sampler.weights_changed."""
         self._stale = self._training
 
     def rest(self) -> None:
-        """See RestingSampler.rest."""
+        """See Sampler.rest."""
         if self._llm is not None and self._sleeps and not self._asleep:
             self._llm.sleep(level=1)
             self._asleep = True
@@ -122,7 +122,7 @@ class VLLMSampler(StreamingSampler):
         if self._asleep:
             self._llm.wake_up(tags=["weights"])
         if self._stale:
-            weights = _weights(self._policy)
+            weights = policy_weights(self._policy)
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights.items())})
         if self._asleep:
             self._llm.wake_up(tags=["kv_cache"])  # only now, so that the copying has its memory
@@ -159,7 +159,7 @@ class VLLMSampler(StreamingSampler):
         return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
 
 
-def _weights(policy: Policy) -> dict[str, torch.Tensor]:
+def policy_weights(policy: Policy) -> dict[str, torch.Tensor]:
     """The policy's tensors under the names that they would have in a checkpoint."""
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -23,7 +23,6 @@ from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
-from dph.sampling.protocol import close
 from dph.sampling.rollouts import Prompted, still_usable
 from dph.tasks import Task
 from dph.types import Group, Problem, as_text
@@ -94,7 +93,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
         if config.greedy:
             greedy = chunks.map("greedy responses", items, problems_at_once(1), decoded, "decoding greedily")
-        close(sampler)
+        sampler.close()
         scored: dict[str, list[Scored]] = {split: [] for split in chosen}
         problem_rows: list[dict[str, Any]] = []
         completion_rows: list[dict[str, Any]] = []

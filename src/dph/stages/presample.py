@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig
 from dph.config.checks import check_presample
-from dph.models.batch import Tokens
-from dph.models.memory import fitting_tokens
+from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.process.parents import require_one_process
@@ -31,7 +30,6 @@ from dph.runs.directory import RunDir
 from dph.runs.files import written_atomically
 from dph.runs.pinned import content_hashes
 from dph.runs.samples import ROLLOUTS, Sample
-from dph.sampling.protocol import close
 from dph.sampling.rollouts import (
     Prompted,
     encode_problems,
@@ -109,7 +107,7 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             perfect = [is_near_perfect(c, s, config.threshold, config.rollout.n) for c, s in counts]
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
-            close(sampler)
+            sampler.close()
         again = {group.problem.id: group.rollouts[0] for group in further}
         placed, stored = [], []
         for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):

@@ -7,7 +7,7 @@ from pathlib import Path
 from dph.build import load_problems, make_verifiers
 from dph.config import PresampleConfig
 from dph.errors import UserError
-from dph.models.memory import fitting_tokens
+from dph.models.batch import fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.process.progress import progress, say

@@ -23,7 +23,6 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import close
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
@@ -70,7 +69,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         try:
             frame.repeat(training.step, training.measure)
         finally:
-            close(training.explorer.sampler)
+            training.explorer.sampler.close()
     return finish(
         run,
         world,

@@ -12,12 +12,12 @@ from typing import Any
 
 from dph.config import SftConfig, TrainConfig, TunedModelConfig
 from dph.errors import Interrupted, SharedUserError, UserError
+from dph.models.batch import fitting_tokens
 from dph.models.card import write_card
-from dph.models.memory import FreedMemory, fitting_tokens
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import peak_memory
+from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically

@@ -20,7 +20,6 @@ from dph.process.progress import say
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import rest, weights_changed
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Saver
 from dph.training.monitor import Monitor
@@ -72,9 +71,9 @@ class Training:
         # If the sampler's log π_old is not what the trainer would compute (bf16, another engine), it is recomputed.
         recompute = recomputes_old(config.rollout.old_logprobs, config.sampler.engine, config.model.precision)
         with self.saver.changing():
-            rest(self.explorer.sampler)  # frees what an engine holds on the GPU
+            self.explorer.sampler.rest()  # frees what an engine holds on the GPU
             values = self.updater.update(minibatches, recompute_old=recompute)
-            weights_changed(self.explorer.sampler)
+            self.explorer.sampler.weights_changed()
 
             # Record: this state, the weights and the optimizer's moments are all that the next step depends on.
             self.saver.state = TrainState(

@@ -57,8 +57,8 @@ def error(found: Tensor, exact: Tensor) -> float:
 def test_gradients_are_those_of_the_definition(
     name: str, sharp: float, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks_cpu, "_BLOCK", block)
-    monkeypatch.setattr(blocks_cpu, "_FEWEST_QUERIES", 4)
+    monkeypatch.setattr(blocks_cpu, "BLOCK_SCORES", block)
+    monkeypatch.setattr(blocks_cpu, "FEWEST_QUERIES", 4)
     shape = SHAPES[name]
     causal, scale = shape[1] == shape[2], 0.3
     given = inputs(shape, sharp)
@@ -66,7 +66,7 @@ def test_gradients_are_those_of_the_definition(
     out, lse, *exact = by_definition(given, causal, scale, 0.0)
     saved = grad, q, k, v, out.bfloat16(), lse.float()
     found = blocks_cpu.backward(*saved, causal, scale)
-    usual = split_cpu._kernel_backward(saved, causal, scale)
+    usual = split_cpu.kernel_backward(saved, causal, scale)
     for value, other, truth in zip(found, usual, exact, strict=True):
         assert value.shape == truth.shape and value.dtype == torch.bfloat16
         assert error(value, truth) < 1.6 * error(other, truth) + 0.001 < 0.02
@@ -100,10 +100,10 @@ def test_scores_of_later_keys_may_be_as_large_as_they_like() -> None:
 
 
 def test_a_block_holds_whole_heads_or_some_queries_of_one() -> None:
-    scores = blocks_cpu._BLOCK * torch.get_num_threads()
-    assert blocks_cpu._block(12, 3, 100, 100) == (min(12, scores // 30000), 100)
-    at_once, span = blocks_cpu._block(12, 3, 5000, 5000)
-    assert at_once == 1 and span == max(blocks_cpu._FEWEST_QUERIES, scores // 15000) < 5000
+    scores = blocks_cpu.BLOCK_SCORES * torch.get_num_threads()
+    assert blocks_cpu.block_of(12, 3, 100, 100) == (min(12, scores // 30000), 100)
+    at_once, span = blocks_cpu.block_of(12, 3, 5000, 5000)
+    assert at_once == 1 and span == max(blocks_cpu.FEWEST_QUERIES, scores // 15000) < 5000
 
 
 def test_the_gradient_of_a_model_is_as_exact_as_with_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import fake_varlen
-from dph.models.attention import IMPLEMENTATIONS, Choice, choice, choose, implementation, try_attention, using
+from dph.models import attention
+from dph.models.attention import IMPLEMENTATIONS, Choice, choose, implementation, try_attention, using
 
 CPU = torch.device("cpu")
 SIZES = (4, 2, 16)
@@ -64,8 +65,8 @@ def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
         tried.append(args)
         return Choice("flex", {"varlen": "no kernel"})
 
-    monkeypatch.setattr(choice, "choose", counted)
-    choice.chosen.cache_clear()
+    monkeypatch.setattr(attention, "choose", counted)
+    attention.chosen.cache_clear()
 
     def heads(count, dtype=torch.bfloat16) -> Any:
         return SimpleNamespace(device=torch.device("cuda", 0), dtype=dtype, shape=(100, count, 64))
@@ -73,7 +74,7 @@ def test_a_trial_is_made_once_for_each_kind_of_input(monkeypatch, caplog):
     with caplog.at_level("INFO", logger="dph"):
         found = [implementation(heads(8), heads(2)) for _ in range(3)]
         implementation(heads(8, torch.float32), heads(2, torch.float32))
-    choice.chosen.cache_clear()
+    attention.chosen.cache_clear()
     assert found == [IMPLEMENTATIONS["flex"]] * 3
     assert tried == [(torch.device("cuda", 0), dtype, 8, 2, 64) for dtype in (torch.bfloat16, torch.float32)]
     assert caplog.messages[0] == (

@@ -49,18 +49,18 @@ def test_blocks_of_the_mask_hold_exactly_the_pairs_that_attend():
     ]
     layout = pack(rows).layout
     count = layout.sequences.tokens
-    assert count % flex._BLOCK  # the last block is not full
+    assert count % flex.BLOCK  # the last block is not full
     expected = torch.zeros(count, count, dtype=torch.bool)
     ends = layout.sequences.starts.tolist()
     for first, end in pairwise(ends):
         expected[first:end, first:end] = torch.ones(end - first, end - first, dtype=torch.bool).tril()
     for group in layout.branches:
         expected[group.tokens[0] : sum(group.tokens), group.stem[0] : sum(group.stem)] = True
-    mask = flex._block_mask(layout)
+    mask = flex.block_mask(layout)
     places = torch.arange(count)
     assert torch.equal(mask.mask_mod(0, 0, places[:, None], places[None]), expected)
-    blocks = -(-count // flex._BLOCK)
-    padded = torch.zeros(blocks * flex._BLOCK, blocks * flex._BLOCK, dtype=torch.bool)
+    blocks = -(-count // flex.BLOCK)
+    padded = torch.zeros(blocks * flex.BLOCK, blocks * flex.BLOCK, dtype=torch.bool)
     padded[:count, :count] = expected
     tiles = padded.unflatten(1, (blocks, -1)).unflatten(0, (blocks, -1)).transpose(1, 2).flatten(2)
     kinds = {"part": tiles.any(-1) & ~tiles.all(-1), "whole": tiles.all(-1)}

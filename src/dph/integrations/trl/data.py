@@ -10,7 +10,7 @@ from datasets import Dataset
 from dph.build import load_plugin, load_problems, make_verifiers
 from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
-from dph.models.template import render_prompt
+from dph.models.language_model import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import check_problems, partition_of
 from dph.types import as_messages, as_text, problem_json, read_problem

@@ -23,8 +23,8 @@ from dph.errors import UserError
 from dph.models.batch import Tokens, padded
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
-from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, has_noise
+from dph.models.sharing import Sharing, shared_attention
+from dph.models.traits import has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
@@ -202,7 +202,7 @@ class SharedPrefixMixin(_Trainer):
             # The layers by themselves, in fp32: rounding to 16 bits would hide a small error
             try:
                 policy = Policy(plain, self._tokenizer)
-                _ = policy.traits
+                _ = policy.head
             except UserError as error:
                 return [packed(failure=str(error))]
             return [policy.sharing, packed()]

@@ -15,7 +15,7 @@ import tyro
 from dph.build import load_plugin, load_problems, make_verifiers, select
 from dph.config import ModelConfig, TrainConfig, from_dict, read_toml
 from dph.errors import UserError, reason_of
-from dph.models.template import render_prompt
+from dph.models.language_model import render_prompt
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
 from dph.runs.files import written_atomically

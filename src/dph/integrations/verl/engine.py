@@ -27,8 +27,8 @@ from dph.integrations.verl.settings import VENDOR
 from dph.models.batch import Tokens, microbatches
 from dph.models.logprobs import Entropy, token_logprobs
 from dph.models.packing import group_by_prompt, pack, packed_tokens
-from dph.models.prefix import shared_attention
-from dph.models.sharing import Sharing, has_noise
+from dph.models.sharing import Sharing, shared_attention
+from dph.models.traits import has_noise
 from dph.process.progress import warn
 
 _TEMPERATURES = "each row has a temperature of its own, and rows share the logits after their prompt; use one"

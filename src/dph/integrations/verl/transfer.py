@@ -22,7 +22,7 @@ from dph.errors import UserError
 from dph.integrations.verl.ordering import mixed_order, padded_count
 from dph.integrations.verl.settings import DPHSettings
 from dph.integrations.verl.worker import IS_REHEARSAL
-from dph.models.identity import tokenizer_hash
+from dph.models.language_model import tokenizer_hash
 from dph.rehearsal.check import CheckedSet, check_facts, open_set
 from dph.rehearsal.store import Rehearsal
 from dph.types import Outcome, Verdict

@@ -1,9 +1,162 @@
 """Attention over packed rows, in which a common prefix is stored once: four ways to compute the same function.
 
 `split_cpu` splits it into two parts on a CPU; `varlen` does so on a GPU for 16-bit types; `flex` compiles a kernel for
-the mask; `gather` copies keys and is the reference. All read one `PrefixLayout`; `implementation` chooses by trial.
+the mask; `gather` copies keys and is the reference. All read one `PrefixLayout`. On a GPU, a trial against the
+reference decides which way is used.
 """
 
-from dph.models.attention.choice import IMPLEMENTATIONS, Choice, choose, chosen, implementation, try_attention, using
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 
-__all__ = ["IMPLEMENTATIONS", "Choice", "choose", "chosen", "implementation", "try_attention", "using"]
+import torch
+from torch import Tensor
+
+from dph.models.attention import flex, gather, split_cpu, varlen
+from dph.models.batch import Tokens
+from dph.models.packing import PrefixLayout, pack
+from dph.models.trial import attempt, plainly, relative_error
+from dph.process.progress import say
+
+Attention = Callable[[Tensor, Tensor, Tensor, PrefixLayout, float], Tensor]
+
+IMPLEMENTATIONS: dict[str, Attention] = {
+    "split": split_cpu.attend,
+    "varlen": varlen.attend,
+    "flex": flex.attend,
+    "gather": gather.attend,
+}
+"""The ways to compute attention over packed rows, by name. "gather" runs anywhere and is the reference."""
+
+_MAX_ERROR_RATIO = 3.0
+"""An implementation may have this many times the reference's error in the same type, and `_MIN_ERROR` or a rounding."""
+_MIN_ERROR = 5e-6
+"""Of the largest value: the sum of some hundred products in fp32 in another order differs by about a tenth of it."""
+
+
+_forced: list[str] = []
+
+
+def implementation(q: Tensor, k: Tensor) -> Attention:
+    """The way to compute attention for queries [N, H, D] and keys [N, G, D] of this device and type.
+
+    On a CPU it is "split". Elsewhere the first that passes its trial is used, of "varlen" (for 16-bit types) and
+    "flex", else "gather"; one line says which, and why not an earlier one. A trial is made once in a process.
+    """
+    if _forced:
+        return IMPLEMENTATIONS[_forced[-1]]
+    return IMPLEMENTATIONS[chosen(q.device, q.dtype, q.shape[1], k.shape[1], q.shape[2])]
+
+
+@contextmanager
+def using(name: str) -> Iterator[None]:
+    """Context in which one of `IMPLEMENTATIONS` is used, without a trial."""
+    _forced.append(name)
+    try:
+        yield
+    finally:
+        _forced.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The implementation that is used, and why earlier candidates are not."""
+
+    name: str
+    failures: dict[str, str]
+    """For each earlier candidate, why it cannot be used."""
+
+    def __str__(self) -> str:
+        return "; ".join([self.name, *(f"{name} cannot be used: {why}" for name, why in self.failures.items())])
+
+
+@cache
+def chosen(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> str:
+    """Name of the implementation that is used. The first call makes the trial and says the result in one line."""
+    if device.type == "cpu":
+        return "split"
+    choice = choose(device, dtype, heads, shared, width)
+    say(f"attention over shared prompts in {str(dtype).removeprefix('torch.')} on {device}: {choice}")
+    return choice.name
+
+
+def choose(device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int) -> Choice:
+    """Try the candidates for a GPU; the first that passes is chosen. For the arguments see `try_attention`."""
+    failures: dict[str, str] = {}
+    for name in candidates(dtype):
+        failure = try_attention(name, device, dtype, heads, shared, width)
+        if failure is None:
+            return Choice(name, failures)
+        failures[name] = failure
+    return Choice("gather", failures)
+
+
+def candidates(dtype: torch.dtype) -> Sequence[str]:
+    """Implementations for a GPU and a type that need a trial, fastest first."""
+    if dtype in (torch.bfloat16, torch.float16):
+        return ("varlen", "flex")
+    return ("flex",) if dtype == torch.float32 else ()
+
+
+def try_attention(
+    name: str, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
+) -> str | None:
+    """Why an implementation cannot be used here; None if its outputs and gradients are as exact as the reference's.
+
+    Args:
+        name: one of `IMPLEMENTATIONS`.
+        device, dtype: of queries, keys and values.
+        heads, shared: number of query heads, and of key heads, which divides it.
+        width: of a head.
+    """
+    exact_type = torch.float64 if dtype == torch.float32 else torch.float32
+
+    def trial(layout: PrefixLayout) -> str:
+        inputs = _random_inputs(layout.sequences.tokens, device, dtype, heads, shared, width)
+        exact = _run("gather", [x.to(exact_type) for x in inputs], layout)
+        usual = _run("gather", inputs, layout)
+        for what, value, other, truth in zip(_COMPARED, _run(name, inputs, layout), usual, exact, strict=True):
+            allowed = _MAX_ERROR_RATIO * relative_error(other, truth) + max(_MIN_ERROR, torch.finfo(dtype).eps)
+            error = relative_error(value, truth)
+            if not error <= allowed:
+                return f"its {what} are off by {error:.2g} of the largest, where {allowed:.2g} is rounding"
+        return ""
+
+    with plainly(device), torch.enable_grad():
+        layouts = (_trial_layout(lengths).to(device) for lengths in _TRIALS)
+        return next(filter(None, (attempt(partial(trial, layout), of_kernels=True) for layout in layouts)), None)
+
+
+_COMPARED = ("outputs", "gradients of queries", "gradients of keys", "gradients of values")
+_TRIALS = (
+    {150: (70, 140, 1), 5: (9,), 40: (30, 30, 30, 2)},  # some groups end within a block of 128, some rows stand alone
+    {300: (20, 131), 260: (50, 12)},
+)
+"""Trials: prompts of so many tokens, and the lengths of the responses to each."""
+
+
+def _trial_layout(lengths: dict[int, tuple[int, ...]]) -> PrefixLayout:
+    return pack(
+        [
+            Tokens([prompt] * prompt, [index, *[prompt] * (response - 1)])
+            for prompt, responses in lengths.items()
+            for index, response in enumerate(responses)
+        ]
+    ).layout
+
+
+def _random_inputs(
+    tokens: int, device: torch.device, dtype: torch.dtype, heads: int, shared: int, width: int
+) -> list[Tensor]:
+    """Queries, keys, values, and the gradient of the outputs."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(tokens, count, width) for count in (heads, shared, shared, heads)]
+    return [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+
+
+def _run(name: str, inputs: Sequence[Tensor], layout: PrefixLayout) -> tuple[Tensor, ...]:
+    """Outputs, and gradients of queries, keys and values."""
+    q, k, v = (x.detach().clone().requires_grad_() for x in inputs[:3])
+    out = IMPLEMENTATIONS[name](q, k, v, layout, q.shape[-1] ** -0.5)
+    return out.detach(), *torch.autograd.grad(out, (q, k, v), inputs[3])

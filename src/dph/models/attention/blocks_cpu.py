@@ -13,9 +13,9 @@ is rounded to 16 bits, not the score. A second product gives what this rounding 
 import torch
 from torch import Tensor
 
-_BLOCK = 1 << 19
+BLOCK_SCORES = 1 << 19
 """Scores in a block, for each thread: four tensors of them take 4 MiB."""
-_FEWEST_QUERIES = 64
+FEWEST_QUERIES = 64
 _TERMS = 3
 """Numbers of 16 bits whose sum has the 24 bits of fp32."""
 
@@ -50,7 +50,7 @@ def backward(
     keyed, valued = _with_ones(k), _with_ones(v)
     found_q = q.new_empty(number, ratio, length, width)
     found_k, found_v = (torch.zeros(number, keys, width, dtype=torch.float32) for _ in range(2))
-    at_once, span = _block(number, ratio, length, keys)
+    at_once, span = block_of(number, ratio, length, keys)
     for first in range(0, number, at_once):
         some = slice(first, first + at_once)
         for start in range(0, length, span):
@@ -69,11 +69,11 @@ def backward(
     return by_rows, _keys_back(found_k.mul_(scale), k), _keys_back(found_v, v)
 
 
-def _block(number: int, ratio: int, length: int, keys: int) -> tuple[int, int]:
+def block_of(number: int, ratio: int, length: int, keys: int) -> tuple[int, int]:
     """Key heads and queries of a block."""
-    scores = _BLOCK * torch.get_num_threads()
+    scores = BLOCK_SCORES * torch.get_num_threads()
     at_once = max(1, min(number, scores // (ratio * length * keys)))
-    span = max(_FEWEST_QUERIES, min(length, scores // (at_once * ratio * keys)))
+    span = max(FEWEST_QUERIES, min(length, scores // (at_once * ratio * keys)))
     return at_once, span
 
 

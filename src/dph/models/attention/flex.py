@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from dph.models.packing import PrefixLayout, Spans
 
-_BLOCK = 128
+BLOCK = 128
 """Tokens of a block of queries or keys."""
 _NARROWEST_HEAD = 16
 """The compiled kernel takes heads of at least this width."""
@@ -27,7 +27,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
         q, k, v = (pad(x, (0, _NARROWEST_HEAD - width)) for x in (q, k, v))
     if "block mask" not in layout.derived:
         with torch.inference_mode(False):  # a training step may use it after one that only computes
-            layout.derived["block mask"] = _block_mask(layout)
+            layout.derived["block mask"] = block_mask(layout)
     by_heads = (x.transpose(0, 1)[None] for x in (q, k, v))
     out = _kernel(q.device.type)(
         *by_heads, block_mask=layout.derived["block mask"], scale=scale, enable_gqa=q.shape[1] != k.shape[1]
@@ -43,17 +43,17 @@ def _kernel(device: str) -> Callable[..., Any]:
     return flex_attention if device == "cpu" else torch.compile(flex_attention, dynamic=True)
 
 
-def _block_mask(layout: PrefixLayout) -> Any:
+def block_mask(layout: PrefixLayout) -> Any:
     """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
     from torch.nn.attention.flex_attention import BlockMask
 
     own, stem, stem_end = _intervals(layout)
     count = len(own)
     places = torch.arange(count, device=own.device)
-    firsts = torch.arange(0, count, _BLOCK, device=own.device)
+    firsts = torch.arange(0, count, BLOCK, device=own.device)
     seen = _overlap(own, places + 1, firsts) + _overlap(stem, stem_end, firsts)  # tokens × blocks of keys
-    seen = pad(seen, (0, 0, 0, -count % _BLOCK)).unflatten(0, (-1, _BLOCK)).sum(1)  # blocks × blocks
-    whole = seen == _BLOCK * _BLOCK
+    seen = pad(seen, (0, 0, 0, -count % BLOCK)).unflatten(0, (-1, BLOCK)).sum(1)  # blocks × blocks
+    whole = seen == BLOCK * BLOCK
     part = (seen > 0) & ~whole
 
     def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def _block_mask(layout: PrefixLayout) -> Any:
         return in_own | ((key >= stem[query]) & (key < stem_end[query]))
 
     return BlockMask.from_kv_blocks(
-        *_ordered(part), *_ordered(whole), BLOCK_SIZE=_BLOCK, mask_mod=mask, seq_lengths=(count, count)
+        *_ordered(part), *_ordered(whole), BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=(count, count)
     )
 
 
@@ -82,7 +82,7 @@ def _spread(spans: Spans, values: Tensor) -> Tensor:
 
 def _overlap(first: Tensor, end: Tensor, blocks: Tensor) -> Tensor:
     """Length of the overlap of intervals [first, end) with the blocks that begin at `blocks`: [intervals, blocks]."""
-    return (torch.minimum(end[:, None], blocks + _BLOCK) - torch.maximum(first[:, None], blocks)).clamp(min=0)
+    return (torch.minimum(end[:, None], blocks + BLOCK) - torch.maximum(first[:, None], blocks)).clamp(min=0)
 
 
 def _ordered(chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,8 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from dph.models.attention.sequences import take
 from dph.models.packing import Bucket, PrefixLayout
+
+
+def take(x: Tensor, bucket: Bucket) -> Tensor:
+    """Gather the bucket's sequences, [N, …] → [B, L, …]; padding repeats a sequence's last token."""
+    count, width = bucket.shape
+    if bucket.index is None:
+        return x[bucket.start : bucket.start + count * width].unflatten(0, bucket.shape)
+    return x.index_select(0, bucket.index).unflatten(0, bucket.shape)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) -> Tensor:

@@ -7,7 +7,7 @@ Attention over two sets of keys, with scores s, outputs o = softmax(s)·v and λ
 
 The backward pass of such kernels recomputes the probabilities as exp(s − λ). Given the joint o and λ, it therefore
 returns each set's part of the gradient. No score matrix, mask or copy of the stem's keys is needed. In bf16, where
-torch's kernel is slow, `blocks_cpu` computes the gradients.
+torch's kernel is slow, `dph.models.attention.blocks_cpu` computes the gradients.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dph.models.attention import blocks_cpu
-from dph.models.attention.sequences import put, take, take_zeroed
-from dph.models.packing import PrefixLayout
+from dph.models.attention.gather import take
+from dph.models.packing import Bucket, PrefixLayout
 
 _forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -95,10 +95,10 @@ def _attend_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
     grad, q, k, v, out, lse = inputs
     if blocks_cpu.usable(q):
         return blocks_cpu.backward(grad, q, k, v, out, lse, causal, scale)
-    return _kernel_backward(inputs, causal, scale)
+    return kernel_backward(inputs, causal, scale)
 
 
-def _kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """As `_attend_backward`, by torch's kernel."""
     grad, q, k, v, out, lse = inputs
     by_heads = _by_heads(q, k, v)
@@ -109,6 +109,26 @@ def _kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> 
 
 
 # All sets of keys: flat tensors [N, heads, D] ------------------------------------------------------------------------
+
+
+def take_zeroed(x: Tensor, bucket: Bucket) -> Tensor:
+    """As `take`, with zeros in the padding."""
+    if bucket.index is None:
+        return take(x, bucket)
+    count, width = bucket.shape
+    out = x.new_zeros(count * width, *x.shape[1:])
+    assert bucket.present is not None and bucket.places is not None
+    return out.index_copy_(0, bucket.present, x.index_select(0, bucket.places)).unflatten(0, bucket.shape)
+
+
+def put(x: Tensor, bucket: Bucket, values: Tensor) -> None:
+    """Write the bucket's sequences [B, L, …] into flat [N, …], leaving padding out."""
+    count, width = bucket.shape
+    if bucket.index is None:
+        x[bucket.start : bucket.start + count * width].unflatten(0, bucket.shape).copy_(values)
+        return
+    assert bucket.present is not None and bucket.places is not None
+    x.index_copy_(0, bucket.places, values.flatten(0, 1).index_select(0, bucket.present))
 
 
 class _SplitAttention(torch.autograd.Function):
