@@ -26,7 +26,7 @@ from dph.training.update import Updater
 from dph.types import Outcome, Verdict
 from helpers import base_run, folder, gradient, presampled, random_rows, tiny_policy, train_config, weights
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 TRAINED = ("grpo", "dapo", "dph_js", "dph_js_def")
 
 
@@ -183,7 +183,7 @@ def together():
         for rank in range(2)
     ]
     try:
-        errors = [process.communicate(timeout=100)[1] for process in processes]
+        errors = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
