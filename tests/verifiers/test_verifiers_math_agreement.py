@@ -40,7 +40,7 @@ def test_no_row_differs_but_the_known_ones():
         different = {int(case.name.split()[0].split(".")[0]) for case, _ in agreement.different}
         assert different <= KNOWN[agreement.file, agreement.policy], agreement.line
         judged += len(agreement.cases)
-    assert judged > 1200
+    assert judged >= 1200
 
 
 def test_a_disagreement_is_told(tmp_path, capsys):
