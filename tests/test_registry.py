@@ -95,14 +95,24 @@ def test_settings_are_read_as_the_types_of_the_parameters():
     assert square(0.5) == (0.5, 2.0, 3, True, "7")
 
 
-def test_settings_that_do_not_fit_are_named():
-    shapes = registry()
-    with pytest.raises(UserError, match=r"shape 'square' does not take the option 'size'; it takes: count, filled"):
-        shapes.bind("square", {"size": "1"})
-    with pytest.raises(UserError, match="shape 'line' needs the option 'length'"):
-        shapes.bind("line", {})
-    with pytest.raises(UserError, match=r"count of shape 'square' must be a whole number, not '1\.5'"):
-        shapes.bind("square", {"count": "1.5"})
-    with pytest.raises(UserError, match="does not take the option 'side'"):
-        shapes.bind("square", {"side": "2"}, side=1.0)  # it comes from elsewhere
+def test_a_function_registered_with_an_implementation_is_bound_under_its_name():
+    chosen = registry().bind("line", {}, function=lambda *, side, count=2: (side, count), side=1.0)
+    assert chosen() == (1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "values", "fragment"),
+    [
+        ("square", {"size": "1"}, {}, "'size'; it takes: count, filled"),
+        ("line", {}, {}, "'line' needs the option 'length'"),
+        ("square", {"count": "1.5"}, {}, "a whole number, not '1.5'"),
+        ("square", {"side": "2"}, {"side": 1.0}, "does not take the option 'side'"),  # it comes from elsewhere
+    ],
+)
+def test_settings_that_do_not_fit_are_named(name, options, values, fragment):
+    with pytest.raises(UserError, match=fragment):
+        registry().bind(name, options, **values)
+
+
+def test_an_option_is_read_as_its_type():
     assert read_option("false", bool, "x") is False

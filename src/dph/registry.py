@@ -60,10 +60,30 @@ class Registry(Generic[T]):
             raise UserError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
         return self._known[name]
 
-    def bind(self, name: str, options: Mapping[str, str], **given: Any) -> Callable[..., Any]:
-        """The implementation with its settings filled in; see `dph.registry.bind`. Raises UserError as it does."""
-        implementation: Any = self[name]
-        return bind(implementation, f"{self._kind} {name!r}", options, **given)
+    def bind(
+        self, name: str, options: Mapping[str, str], *, function: Callable[..., Any] | None = None, **values: Any
+    ) -> Callable[..., Any]:
+        """The implementation of that name with its settings, its keyword-only parameters, filled in.
+
+        Args:
+            options: settings as text, read as the types of the parameters.
+            function: what is bound in place of the implementation: a function that was registered together with it.
+            values: values of further parameters; those that the implementation does not have are left out.
+        Raises:
+            UserError: nothing has that name; an option is unknown, cannot be read, or is needed and missing.
+        """
+        implementation: Any = self[name] if function is None else function
+        what = f"{self._kind} {name!r}"
+        settings = settings_of(implementation)
+        free = sorted(settings.keys() - values.keys())
+        for key in options:
+            if key not in free:
+                raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(free) or 'none'}")
+        for key in free:
+            if key not in options and settings[key].default is inspect.Parameter.empty:
+                raise UserError(f"{what} needs the option {key!r}")
+        read = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
+        return partial(implementation, **{key: values[key] for key in values if key in settings}, **read)
 
     def __contains__(self, name: str) -> bool:
         return name in self._known or name in self._homes
@@ -85,28 +105,6 @@ def settings_of(implementation: Callable[..., Any]) -> dict[str, inspect.Paramet
     """The settings of an implementation: its keyword-only parameters."""
     every = inspect.signature(implementation, eval_str=True).parameters.values()
     return {item.name: item for item in every if item.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def bind(implementation: Callable[..., Any], what: str, options: Mapping[str, str], **given: Any) -> Callable[..., Any]:
-    """An implementation with its settings filled in.
-
-    Args:
-        what: its name in messages.
-        options: settings as text, read as the types of the parameters.
-        given: values for parameters of these names, where the implementation has them.
-    Raises:
-        UserError: an option is unknown, cannot be read, or is needed and missing.
-    """
-    settings = settings_of(implementation)
-    own = sorted(settings.keys() - given.keys())
-    for key in options:
-        if key not in own:
-            raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(own) or 'none'}")
-    for key in own:
-        if key not in options and settings[key].default is inspect.Parameter.empty:
-            raise UserError(f"{what} needs the option {key!r}")
-    values = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
-    return partial(implementation, **{key: given[key] for key in given if key in settings}, **values)
 
 
 _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dph.errors import UserError
 from dph.objective.token_losses import importance_ratio, per_token
-from dph.registry import Added, Registry, bind, settings_of
+from dph.registry import Added, Registry, settings_of
 
 PolicyLoss = Callable[..., Tensor]
 """(logprobs [B, T], old_logprobs [B, T], advantages [B] or [B, T], mask [B, T], **settings) → [B, T], 0 outside the
@@ -112,7 +112,7 @@ def bound_policy_loss(name: str, options: Mapping[str, str], **clips: float) -> 
     theirs = {key: text for key, text in options.items() if key in settings_of(traits.select)}
     rest = {key: text for key, text in options.items() if key not in theirs or key in settings}
     loss = POLICY_LOSSES.bind(name, rest, **taken, selected=None)
-    select = bind(traits.select, f"policy loss {name!r}", theirs, **clips, logprobs=None)
+    select = POLICY_LOSSES.bind(name, theirs, function=traits.select, **clips, logprobs=None)
     return BoundPolicyLoss(loss, taken, traits, select, "logprobs" in settings_of(traits.select))
 
 
