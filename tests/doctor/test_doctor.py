@@ -202,14 +202,21 @@ def test_the_abilities_of_a_device_are_tried_and_measured(monkeypatch):
     """A CPU plays the GPU: it has no kernel for variable lengths, and FlexAttention has no gradient there."""
     import torch
 
-    from dph.models import precision
-
-    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: 2.5e12)
+    monkeypatch.setattr(gpu, "matrix_rate", lambda device, dtype, width: 2.5e12)
     narrow, single, rate = gpu.abilities(torch.device("cpu"))
     assert narrow.name == "cpu: attention over shared prompts in bf16" and narrow.status == "note"
     assert narrow.detail.startswith("gather; varlen cannot be used: ") and "; flex cannot be used: " in narrow.detail
     assert single.detail.startswith("gather; flex cannot be used: ")
     assert rate == ok("cpu: matrix products in bf16", "2.5 TFLOP/s, measured at width 4096")
+
+
+def test_a_measured_rate_is_what_the_clock_says(monkeypatch):
+    """A product of 512 × 64 by 64 × 256 takes 2·512·64·256 = 16.8 million operations; a clock of 1 s a call."""
+    import torch
+
+    ticks = iter(range(100))
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: float(next(ticks)))
+    assert gpu.matrix_rate(torch.device("cpu"), torch.float32, 64) == 2 * 512 * 64 * 256
 
 
 def test_a_gpu_that_torch_cannot_use(monkeypatch):

@@ -29,8 +29,8 @@ class ModelConfig:
     """Hub name or local directory of a causal language model."""
     precision: Literal["fp32", "bf16", "bf16_master", "auto"] = "fp32"
     """bf16 runs matrix products in bfloat16 by autocast; weights and optimizer state stay in fp32. bf16_master keeps
-    the weights in bfloat16 too, and fp32 copies of them in the optimizer. auto takes fp32 or bf16, by a short
-    measurement when the run starts."""
+    the weights in bfloat16 too, and fp32 copies of them in the optimizer. auto takes bf16 if the GPU or the CPU
+    multiplies matrices in it, else fp32."""
     device: str = "auto"
     """"auto" uses a GPU if there is one; otherwise any torch device name."""
     attention: str = "sdpa"

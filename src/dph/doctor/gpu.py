@@ -1,6 +1,9 @@
 """What a GPU can do: its memory and types, how attention is computed on it, and its measured rate in bf16."""
 
-from typing import TYPE_CHECKING
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from dph.doctor.finding import Finding, note, ok
 
@@ -11,6 +14,8 @@ _HEADS = (8, 2, 64)
 """Query heads, key heads and head width of the trial: a small model whose query heads share key heads."""
 _WIDTH = 4096
 """Width of the matrix product that is measured."""
+_SECONDS, _FEWEST = 0.2, 5
+"""A rate is the median of at least so many products, and of those that fit into this time."""
 
 
 def check_gpus() -> list[Finding]:
@@ -43,7 +48,6 @@ def abilities(device: "torch.device") -> list[Finding]:
     import torch
 
     from dph.models.attention import choose
-    from dph.models.precision import matrix_rate
 
     found = []
     for dtype, kind in ((torch.bfloat16, "bf16"), (torch.float32, "fp32")):
@@ -56,3 +60,32 @@ def abilities(device: "torch.device") -> list[Finding]:
             found.append(ok(name, str(choice)))
     rate = matrix_rate(device, torch.bfloat16, _WIDTH)
     return [*found, ok(f"{device}: matrix products in bf16", f"{rate / 1e12:.3g} TFLOP/s, measured at width {_WIDTH}")]
+
+
+def matrix_rate(device: "torch.device", dtype: "torch.dtype", width: int) -> float:
+    """Measured rate of a matrix product of a feed-forward layer, [rows, width] · [width, 4 · width], in FLOP/s."""
+    import torch
+
+    rows = 512 if device.type == "cpu" else 8192
+    left = torch.ones(rows, width, device=device, dtype=dtype)
+    right = torch.ones(width, 4 * width, device=device, dtype=dtype)
+    seconds = _median_seconds(lambda: left @ right, device)
+    return 2.0 * rows * width * 4 * width / seconds
+
+
+def _median_seconds(action: Callable[[], Any], device: "torch.device") -> float:
+    """Median time of an action, after one call that is not counted."""
+    import torch
+
+    def timed() -> float:
+        begun = time.perf_counter()
+        action()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - begun
+
+    timed()
+    times = [timed()]
+    while len(times) < _FEWEST or sum(times) < _SECONDS:
+        times.append(timed())
+    return statistics.median(times)

@@ -48,7 +48,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     if run.complete:
         say(f"{run.path} is complete already")
         return run.path
-    config = replace(config, model=settled(config.model, run, world, config.new))
+    config = replace(config, model=settled(config.model, run, world))
     newest = world.decided(lambda: checkpoints.newest_intact(run.path))
     saved = None if newest is None else checkpoints.path_of(run.path, newest)
 
