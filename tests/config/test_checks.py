@@ -1,4 +1,4 @@
-"""Checks of settings: built-in names, and bounds of settings that were filled in Python."""
+"""Checks of settings that were filled in Python: bounds, and what a stage does not read."""
 
 from dataclasses import replace
 
@@ -8,20 +8,20 @@ from dph.config import (
     DemoConfig,
     EvalConfig,
     LossConfig,
+    ModelConfig,
     OptimConfig,
     PresampleConfig,
     ReproduceConfig,
-    SamplingConfig,
+    RolloutConfig,
+    SamplerConfig,
     SftConfig,
     TrainConfig,
-    TrainedModelConfig,
     VerifyConfig,
     VerlConfig,
 )
-from dph.config.checks import BUILT_IN
 from dph.errors import UserError
 from dph.integrations.verl.launch import write_launch
-from dph.objective import ADVANTAGES, DIVERGENCES, POLICY_LOSSES, Objective
+from dph.objective import Objective
 from dph.reproduce import reproduce
 from dph.reproduce.demo import demo
 from dph.stages.evaluate import evaluate
@@ -30,16 +30,8 @@ from dph.stages.sft import sft
 from dph.stages.train import train
 from dph.stages.verify import verify
 
-
-def test_built_in_names_are_those_of_the_registries():
-    registries = {"divergence": DIVERGENCES, "advantage": ADVANTAGES, "policy loss": POLICY_LOSSES}
-    for kind, registry in registries.items():
-        own = [name for name in registry if registry[name].__module__.startswith("dph.")]
-        assert sorted(BUILT_IN[kind]) == sorted(own)
-
-
 TRAIN = TrainConfig(out="run", loss=LossConfig(eta=0.0))
-VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="model"))
+VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=ModelConfig(path="model"))
 VERL = replace(VERL, cluster=replace(VERL.cluster, gpus=0))
 OUT_OF_BOUNDS = {
     "steps is -1; it must be 0 or more, and finite": (train, replace(TRAIN, steps=-1)),
@@ -48,11 +40,16 @@ OUT_OF_BOUNDS = {
     "loss.kl_coef is -1.0; it must be 0": (train, replace(TRAIN, loss=LossConfig(kl="k3", kl_coef=-1.0))),
     "optim.beta1 is 1.5": (sft, SftConfig("run", optim=OptimConfig(beta1=1.5))),
     "stored is 0; it must be at least 1": (presample, PresampleConfig(out="run", stored=0)),
-    "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=SamplingConfig(top_p=2.0))),
+    "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=RolloutConfig(top_p=2.0))),
     "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
     "cluster.gpus is 0": (write_launch, VERL),
     "jobs is 0": (demo, DemoConfig(jobs=0)),
     "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
+    "loss.clip_low is 1.5": (Objective, LossConfig(clip_low=1.5)),
+    "loss.eta is -1.0": (Objective, LossConfig(eta=-1.0)),
+    "model.lora_rank is set, but": (evaluate, EvalConfig("run", model=ModelConfig("m", lora_rank=2))),
+    "rollout.prompts is set": (presample, PresampleConfig(out="run", rollout=RolloutConfig(n=8, prompts=1))),
+    "sampler.tensor_parallel": (train, replace(TRAIN, sampler=SamplerConfig(tensor_parallel=2))),
     "loss.clip_high is inf": (Objective, LossConfig(clip_high=float("inf"))),
 }
 """Settings that the command line refuses, given to the functions behind it."""

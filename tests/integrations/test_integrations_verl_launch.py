@@ -16,12 +16,9 @@ from dph.config import (
     ClusterConfig,
     EvalConfig,
     PresampleConfig,
-    ReferenceModelConfig,
-    SamplingConfig,
     TrainConfig,
     VerlConfig,
     from_dict,
-    narrowed,
 )
 from dph.doctor import machine
 from dph.errors import UserError
@@ -79,8 +76,8 @@ def test_all_stages_agree_with_training(tmp_path: Path) -> None:
     after = settings_of(folder, "eval", EvalConfig)
     assert (before.threshold, before.rollout.n, before.drop_unsolved) == (7, 8, True)
     assert before.task == train.task and after.task.options == train.task.options
-    assert before.rollout == narrowed(SamplingConfig, train.rollout, n=8)
-    assert before.model == narrowed(ReferenceModelConfig, train.model)
+    assert before.rollout == replace(train.rollout, n=8)
+    assert before.model == train.model
     assert before.sampler.engine == after.sampler.engine == "vllm"
     assert train.rehearsal.path == before.out == verls(folder)["dph"]["rehearsal"]
     assert (train.seed, verls(folder)["dph"]["seed"]) == (3, 3)

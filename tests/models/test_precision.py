@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from dph.config import ModelConfig, TrainedModelConfig
+from dph.config import ModelConfig
 from dph.models import precision
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -66,7 +66,7 @@ def test_an_exported_model_of_16_bits_loads_anywhere_with_the_same_weights(saved
 
 
 def test_adapters_of_weights_of_16_bits_stay_in_fp32(saved):
-    model = TrainedModelConfig(path=saved, device="cpu", precision="bf16_master", lora_rank=2)
+    model = ModelConfig(path=saved, device="cpu", precision="bf16_master", lora_rank=2)
     policy = Policy.load(model)
     assert {p.dtype for _, p in policy.trainable()} == {torch.float32}
     policy.response_logprobs([Tokens([2, 3], [4])], 1.0, 100)

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.config.checks import BUILT_IN
-from dph.objective import Advantage, GroupView, group_advantages
+from dph.objective import ADVANTAGES, Advantage, GroupView, group_advantages
 from dph.types import Outcome, Verdict
 
 rewards_lists = st.lists(st.floats(-2, 2, width=32), min_size=2, max_size=8)
@@ -83,7 +82,7 @@ def test_equal_rewards_give_zero_without_eps():
 
 # All advantages by name ---------------------------------------------------------------------------------------------
 
-ALL = {name: {} for name in BUILT_IN["advantage"]} | {"mara": {"beta": "0.1"}}
+ALL = {name: {} for name in ADVANTAGES} | {"mara": {"beta": "0.1"}}
 WITHOUT_BASELINE = {"w_reinforce", "diff_smoothing"}
 """They train groups of equal rewards, too, as their pages say."""
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from dph.config import LossConfig, TrainConfig, from_dict, merge_settings
-from dph.config.checks import BUILT_IN
 from dph.errors import UserError
 from dph.objective import (
+    POLICY_LOSSES,
     Advantage,
     GroupView,
     LossCounts,
@@ -137,7 +137,7 @@ def test_dr_grpo_is_the_published_objective():
 
 CLIPS = {"clip_low": 0.2, "clip_high": 0.28}
 CLIPPED = ("clipped_high", "clipped_low", "dual_clipped")
-LOSSES = BUILT_IN["policy loss"]
+LOSSES = POLICY_LOSSES.names()
 PEF, KL_COEF = 0.7, 0.3
 
 

@@ -13,13 +13,12 @@ import torch
 from dph.build import make_task, select
 from dph.config import (
     LossConfig,
+    ModelConfig,
     MonitorConfig,
     OverlongConfig,
     RehearsalConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
-    TunedModelConfig,
 )
 from dph.config.checks import check_train
 from dph.errors import UserError
@@ -419,7 +418,7 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
     changes, message = CONTRADICTIONS[name]
-    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="/nowhere"))
+    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
     if "rollout" in changes:
         changes = {"rollout": replace(base.rollout, **changes["rollout"])}
     with pytest.raises(UserError, match=message):
@@ -431,15 +430,12 @@ def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, 
 def test_old_logprobs_are_recomputed_where_the_samplers_are_not_exact():
     config = TrainConfig()
     assert not recomputes_old(config)
-    assert recomputes_old(replace(config, model=TrainedModelConfig(precision="bf16")))
+    assert recomputes_old(replace(config, model=ModelConfig(precision="bf16")))
     assert recomputes_old(replace(config, sampler=replace(config.sampler, engine="vllm")))
     for choice, expected in (("sampler", False), ("recompute", True)):
         for precision in ("fp32", "bf16"):
             rollout = replace(config.rollout, old_logprobs=choice)
-            assert (
-                recomputes_old(replace(config, rollout=rollout, model=TrainedModelConfig(precision=precision)))
-                is expected
-            )
+            assert recomputes_old(replace(config, rollout=rollout, model=ModelConfig(precision=precision))) is expected
 
 
 def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
@@ -650,7 +646,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
         checkpoint_every=2,
         seed=3,
         new=TINY,
-        model=TunedModelConfig(device="cpu"),
+        model=ModelConfig(device="cpu"),
         optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
     )
     whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
@@ -678,7 +674,7 @@ def supervised(folder, **changes):
     data.write_text("".join(f'{{"prompt": "easy {i}", "response": " yes {i}"}}\n' for i in range(10)), encoding="utf-8")
     optim = OptimConfig(lr=1e-2, warmup_steps=2, max_skipped=4)
     config = SftConfig(data=str(data), batch=7, checkpoint_every=4, new=TINY, optim=optim)
-    return replace(config, model=TunedModelConfig(device="cpu"), **changes)
+    return replace(config, model=ModelConfig(device="cpu"), **changes)
 
 
 def test_a_supervised_run_that_is_extended_is_one_long_run(tmp_path):
@@ -733,7 +729,7 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
     )
-    model = TunedModelConfig(path=str(path), device="cpu")
+    model = ModelConfig(path=str(path), device="cpu")
     optim = OptimConfig(tokens_per_microbatch=8, warmup_steps=4)
     run = sft(
         SftConfig(
@@ -756,10 +752,10 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
     from dph.config import SftConfig
     from dph.stages.sft import _policy
 
-    config = SftConfig(new=TINY, model=TunedModelConfig(device="cpu", precision="bf16"))
+    config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
     assert _policy(config, [("easy", " yes")], None).precision == "bf16"
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        _policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
+        _policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dph.config.checks import check_model, check_names, check_out, check_presample, check_train
+from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import UserError
 from dph.runs.directory import RunDir
 from dph.runs.tracking import load_tracker
@@ -22,8 +22,6 @@ def check_before_loading(stage: str, config: Any) -> None:
         check_out(config.out)
     if stage == "train":
         check_train(config)
-        if not config.plugins:
-            check_names(config)
         if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
             load_tracker(config.tracker)
         if config.rehearsal.path:

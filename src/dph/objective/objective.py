@@ -26,9 +26,10 @@ from torch import Tensor
 
 from dph.config import LossConfig
 from dph.config.checks import check_loss
+from dph.errors import SettingsError
 from dph.objective.batch import LossBatch, LossCounts
 from dph.objective.diagnostics import FORGOTTEN_BELOW
-from dph.objective.divergences import Divergence, get_divergence, js_reference_half
+from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import BoundPolicyLoss, bound_policy_loss
 from dph.objective.token_losses import (
     importance_ratio,
@@ -38,6 +39,7 @@ from dph.objective.token_losses import (
     per_token,
     rehearsal_loss,
 )
+from dph.registry import settings_of
 
 
 class TermWeights(NamedTuple):
@@ -177,6 +179,10 @@ class Objective:
 
 
 def _divergence(config: LossConfig) -> Divergence:
+    if config.alpha != LossConfig().alpha and "alpha" not in settings_of(DIVERGENCES[config.divergence]):
+        raise SettingsError(
+            f"loss.alpha is the order of loss.divergence 'alpha' only, not of {config.divergence!r}; leave it out"
+        )
     if config.estimator == "definition":
         return js_reference_half(scale=config.js_scale, official=config.official)
     return get_divergence(config.divergence, alpha=config.alpha, official=config.official)

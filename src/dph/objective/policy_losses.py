@@ -112,7 +112,7 @@ def bound_policy_loss(name: str, options: Mapping[str, str], **clips: float) -> 
     theirs = {key: text for key, text in options.items() if key in settings_of(traits.select)}
     rest = {key: text for key, text in options.items() if key not in theirs or key in settings}
     loss = POLICY_LOSSES.bind(name, rest, **taken, selected=None)
-    select = POLICY_LOSSES.bind(name, theirs, function=traits.select, **clips, logprobs=None)
+    select = POLICY_LOSSES.bind(name, theirs, traits.select, **clips, logprobs=None)
     return BoundPolicyLoss(loss, taken, traits, select, "logprobs" in settings_of(traits.select))
 
 

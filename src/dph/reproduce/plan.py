@@ -13,7 +13,7 @@ from dph.config import (
     differences,
     from_dict,
     merge_settings,
-    read_toml,
+    read_settings,
     to_dict,
     to_toml,
 )
@@ -120,7 +120,7 @@ def check_settings(choice: Choice, paths: RunPaths, remedy: str) -> None:
 def _has_old_names(path: Path, config: Any, remedy: str) -> bool:
     """Whether a file holds a config's settings under names of an older version. Raises UserError for other settings."""
     stage = next(name for name, kind in STAGES.items() if kind is type(config))
-    written = read_toml(path)
+    written = read_settings(path)
     today = migrated(stage, written)
     before = from_dict(type(config), today, str(path))
     changed = differences(to_dict(before), to_dict(config))

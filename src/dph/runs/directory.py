@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.config import check_bounds, comparable, differences, from_dict, read_toml, to_dict, to_toml
+from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out
 from dph.config.renamed import migrated
 from dph.config.text import parse_json, read_json
@@ -163,7 +163,7 @@ class RunDir:
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings in config.toml, under their current names. Raises UserError if they cannot be read."""
-        found = read_toml(self.path / "config.toml")
+        found = read_settings(self.path / "config.toml")
         return migrated(str(self.manifest.get("stage")), found) if self.format == 1 else found
 
     @property

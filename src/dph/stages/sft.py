@@ -16,7 +16,7 @@ from dph.config import SftConfig
 from dph.errors import Interrupted, UserError
 from dph.models.batch import Tokens, microbatches
 from dph.models.card import write_card
-from dph.models.loading import choose_device, weight_type
+from dph.models.loading import choose_device, refuse_adapters, weight_type
 from dph.models.memory import freed_memory
 from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
@@ -135,7 +135,9 @@ def _policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: Path | N
     if saved is not None and not config.model.lora_rank:
         return Policy.load(replace(config.model, path=str(saved / "model")))
     if config.model.path:
-        return Policy.load(config.model, config.seed)
+        policy = Policy.load(config.model, config.seed)
+        refuse_adapters(config.model.path, policy.model)
+        return policy
     if config.model.lora_rank:
         raise UserError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
     from dph.models.scratch import new_policy

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config import LossConfig, RehearsalConfig, SamplingConfig, TrainConfig, TrainedModelConfig
+from dph.config import LossConfig, ModelConfig, RehearsalConfig, RolloutConfig, TrainConfig
 from dph.errors import UserError
+from dph.models.loading import refuse_adapters
 from dph.models.memory import fitting_tokens
 from dph.models.policy import Policy
 from dph.objective.objective import Objective
@@ -24,10 +25,11 @@ def make_objective(loss: LossConfig, rows: int) -> Objective:
     return Objective(loss if rows else replace(loss, eta=0.0))
 
 
-def load_policy(model: TrainedModelConfig, seed: int, saved: Path | None) -> Policy:
+def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         policy = Policy.load(model, seed)
+        refuse_adapters(model.path, policy.model)
     else:
         policy = Policy.load(replace(model, path=str(saved / "model")))
     policy.keep_less()
@@ -48,7 +50,7 @@ def microbatch_tokens(asked: int, policy: Policy, run: RunDir, world: World) -> 
     return world.decided(choose)
 
 
-def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
+def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
     """The stored responses, with every check that needs no model; None for training without them.
 
     Args:
@@ -96,7 +98,7 @@ def forget(run: RunDir, step: int, *, pending: bool) -> None:
 def check_rehearsal(
     checked: CheckedSet,
     config: RehearsalConfig,
-    rollout: SamplingConfig,
+    rollout: RolloutConfig,
     policy: Policy,
     run: RunDir,
     token_budget: int,
