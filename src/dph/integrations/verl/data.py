@@ -97,7 +97,9 @@ def main() -> None:
     parser = ArgumentParser(description="Convert problems for verl.")
     parser.add_argument("--config", type=Path, required=True, help="settings of `dph train` as TOML")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
-    parser.add_argument("--plugin", action="append", default=[], help="a file or module that registers tasks or verifiers")
+    parser.add_argument(
+        "--plugin", action="append", default=[], help="a file or module that registers tasks or verifiers"
+    )
     words = parser.parse_args()
     show_messages()
     for name in words.plugin:
