@@ -13,8 +13,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.cli.arguments import field_docs
-from dph.config import STAGES, every_setting
+from dph.config import STAGES, every_setting, field_docs
 
 ROOT = Path(__file__).parents[1]
 _API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")

@@ -9,7 +9,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.cli.arguments import field_docs
 from dph.cli.main import parse
 from dph.config import (
     STAGES,
@@ -23,6 +22,7 @@ from dph.config import (
     check_bounds,
     differences,
     every_setting,
+    field_docs,
     flatten,
     from_dict,
     merge_settings,

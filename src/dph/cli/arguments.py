@@ -1,20 +1,16 @@
 """Reads a command line: flags for the settings of a stage, common flags, and short ones for longer settings."""
 
 import argparse
-import ast
 import dataclasses
-import difflib
 import inspect
 import re
-import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from dph.config import STAGES, every_setting, preset_names
+from dph.config import STAGES, every_setting, field_docs, preset_names
 from dph.errors import SettingsError
 
 STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify"})
@@ -123,6 +119,8 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     parser, flags = _parser(stage, STAGES[stage]())
     values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
     if unknown:
+        import difflib  # rarely needed
+
         similar = [flag for word in unknown for flag in difflib.get_close_matches(word.partition("=")[0], flags, 1)]
         hint = f"; perhaps you meant {' or '.join(similar)}" if similar else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
@@ -142,17 +140,6 @@ def help_page(stage: str, what: str, default: Any) -> str:
     parser.description = f"{what[0].upper()}{what[1:]}."
     parser.epilog = f"Presets: {', '.join(preset_names())}"
     return parser.format_help()
-
-
-def field_docs(cls: type[Any]) -> dict[str, str]:
-    """The string below each field of a class and of those that it inherits from, as it stands in the source."""
-    docs: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
-        for item, below in pairwise(body):
-            if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
-                docs[item.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
-    return docs
 
 
 class Parser(argparse.ArgumentParser):

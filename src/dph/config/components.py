@@ -12,7 +12,7 @@ LARGEST = 1.7e308
 SMALLEST = 5e-324
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bounds:
     """Smallest and largest allowed value of a field. NaN lies outside of all bounds, infinity too."""
 
@@ -35,7 +35,7 @@ PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
 Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unread:
     """Declares which fields of a part its stage does not read: `model: Annotated[ModelConfig, Unread("lora_rank")]`.
 
@@ -58,7 +58,7 @@ def read_fields(config: Any, unread: tuple[str, ...] = ()) -> list[tuple[Field[A
     return [(item, below[item.name]) for item in fields(config) if item.name not in unread]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelConfig:
     """A causal language model, and how it is computed."""
 
@@ -87,7 +87,7 @@ class ModelConfig:
     """Module names for adapters, separated by commas, or "all-linear"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TaskConfig:
     """Where problems come from."""
 
@@ -104,7 +104,7 @@ class TaskConfig:
     are sorted, by database for instance, and `limit` then takes a few databases only."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifierConfig:
     """How responses are judged."""
 
@@ -131,7 +131,7 @@ class VerifierConfig:
     """Seconds that one response may take to be judged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RewardConfig:
     """A Python function of your own that rewards responses, in place of the problems' verifiers."""
 
@@ -144,7 +144,7 @@ class RewardConfig:
     after `verifier.timeout` seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SamplerConfig:
     """How responses are generated."""
 
@@ -161,7 +161,7 @@ class SamplerConfig:
     """GPUs that one copy of the model spans (vllm)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RolloutConfig:
     """How responses are drawn, and what training makes of them."""
 
@@ -196,7 +196,7 @@ class RolloutConfig:
         return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OverlongConfig:
     """DAPO's soft penalty for long responses."""
 
@@ -206,7 +206,7 @@ class OverlongConfig:
     """Penalty at and beyond max_tokens; it grows linearly from 0 over the zone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DynamicSamplingConfig:
     """DAPO's refill: groups that are all correct or all wrong are dropped and replaced."""
 
@@ -216,7 +216,7 @@ class DynamicSamplingConfig:
     """Largest number of rounds of drawing, the first included; then the step continues with the groups that it has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RehearsalTerm:
     """The rehearsal term of the objective, on D_pef (eq. 6, App. E). One declaration for every engine."""
 
@@ -236,7 +236,7 @@ class RehearsalTerm:
     """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LossConfig(RehearsalTerm):
     """The objective (eqs. 5–7, App. D and E)."""
 
@@ -263,7 +263,7 @@ class LossConfig(RehearsalTerm):
     """Weight of an entropy bonus on rollouts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AdvantageConfig:
     """How the rewards of a group become advantages."""
 
@@ -273,7 +273,7 @@ class AdvantageConfig:
     """Settings of the advantage, as key value pairs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OptimConfig:
     """The optimizer, AdamW, and how a training step uses it."""
 
@@ -301,7 +301,7 @@ class OptimConfig:
     """Optimizer steps on the rollouts of each training step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RehearsalConfig:
     """The near-perfect set D_pef and the stored responses of the reference policy."""
 
@@ -313,7 +313,7 @@ class RehearsalConfig:
     """Stored rows whose log-probabilities are recomputed at the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MonitorConfig:
     """Evaluation during training."""
 
@@ -330,7 +330,7 @@ class MonitorConfig:
     monitor's; 0 keeps none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewModelConfig:
     """A small Llama-type model made from scratch (used when `model.path` is empty)."""
 

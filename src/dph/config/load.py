@@ -4,14 +4,18 @@ Files are TOML, or YAML if their name ends in .yaml or .yml. Unknown keys are er
 into each run directory as TOML that is read back.
 """
 
+import ast
 import dataclasses
+import inspect
 import re
+import textwrap
 import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -75,6 +79,17 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
         else:
             bounds = getattr(hints[item.name], "__metadata__", ())
             yield Setting(name, kinds[item.name], bounds, value, type(config))
+
+
+def field_docs(cls: type[Any]) -> dict[str, str]:
+    """The string below each field of a class and of those that it inherits from, as it stands in the source."""
+    docs: dict[str, str] = {}
+    for one in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
+        for item, below in pairwise(body):
+            if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
+                docs[item.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
+    return docs
 
 
 def to_dict(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:

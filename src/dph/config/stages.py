@@ -49,7 +49,7 @@ class StageConfig:
     """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainConfig(StageConfig):
     """`dph train`: reinforcement learning from a presampled partition."""
 
@@ -94,7 +94,7 @@ class TrainConfig(StageConfig):
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionRule:
     """Which prompts count as near-perfect, and what is stored for them (paper §4.1)."""
 
@@ -110,7 +110,7 @@ class PartitionRule:
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PresampleConfig(PartitionRule, StageConfig):
     """`dph presample`: split prompts by how often the reference policy solves them; store its correct responses."""
 
@@ -131,7 +131,7 @@ class PresampleConfig(PartitionRule, StageConfig):
     """With `check`: also load the model and recompute every stored log-probability."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EvalConfig(StageConfig):
     """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
 
@@ -149,7 +149,7 @@ class EvalConfig(StageConfig):
     """Also decode greedily."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifyConfig(StageConfig):
     """`dph verify`: scores of a file of predictions."""
 
@@ -168,7 +168,7 @@ class VerifyConfig(StageConfig):
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SftConfig(StageConfig):
     """`dph sft`: supervised training on prompt/response rows."""
 
@@ -196,7 +196,7 @@ class SftConfig(StageConfig):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterConfig:
     """The GPUs that verl trains on, and how the model is spread over them; 0 and "auto" choose by estimated size."""
 
@@ -215,7 +215,7 @@ class ClusterConfig:
     always in host memory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionConfig(PartitionRule):
     """Pre-sampling, as in `dph presample`."""
 
@@ -223,7 +223,7 @@ class PartitionConfig(PartitionRule):
     """Responses drawn for each prompt."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerlConfig(TrainConfig):
     """`dph verl`: write the launch of a training run through verl; `out` is the launch directory."""
 
@@ -235,7 +235,7 @@ class VerlConfig(TrainConfig):
     """Also run the launch on this machine, one step after the other (one node only)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InterpolateConfig:
     """`dph interpolate`: a model between the one that training began with and the trained one (WiSE-FT)."""
 
@@ -251,7 +251,7 @@ class InterpolateConfig:
     """Allow a hub model to run code of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PushConfig:
     """`dph push`: publish the model of a run on a hub, with its card."""
 
@@ -269,7 +269,7 @@ class PushConfig:
     """Write the files into this new folder instead of publishing them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportConfig:
     """`dph report`: one table, figures and a page from one or more runs."""
 
@@ -283,7 +283,7 @@ class ReportConfig:
     """Heading of the page."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DemoConfig:
     """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
 
@@ -304,7 +304,7 @@ class DemoConfig:
     """With `model`: Spider's folder (questions, tables.json, databases) instead of the embedded world."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DoctorConfig:
     """`dph doctor`: check whether this machine can do the work, and what to do if it cannot."""
 
@@ -318,7 +318,7 @@ class DoctorConfig:
     """Print the findings as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReproduceConfig:
     """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
 
