@@ -29,12 +29,12 @@ from dph.build import load_problems, make_verifiers
 from dph.cli.main import main
 from dph.config import (
     LossConfig,
+    ModelConfig,
+    OptimConfig,
     RehearsalConfig,
     RolloutConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
-    TrainOptimConfig,
 )
 from dph.models.batch import by_prompt
 from dph.models.policy import Policy
@@ -128,12 +128,12 @@ if __name__ == "__main__":
     main(["presample", "--preset", "minisql", "--resume", "--model.path", f"{base}/model", "--out", str(sampled)])
     config = TrainConfig(  # as in the presets minisql and dph_js, but for one update a step in place of two
         steps=40,
-        model=TrainedModelConfig(path=str(base / "model"), device="cpu", precision="fp32"),
+        model=ModelConfig(path=str(base / "model"), device="cpu", precision="fp32"),
         task=TaskConfig(name="minisql"),
         rollout=RolloutConfig(prompts=8, n=16, max_tokens=64, max_prompt_tokens=128),
         rehearsal=RehearsalConfig(path=str(sampled), rows=16),
         loss=LossConfig(divergence="js", eta=0.7, reduction="per_set"),
-        optim=TrainOptimConfig(lr=2e-4, warmup_steps=10, beta2=0.99, weight_decay=0.0, tokens_per_microbatch=1024),
+        optim=OptimConfig(lr=2e-4, warmup_steps=10, beta2=0.99, weight_decay=0.0, tokens_per_microbatch=1024),
     )
     for number, metrics in enumerate(train(config), 1):
         print(f"step {number:3}", *(f"{name} {value:.4f}" for name, value in metrics.items()), sep="  ")

@@ -8,15 +8,12 @@
 """
 
 import ast
-import dataclasses
-import inspect
 import re
-import textwrap
 import typing
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.config import STAGES
+from dph.config import STAGES, every_setting, field_docs
 
 ROOT = Path(__file__).parents[1]
 _API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")
@@ -72,44 +69,18 @@ def settings_tables() -> str:
 _HEAD = "| setting | values | default | meaning |\n|---|---|---|---|"
 
 
-def settings_rows(config: type[Any], default: Any = None, prefix: str = "") -> list[tuple[str, str, str, str]]:
+def settings_rows(config: type[Any]) -> list[tuple[str, str, str, str]]:
     """Name, values, default and meaning of every setting, in the order of the help page."""
-    default = config() if default is None else default
-    hints = typing.get_type_hints(config, include_extras=True)
-    docs = attribute_docstrings(config)
     rows = []
-    for field in dataclasses.fields(config):
-        value = getattr(default, field.name)
-        if dataclasses.is_dataclass(value):
-            rows += settings_rows(type(value), value, f"{prefix}{field.name}.")
-        else:
-            name = f"`{prefix}{field.name}`"
-            rows.append((name, _cell(_values(hints[field.name])), _default(value), _cell(docs.get(field.name, ""))))
+    for setting in every_setting(config()):
+        meaning = field_docs(setting.owner)[setting.name.rpartition(".")[2]]
+        values = ", ".join([_values(setting.kind), *(bound.words.removeprefix("be ") for bound in setting.bounds)])
+        rows.append((f"`{setting.name}`", _cell(values), _default(setting.value), _cell(meaning)))
     return rows
-
-
-def attribute_docstrings(config: type[Any]) -> dict[str, str]:
-    """The string below each field of a class and of those that it inherits from."""
-    docs: dict[str, str] = {}
-    for cls in reversed(config.__mro__[:-1]):
-        (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-        assert isinstance(node, ast.ClassDef)
-        for item, below in zip(node.body, node.body[1:], strict=False):
-            if (
-                isinstance(item, ast.AnnAssign)
-                and isinstance(below, ast.Expr)
-                and isinstance(below.value, ast.Constant)
-            ):
-                assert isinstance(item.target, ast.Name)
-                docs[item.target.id] = inspect.cleandoc(str(below.value.value))
-    return docs
 
 
 def _values(hint: Any) -> str:
     """Which values a field takes, in words."""
-    if typing.get_origin(hint) is typing.Annotated:
-        base, *bounds = typing.get_args(hint)
-        return ", ".join([_values(base), *(bound.words.removeprefix("be ") for bound in bounds)])
     if typing.get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in typing.get_args(hint))
     if typing.get_origin(hint) is tuple:

@@ -16,11 +16,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from dph.config import (
     STAGES,
     LossConfig,
+    ModelConfig,
     NewModelConfig,
     OptimConfig,
     PresampleConfig,
-    ReferenceModelConfig,
-    SamplingConfig,
+    RolloutConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
@@ -208,15 +208,15 @@ def base_run() -> Path:
     )
 
 
-def rollout(**changes: object) -> SamplingConfig:
-    return replace(SamplingConfig(n=4, max_tokens=4, max_prompt_tokens=8), **changes)  # type: ignore[arg-type]
+def rollout(**changes: object) -> RolloutConfig:
+    return replace(RolloutConfig(n=4, max_tokens=4, max_prompt_tokens=8), **changes)  # type: ignore[arg-type]
 
 
 def presample_config(out: Path, **changes: object) -> PresampleConfig:
     """Settings that split the toy task with the base model."""
     config = PresampleConfig(
         out=str(out),
-        model=ReferenceModelConfig(path=str(base_run() / "model"), device="cpu"),
+        model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="toy"),
         rollout=rollout(n=8),
         threshold=7,

@@ -96,7 +96,7 @@ def test_settings_are_read_as_the_types_of_the_parameters():
 
 
 def test_a_function_registered_with_an_implementation_is_bound_under_its_name():
-    chosen = registry().bind("line", {}, function=lambda *, side, count=2: (side, count), side=1.0)
+    chosen = registry().bind("line", {}, lambda *, side, count=2: (side, count), side=1.0)
     assert chosen() == (1.0, 2)
 
 

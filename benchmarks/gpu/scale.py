@@ -6,9 +6,8 @@ Nothing is measured. Per token and parameter, the forward pass counts 2 operatio
 activations 2. A rate is the published peak of a GPU times an assumed share of it.
 """
 
-from dataclasses import dataclass
-
-import tyro
+from argparse import ArgumentParser
+from dataclasses import dataclass, fields
 
 from dph.config import ClusterConfig
 from dph.errors import UserError
@@ -94,4 +93,7 @@ def main(given: Assumed) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Assumed, description=__doc__))
+    parser = ArgumentParser(description="Estimates of the paper's runs, by arithmetic.")
+    for item in fields(Assumed):
+        parser.add_argument(f"--{item.name.replace('_', '-')}", type=type(item.default), default=item.default)
+    main(Assumed(**vars(parser.parse_args())))

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 from typing import TYPE_CHECKING
 
-from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, TaskSourceConfig, VerifierConfig
+from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import UserError
 from dph.process.user_code import describe, import_file
 from dph.registry import read_option
@@ -33,7 +33,7 @@ def load_plugin(name: str) -> None:
         raise UserError(f"cannot import the plug-in {name!r}: {describe(error, name)}") from error
 
 
-def make_task(config: TaskSourceConfig) -> Task:
+def make_task(config: TaskConfig) -> Task:
     """Create the task that the settings name, with its options."""
     types = option_types(config.name)
     options = {key: read_option(text, types.get(key), f"task.options {key}") for key, text in config.options.items()}

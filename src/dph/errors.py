@@ -1,4 +1,16 @@
-"""Exceptions that the command line prints as one sentence, without a traceback."""
+"""Exceptions that the command line prints as one sentence, without a traceback.
+
+    UserError             what a user can fix; exit status 2
+    ├── SettingsError     settings that do not exist, are out of bounds, or contradict each other; unknown names
+    ├── DataError         problems, rows, predictions and other files of data
+    ├── ModelError        models and tokenizers that cannot be loaded or used
+    ├── JudgeError        verifiers, gold answers and reward functions that cannot judge
+    ├── RunError          run directories and checkpoints: taken, damaged, incomplete, not to be resumed
+    └── SharedUserError   any of these, raised by every process of a group; the leading one prints it
+    Interrupted           a signal, which is no error: a KeyboardInterrupt; exit status 128 + its number
+
+Anything else that is raised is a bug and keeps its traceback.
+"""
 
 import unicodedata
 
@@ -6,11 +18,27 @@ _LONGEST_REASON = 200  # characters of a library's message that are quoted
 
 
 class UserError(Exception):
-    """Something a user can fix; the message says what is wrong, where, and what to do.
+    """Something a user can fix; the message says what is wrong, where, and what to do."""
 
-    The command line prints the message and exits with status 2. Anything else that is raised is a bug and keeps its
-    traceback.
-    """
+
+class SettingsError(UserError):
+    """Settings that do not exist, are out of bounds, or contradict each other, and names that nothing has."""
+
+
+class DataError(UserError):
+    """Problems, rows, predictions or another file of data that cannot be read or used."""
+
+
+class ModelError(UserError):
+    """A model or tokenizer that cannot be loaded or used."""
+
+
+class JudgeError(UserError):
+    """A verifier, a gold answer or a reward function that cannot judge."""
+
+
+class RunError(UserError):
+    """A run directory or checkpoint that is taken, damaged, incomplete, or cannot be resumed."""
 
 
 class SharedUserError(UserError):

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 
 T = TypeVar("T")
 Added = TypeVar("Added", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[Added], Added]:
         """Decorator: make an implementation available under a name.
 
-        Raises UserError when another implementation has the name already. The same one may be registered again, as
+        Raises SettingsError when another implementation has the name already. The same one may be registered again, as
         happens when a plug-in's file is loaded twice.
         """
 
@@ -47,21 +47,21 @@ class Registry(Generic[T]):
             self._import(name)
             before = self._known.get(name)
             if before is not None and _identity(before) != _identity(implementation):
-                raise UserError(f"there is already a {self._kind} named {name!r}; choose another name")
+                raise SettingsError(f"there is already a {self._kind} named {name!r}; choose another name")
             self._known[name] = implementation  # type: ignore[assignment]
             return implementation
 
         return add
 
     def __getitem__(self, name: str) -> T:
-        """The implementation of that name. Raises UserError, naming those that exist, for an unknown one."""
+        """The implementation of that name. Raises SettingsError, naming those that exist, for an unknown one."""
         self._import(name)
         if name not in self._known:
-            raise UserError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
+            raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
         return self._known[name]
 
     def bind(
-        self, name: str, options: Mapping[str, str], *, function: Callable[..., Any] | None = None, **values: Any
+        self, name: str, options: Mapping[str, str], function: Callable[..., Any] | None = None, /, **values: Any
     ) -> Callable[..., Any]:
         """The implementation of that name with its settings, its keyword-only parameters, filled in.
 
@@ -70,7 +70,7 @@ class Registry(Generic[T]):
             function: what is bound in place of the implementation: a function that was registered together with it.
             values: values of further parameters; those that the implementation does not have are left out.
         Raises:
-            UserError: nothing has that name; an option is unknown, cannot be read, or is needed and missing.
+            SettingsError: nothing has that name; an option is unknown, cannot be read, or is needed and missing.
         """
         implementation: Any = self[name] if function is None else function
         what = f"{self._kind} {name!r}"
@@ -78,10 +78,10 @@ class Registry(Generic[T]):
         free = sorted(settings.keys() - values.keys())
         for key in options:
             if key not in free:
-                raise UserError(f"{what} does not take the option {key!r}; it takes: {', '.join(free) or 'none'}")
+                raise SettingsError(f"{what} does not take the option {key!r}; it takes: {', '.join(free) or 'none'}")
         for key in free:
             if key not in options and settings[key].default is inspect.Parameter.empty:
-                raise UserError(f"{what} needs the option {key!r}")
+                raise SettingsError(f"{what} needs the option {key!r}")
         read = {key: read_option(text, settings[key].annotation, f"{key} of {what}") for key, text in options.items()}
         return partial(implementation, **{key: values[key] for key in values if key in settings}, **read)
 
@@ -115,14 +115,14 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 
 
 def read_option(text: str, kind: object, what: str) -> Any:
-    """An option's value, read as a parameter's type. Raises UserError, naming `what`, for text of another type."""
+    """An option's value, read as a parameter's type. Raises SettingsError, naming `what`, for text of another type."""
     if kind not in _READERS:
         return text
     read, words = _READERS[kind]
     try:
         return read(text)
     except (KeyError, ValueError) as error:
-        raise UserError(f"{what} must be {words}, not {text!r}") from error
+        raise SettingsError(f"{what} must be {words}, not {text!r}") from error
 
 
 def _identity(implementation: object) -> tuple[str, str]:

@@ -1,22 +1,15 @@
-"""What a command loads before it does its work, and that plain command lines are read as the library reads them."""
+"""What a command loads before it does its work."""
 
-import dataclasses
 import json
 import sqlite3
 import subprocess
 import sys
-import typing
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
-import tyro
-
-from dph.cli.plain import read_plain
-from dph.config import STAGES
 
 HEAVY = {
-    *("torch", "transformers", "pandas", "pyarrow", "numpy", "sqlglot", "sympy", "math_verify", "rich", "tyro"),
+    *("torch", "transformers", "pandas", "pyarrow", "numpy", "sqlglot", "sympy", "math_verify", "rich"),
     *("importlib.metadata", "asyncio", "multiprocessing", "matplotlib", "datasets", "huggingface_hub"),
 }
 SCRIPT = """
@@ -58,61 +51,3 @@ def test_judging_loads_nothing_that_is_slow_to_load(clubs: Path, task: str, file
     said = done.stdout.splitlines()
     assert "correct 1 (100.0 %)" in done.stdout and said[-1].startswith("loaded: ")
     assert HEAVY & set(said[-1].split()) == set()
-
-
-def flags(config: Any, prefix: str = "") -> list[tuple[str, Any, Any]]:
-    """(name, type, default) of every setting, those of nested settings with dots."""
-    hints = typing.get_type_hints(type(config))
-    found = []
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if dataclasses.is_dataclass(value):
-            found += flags(value, f"{prefix}{item.name}.")
-        else:
-            found.append((f"{prefix}{item.name}", hints[item.name], value))
-    return found
-
-
-def values_of(hint: Any) -> list[str]:
-    if typing.get_origin(hint) is Literal:
-        return [str(word) for word in typing.get_args(hint)][-2:]
-    return {str: ["a/b c", "None", "3", "", "x=y", "é"], int: ["7", "0"], float: ["2", "0.25", "1e-6", "3."]}.get(
-        hint, []
-    )
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_plain_flags_are_read_as_the_library_reads_them(stage: str):
-    default = STAGES[stage]()
-    plain = [(name, value) for name, hint, _ in flags(default) for value in values_of(hint)]
-    switches = [name for name, hint, value in flags(default) if hint is bool and not value]
-    assert len(plain) > 4
-    for turn in range(6):  # every sixth value at once, in both spellings of names and values
-        words: list[str] = []
-        chosen = dict(plain[turn::6])
-        for number, (name, value) in enumerate(chosen.items()):
-            flag = "--" + (name.replace("_", "-") if (number + turn) % 2 else name)
-            words += [f"{flag}={value}"] if number % 3 == 0 else [flag, value]
-        words += [f"--{name}" for name in switches[turn::6]]
-        found = read_plain(default, words)
-        assert found is not None and (found != default or set(chosen.values()) == {""})
-        assert found == tyro.cli(type(default), default=default, args=words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(["--help"], ["-h"], ["word"], ["--"], ["--no_such", "1"], ["--task", "x"], ["--task.no_such", "1"]),
-        *(["--timeout.x", "1"], ["--task.limit", "-1"], ["--task.limit", "1.5"], ["--task.limit", "x"]),
-        *(["--task.limit", "1_000"], ["--task.limit", "٣"], ["--task.limit"], ["--task.name", "--out", "x"]),
-        *(["--verifier.timeout", "nan"], ["--verifier.timeout", "inf"], ["--verifier.columns", "both"]),
-        *(["--partial", "true"], ["--partial=true"], ["--no-partial"], ["--out", "a", "--out", "b"]),
-        *(["--task.options", "a", "b"], ["--plugins", "a"], ["--out", "-x"], ["--out", "a", "b"], ["--Out", "a"]),
-    ],
-)
-def test_everything_else_is_left_to_the_library(words: list[str]):
-    assert read_plain(STAGES["verify"](), words) is None
-
-
-def test_no_flags_change_nothing():
-    assert read_plain(STAGES["verify"](), []) == STAGES["verify"]()

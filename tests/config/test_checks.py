@@ -1,4 +1,4 @@
-"""Checks of settings: built-in names, and bounds of settings that were filled in Python."""
+"""Checks of settings that were filled in Python: bounds, and what a stage does not read."""
 
 from dataclasses import replace
 
@@ -8,13 +8,14 @@ from dph.config import (
     DemoConfig,
     EvalConfig,
     LossConfig,
+    ModelConfig,
     OptimConfig,
     PresampleConfig,
     ReproduceConfig,
-    SamplingConfig,
+    RolloutConfig,
+    SamplerConfig,
     SftConfig,
     TrainConfig,
-    TrainedModelConfig,
     VerifyConfig,
     VerlConfig,
 )
@@ -30,7 +31,7 @@ from dph.stages.train import train
 from dph.stages.verify import verify
 
 TRAIN = TrainConfig(out="run", loss=LossConfig(eta=0.0))
-VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="model"))
+VERL = VerlConfig(out="run", loss=LossConfig(eta=0.0), model=ModelConfig(path="model"))
 VERL = replace(VERL, cluster=replace(VERL.cluster, gpus=0))
 OUT_OF_BOUNDS = {
     "steps is -1; it must be 0 or more, and finite": (train, replace(TRAIN, steps=-1)),
@@ -39,11 +40,16 @@ OUT_OF_BOUNDS = {
     "loss.kl_coef is -1.0; it must be 0": (train, replace(TRAIN, loss=LossConfig(kl="k3", kl_coef=-1.0))),
     "optim.beta1 is 1.5": (sft, SftConfig("run", optim=OptimConfig(beta1=1.5))),
     "stored is 0; it must be at least 1": (presample, PresampleConfig(out="run", stored=0)),
-    "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=SamplingConfig(top_p=2.0))),
+    "rollout.top_p is 2.0": (evaluate, EvalConfig("run", rollout=RolloutConfig(top_p=2.0))),
     "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
     "cluster.gpus is 0": (write_launch, VERL),
     "jobs is 0": (demo, DemoConfig(jobs=0)),
     "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
+    "loss.clip_low is 1.5": (Objective, LossConfig(clip_low=1.5)),
+    "loss.eta is -1.0": (Objective, LossConfig(eta=-1.0)),
+    "model.lora_rank is set, but": (evaluate, EvalConfig("run", model=ModelConfig("m", lora_rank=2))),
+    "rollout.prompts is set": (presample, PresampleConfig(out="run", rollout=RolloutConfig(n=8, prompts=1))),
+    "sampler.tensor_parallel": (train, replace(TRAIN, sampler=SamplerConfig(tensor_parallel=2))),
     "loss.clip_high is inf": (Objective, LossConfig(clip_high=float("inf"))),
 }
 """Settings that the command line refuses, given to the functions behind it."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
+from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.evaluation.measures import MEASURES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.stages.evaluate import evaluate
@@ -200,7 +200,7 @@ def test_a_mixed_split(tmp_path: Path, judge, voters: int, rows, capsys):
         out=str(tmp_path / "run"),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="two-verifiers", split="dev"),
-        rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
+        rollout=RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8),
     )
     run = evaluate(settings, reward=judge)
     scores = json.loads((run / "scores.json").read_text())
@@ -217,7 +217,7 @@ def test_the_files_of_a_run_hold_them(tmp_path: Path):
         out=str(tmp_path / "run"),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="toy", split="dev", limit=4),
-        rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
+        rollout=RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8),
     )
     run = evaluate(settings)
     metrics = json.loads((run / "scores.json").read_text())["splits"]["dev"]["metrics"]

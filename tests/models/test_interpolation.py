@@ -8,14 +8,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from dph.training.inputs import load_policy
 from safetensors.torch import load_file
 
 from complaints import complaint, run
-from dph.config import ModelConfig, TrainedModelConfig, to_toml
+from dph.config import ModelConfig, SftConfig, to_toml
 from dph.errors import UserError
 from dph.models.interpolation import interpolated, save_share
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
+from dph.stages.sft import sft
 from dph.stages.train import train
 from helpers import TEXTS, TINY, base_run, tiny_policy, train_config, weights
 
@@ -96,7 +98,7 @@ def with_adapters(folder, targets):
     """A policy whose embeddings are tied in its files, with random adapters."""
     if not folder.exists():
         tiny_policy().save(folder)
-    policy = Policy.load(TrainedModelConfig(str(folder), device="cpu", lora_rank=2, lora_targets=targets))
+    policy = Policy.load(ModelConfig(str(folder), device="cpu", lora_rank=2, lora_targets=targets))
     generator = torch.Generator().manual_seed(3)
     for _, parameter in policy.trainable():
         parameter.data.normal_(0, 0.1, generator=generator)
@@ -145,9 +147,13 @@ def test_folders_of_adapters_are_refused_before_anything_is_trained(tmp_path):
     policy.model.save_pretrained(tmp_path / "adapters")
     policy.tokenizer.save_pretrained(tmp_path / "adapters")
     folder = str(tmp_path / "adapters")
-    for config in (TrainedModelConfig(folder, device="cpu"), TrainedModelConfig(folder, device="cpu", lora_rank=2)):
+    for config in (ModelConfig(folder, device="cpu"), ModelConfig(folder, device="cpu", lora_rank=2)):
         with pytest.raises(UserError, match="holds adapters"):
-            Policy.load(config)
+            load_policy(config, 0, None)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "x", "response": "y"}')
+    with pytest.raises(UserError, match="holds adapters"):
+        sft(SftConfig(str(tmp_path / "run"), str(rows), model=ModelConfig(folder, device="cpu")))
     for pair in ((folder, str(tmp_path / "base")), (str(tmp_path / "base"), folder)):
         with pytest.raises(UserError, match="holds adapters"):
             interpolated(ModelConfig(pair[0], device="cpu"), pair[1], 0.5)

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from architectures import any_policy, evaluated, some_rows
-from dph.config import TrainedModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models import lean
 from dph.models.batch import kept_bytes
@@ -359,7 +359,7 @@ def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
 
 def test_only_a_model_that_is_trained_is_changed(tmp_path: Path) -> None:
     policy_of().save(tmp_path / "model")
-    model = TrainedModelConfig(path=str(tmp_path / "model"), device="cpu", precision="bf16")
+    model = ModelConfig(path=str(tmp_path / "model"), device="cpu", precision="bf16")
     assert changed(Policy.load(model).model) == []
     assert len(changed(load_policy(model, 0, None).model)) == 7
     assert len(changed(load_policy(model, 0, tmp_path).model)) == 7, "from a checkpoint"

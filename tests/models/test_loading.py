@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import dph
-from dph.config import ModelConfig, TrainedModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models import language_model
 from dph.models.policy import Policy
@@ -25,7 +25,7 @@ from helpers import tiny_policy
 
 
 def load(path, **settings):
-    return Policy.load(TrainedModelConfig(path=str(path), device="cpu", **settings))
+    return Policy.load(ModelConfig(path=str(path), device="cpu", **settings))
 
 
 def complaint(path, **settings):
@@ -359,7 +359,7 @@ def test_adapters_for_unknown_modules_are_refused(folder):
 @pytest.mark.parametrize("name", ["abacus", "meta", "cuda:99"])
 def test_unusable_devices_are_refused(folder, name):
     with pytest.raises(UserError, match=f"the device '{name}' cannot be used here") as caught:
-        Policy.load(TrainedModelConfig(path=str(folder), device=name))
+        Policy.load(ModelConfig(path=str(folder), device=name))
     assert "\n" not in str(caught.value)
 
 

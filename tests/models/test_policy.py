@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from architectures import ARCHITECTURES, any_policy, architecture
-from dph.config import TrainedModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models import logprobs as module
 from dph.models.batch import by_prompt, microbatches, padded_length
@@ -214,7 +214,7 @@ def test_checkpointing_recomputes_and_changes_nothing(tmp_path):
     tiny_policy().save(tmp_path)
     found = []
     for checkpointing in (False, True):
-        policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         rows = random_rows(policy, 5)
@@ -281,7 +281,7 @@ def test_end_tokens_of_both_model_and_tokenizer_count():
 def test_a_saved_policy_loads_unchanged(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
-    again = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu"))
+    again = Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
     assert again.weight_hash() == policy.weight_hash() and again.tokenizer_hash() == policy.tokenizer_hash()
     rows = random_rows(policy, 4)
     assert torch.equal(again.logprobs(collate(rows))[0], policy.logprobs(collate(rows))[0])
@@ -307,7 +307,7 @@ ADAPTERS: dict[str, Any] = {"lora_rank": 3, "lora_alpha": 12}
 
 def adapted(path, **changes):
     """A policy with adapters that are not zero."""
-    policy = Policy.load(TrainedModelConfig(path=str(path), device="cpu", **{**ADAPTERS, **changes}))
+    policy = Policy.load(ModelConfig(path=str(path), device="cpu", **{**ADAPTERS, **changes}))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for _, parameter in policy.trainable():
@@ -331,7 +331,7 @@ def test_only_adapters_are_trained_and_they_are_merged_on_saving_and_off_in_the_
     before = gradient(policy)
     policy.save(tmp_path / "merged")
     assert torch.equal(policy.logprobs(collate(rows))[0], live) and torch.equal(gradient(policy), before)
-    merged = Policy.load(TrainedModelConfig(path=str(tmp_path / "merged"), device="cpu"))
+    merged = Policy.load(ModelConfig(path=str(tmp_path / "merged"), device="cpu"))
     assert difference(merged.logprobs(collate(rows))[0], live) <= EXACT
     assert weights(tmp_path / "merged").keys() == weights(tmp_path / "base").keys()
 
@@ -345,7 +345,7 @@ def test_named_adapter_targets(tmp_path):
 
 def test_initial_adapters_depend_only_on_their_seed(tmp_path):
     tiny_policy().save(tmp_path)
-    config = TrainedModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
+    config = ModelConfig(path=str(tmp_path), device="cpu", **ADAPTERS)
     found = []
     for noise, seed in ((1, 0), (2, 0), (1, 1)):
         torch.manual_seed(noise)  # other random numbers drawn in the process must not matter
@@ -363,7 +363,7 @@ def test_a_policy_without_adapters_is_not_its_own_reference():
 
 
 def load(path, **changes):
-    return Policy.load(TrainedModelConfig(path=str(path), device="cpu", **changes))
+    return Policy.load(ModelConfig(path=str(path), device="cpu", **changes))
 
 
 def test_an_unknown_name_or_no_name_is_refused(tmp_path):
@@ -403,7 +403,7 @@ def test_a_model_without_an_end_token_or_an_unusable_device_is_refused(tmp_path)
     with pytest.raises(UserError, match="no EOS token"):
         load(tmp_path)
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        Policy.load(TrainedModelConfig(path=str(tmp_path), device="abacus"))
+        Policy.load(ModelConfig(path=str(tmp_path), device="abacus"))
 
 
 @pytest.mark.parametrize("loaded", [{}, {"is_local": False, "local_files_only": False}, {"local_files_only": True}])
@@ -414,7 +414,7 @@ def test_a_policy_is_saved_alike_wherever_it_was_loaded_from(tmp_path, loaded):
         return {file.name: file.read_bytes() for file in folder.iterdir()}
 
     tiny_policy().save(tmp_path / "new")
-    policy = Policy.load(TrainedModelConfig(str(tmp_path / "new"), device="cpu"))
+    policy = Policy.load(ModelConfig(str(tmp_path / "new"), device="cpu"))
     policy.tokenizer.init_kwargs |= loaded
     policy.save(tmp_path / "again")
     assert files(tmp_path / "new") == files(tmp_path / "again")

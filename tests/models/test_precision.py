@@ -6,17 +6,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from dph.config import ModelConfig, NewModelConfig, TrainedModelConfig
+from dph.config import ModelConfig
 from dph.models import precision
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
-from dph.models.precision import choose_precision, matrix_rate, settled
+from dph.models.precision import choose_precision, settled
 from dph.runs.directory import RunDir
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
 from helpers import tiny_policy
 
-CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft
 
 
@@ -67,32 +66,36 @@ def test_an_exported_model_of_16_bits_loads_anywhere_with_the_same_weights(saved
 
 
 def test_adapters_of_weights_of_16_bits_stay_in_fp32(saved):
-    model = TrainedModelConfig(path=saved, device="cpu", precision="bf16_master", lora_rank=2)
+    model = ModelConfig(path=saved, device="cpu", precision="bf16_master", lora_rank=2)
     policy = Policy.load(model)
     assert {p.dtype for _, p in policy.trainable()} == {torch.float32}
     policy.response_logprobs([Tokens([2, 3], [4])], 1.0, 100)
 
 
-@pytest.mark.parametrize(("rates", "expected"), [((30.0, 10.0), "bf16"), ((11.0, 10.0), "fp32"), ((5.0, 10.0), "fp32")])
-def test_auto_takes_bf16_if_it_is_faster(saved, monkeypatch, capsys, rates, expected):
-    measured = dict(zip((torch.bfloat16, torch.float32), rates, strict=True))
-    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: measured[dtype])
-    assert choose_precision(ModelConfig(path=saved, device="cpu")) == expected
-    told = " ".join(capsys.readouterr().err.split())
-    assert (
-        f"model.precision auto is {expected} on cpu: matrix products of width 32 are {rates[0] / 10:.1f} times" in told
-    )
-    assert Policy.load(ModelConfig(path=saved, device="cpu", precision="auto")).precision == expected
+@pytest.mark.parametrize(
+    ("capabilities", "expected"),
+    [
+        ({"amx_bf16": True, "avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": False, "avx512_bf16": True}, "bf16"),
+        ({"amx_bf16": False, "avx512_bf16": False, "avx512_f": True}, "fp32"),
+        ({"architecture": "arm64"}, "fp32"),
+    ],
+)
+def test_auto_takes_bf16_on_a_cpu_that_multiplies_matrices_in_it(saved, monkeypatch, capsys, capabilities, expected):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    policy = Policy.load(ModelConfig(path=saved, device="cpu", precision="auto"))
+    assert policy.precision == expected
+    assert f"auto is {expected} on cpu" in " ".join(capsys.readouterr().err.split())
 
 
-def test_auto_takes_fp32_if_attention_in_bf16_is_wrong(monkeypatch, capsys):
-    monkeypatch.setattr(precision, "try_attention", lambda *_: "its outputs are off")
-    monkeypatch.setattr(precision, "matrix_rate", lambda device, dtype, width: 1.0 + 9 * (dtype == torch.bfloat16))
-    assert choose_precision(ModelConfig(device="cpu"), NewModelConfig(hidden=40)) == "fp32"
-    assert "attention in bf16 fails its trial: its outputs are off" in " ".join(capsys.readouterr().err.split())
+@pytest.mark.parametrize(("supported", "expected"), [(True, "bf16"), (False, "fp32")])
+def test_auto_takes_bf16_on_a_gpu_that_has_it(monkeypatch, supported, expected):
+    monkeypatch.setattr(precision, "choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
+    assert choose_precision(ModelConfig()) == expected
 
 
-def test_a_run_measures_once(tmp_path, monkeypatch):
+def test_a_run_chooses_once(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(precision, "choose_precision", lambda *args: calls.append(args) or "bf16")
     model, out = ModelConfig(path="m", precision="auto"), tmp_path / "run"
@@ -100,10 +103,3 @@ def test_a_run_measures_once(tmp_path, monkeypatch):
     assert settled(model, run) == replace(model, precision="bf16")
     assert settled(model, RunDir.open(out, "eval")) == replace(model, precision="bf16") and len(calls) == 1
     assert settled(replace(model, precision="fp32"), run).precision == "fp32" and len(calls) == 1
-
-
-def test_a_measured_rate_is_what_the_clock_says(monkeypatch):
-    """A product of 512 × 64 by 64 × 256 takes 2·512·64·256 = 16.8 million operations; a clock of 1 s a call."""
-    ticks = iter(range(100))
-    monkeypatch.setattr(precision.time, "perf_counter", lambda: float(next(ticks)))
-    assert matrix_rate(CPU, torch.float32, 64) == 2 * 512 * 64 * 256

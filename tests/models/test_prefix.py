@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from architectures import any_policy, skip_unless_known
-from dph.config import TrainedModelConfig
+from dph.config import ModelConfig
 from dph.models import sharing
 from dph.models.attention import using
 from dph.models.batch import Tokens, by_prompt
@@ -195,7 +195,7 @@ def test_recomputed_layers_use_the_same_attention_in_the_backward_pass(tmp_path)
     tiny_policy().save(tmp_path)
     rows, found = grouped_rows(), []
     for checkpointing in (False, True):
-        policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
+        policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=checkpointing))
         calls = []
         policy.model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         functions = [layer.__dict__.get("_gradient_checkpointing_func") for layer in policy.model.model.layers]
@@ -210,7 +210,7 @@ def test_recomputed_layers_use_the_same_attention_in_the_backward_pass(tmp_path)
 
 def test_adapters_get_the_same_gradients(tmp_path):
     tiny_policy().save(tmp_path)
-    policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", lora_rank=3, lora_alpha=12))
     with torch.no_grad():
         for _, parameter in policy.trainable():
             parameter.normal_(0.0, 0.1, generator=torch.Generator().manual_seed(parameter.numel()))

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from architectures import any_model, any_policy
-from dph.config import TrainedModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -187,7 +187,7 @@ def test_such_a_model_is_refused_when_it_is_loaded(tmp_path):
     policy = any_policy("bert", is_decoder=False)
     policy.save(tmp_path)
     with pytest.raises(UserError, match="it is not causal"):
-        Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu"))
+        Policy.load(ModelConfig(path=str(tmp_path), device="cpu"))
 
 
 # Dropout ------------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def saved(name, path):
 @pytest.mark.parametrize("name", NOISY)
 def test_a_policy_with_adapters_never_runs_dropout(name, tmp_path):
     saved(name, tmp_path)
-    policy = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", lora_rank=2))
+    policy = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", lora_rank=2))
     rows = random_rows(policy, 4)
     for _ in range(2):  # before and after sampling
         assert_logprobs_are_the_models(policy, rows)
@@ -224,7 +224,7 @@ def test_recomputed_layers_never_run_dropout(name, tmp_path):
     saved(name, tmp_path)
     found = []
     for recomputes in (False, True):
-        config = TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=recomputes)
+        config = ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=recomputes)
         policy = Policy.load(config)
         rows = random_rows(policy, 4)
         policy.model.train(recomputes)

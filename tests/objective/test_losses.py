@@ -439,11 +439,11 @@ def test_missing_inputs_are_bugs_of_the_caller():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"clip_low": 1.5}, "clip_low must lie in"),
-        ({"clip_high": -0.1}, "clip_high must not be negative"),
+        ({"clip_low": 1.5}, "clip_low is 1.5"),
+        ({"clip_high": -0.1}, "clip_high is -0.1"),
         ({"dual_clip": 0.5}, "dual_clip must be greater than 1"),
-        ({"eta": -0.1}, "eta must not be negative"),
-        ({"aggregation": "dr_grpo", "dr_grpo_length": 0}, "needs loss.dr_grpo_length"),
+        ({"eta": -0.1}, "eta is -0.1"),
+        ({"aggregation": "dr_grpo", "dr_grpo_length": 0}, "dr_grpo_length is 0"),
         ({"divergence": "forward_kl", "estimator": "definition"}, "for loss.divergence 'js' only"),
         ({"js_scale": 2.0}, "applies to loss.estimator 'definition' only"),
         ({"kl_coef": 0.1}, "loss.kl is 'none'"),

@@ -265,6 +265,6 @@ def test_only_what_is_missing_or_too_old_is_installed(project: Path, tmp_path: P
 def test_the_commands_name_what_torch_and_transformers_do_not_bring() -> None:
     download, build = packages.download_commands("WHEELS", "math", "report")
     words = {word.partition("==")[0] for word in download.split()}
-    assert {"math-verify", "sqlglot", "plotly", "tyro", "narwhals"} <= words, "narwhals is what plotly needs"
+    assert {"math-verify", "sqlglot", "plotly", "narwhals"} <= words, "narwhals is what plotly needs"
     assert not {"torch", "transformers", "numpy", "safetensors", "word2number"} & words
     assert "--python-version 3.12" in download and "word2number==" in build

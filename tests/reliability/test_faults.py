@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dph.cli.main import main
-from dph.config import SftConfig, TunedModelConfig
+from dph.config import ModelConfig, SftConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
@@ -107,7 +107,7 @@ def test_a_broken_disk_under_the_metrics_saves_the_state(tmp_path, monkeypatch, 
 
 def sft_config(out):
     rows = base_run().parent / "data.jsonl"
-    model = TunedModelConfig(str(base_run() / "model"), device="cpu")
+    model = ModelConfig(str(base_run() / "model"), device="cpu")
     return SftConfig(out=str(out), data=str(rows), model=model, steps=4, batch=4, checkpoint_every=4)
 
 

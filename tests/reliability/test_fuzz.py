@@ -18,15 +18,15 @@ from dph.cli.arguments import read_words
 from dph.config import (
     STAGES,
     LossConfig,
+    OptimConfig,
     RolloutConfig,
     TaskConfig,
     TrainConfig,
-    TrainOptimConfig,
     check_bounds,
     flatten,
     from_dict,
     merge_settings,
-    read_toml,
+    read_settings,
     to_dict,
     to_toml,
 )
@@ -85,7 +85,7 @@ def refused(found):
 @given(content=st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")))
 def test_settings_files_of_any_bytes(tmp_path, content):
     (tmp_path / "a.toml").write_bytes(content)
-    found = outcome(read_toml, tmp_path / "a.toml")
+    found = outcome(read_settings, tmp_path / "a.toml")
     assert refused(found) or isinstance(found, dict)
 
 
@@ -137,7 +137,7 @@ def test_what_is_accepted_can_be_written_and_read_again(tmp_path, data):
 @MANY
 @given(value=st.floats(), part=st.sampled_from(["rollout", "loss", "optim"]), data=st.data())
 def test_numbers_that_pass_are_finite(value, part, data):
-    kind = {"rollout": RolloutConfig, "loss": LossConfig, "optim": TrainOptimConfig}[part]
+    kind = {"rollout": RolloutConfig, "loss": LossConfig, "optim": OptimConfig}[part]
     name = data.draw(
         st.sampled_from([item.name for item in fields(kind) if isinstance(getattr(kind(), item.name), float)])
     )
@@ -152,16 +152,19 @@ def test_numbers_that_pass_are_finite(value, part, data):
         assert math.isfinite(value)
 
 
+FLAGS = ("--preset", "--config", "--plugin", "--resume", "--preset=a", "--seed=3", "--new.layers", "--x", "-h")
+
+
 @MANY
-@given(words=st.lists(st.sampled_from(["--preset", "--config", "--plugin", "--resume", "--preset=a", "--x"]) | texts))
-def test_words_are_neither_lost_nor_made_up(words):
-    common = outcome(read_words, "sft", words)
-    if not refused(common):
-        taken = len(common.presets) + len(common.files) + len(common.plugins)
-        joined = sum(word.partition("=")[0] in ("--preset", "--config", "--plugin") and "=" in word for word in words)
-        resumed = sum(word == "--resume" for word in words)
-        assert len(words) == len(common.rest) + 2 * taken - joined + resumed
-        assert common.resume == ("--resume" in words)
+@given(words=st.lists(st.sampled_from(FLAGS) | texts))
+def test_command_lines_of_any_words(words):
+    line = outcome(read_words, "sft", words)
+    if not refused(line):
+        names = {word.partition("=")[0] for word in words if word.startswith("--")}
+        taken = len(line.presets) + len(line.files) + len(line.plugins)
+        assert taken == sum(word.partition("=")[0] in ("--preset", "--config", "--plugin") for word in words)
+        assert (line.resume, line.help) == ("--resume" in words, "-h" in words)
+        assert flatten(line.settings).keys() == {n[2:].replace("-", "_") for n in names & {"--seed", "--new.layers"}}
 
 
 @FEW

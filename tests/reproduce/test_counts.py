@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config import ReproduceConfig, flatten, read_toml
+from dph.config import ReproduceConfig, flatten, read_settings
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.data import EvalRun
@@ -537,7 +537,7 @@ def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() 
 )
 def test_the_published_settings_of_a_retired_arm_name_what_made_it(retired: str, plain: str) -> None:
     """They are data: no version that reads them trains such a set. But for it they are those of the plain method."""
-    one, other = (flatten(read_toml(PUBLISHED / "data" / f"{name}.toml")) for name in (retired, plain))
+    one, other = (flatten(read_settings(PUBLISHED / "data" / f"{name}.toml")) for name in (retired, plain))
     assert (one["rehearsal.choice"], other["rehearsal.choice"]) == ("adaptive", "fixed")
     differing = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
     assert differing <= {"method", "rehearsal.choice", "rehearsal.by_class"}

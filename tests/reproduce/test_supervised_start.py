@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dph.config import read_toml
+from dph.config import read_settings
 from dph.errors import UserError
 from dph.report.data import Value
 from dph.reproduce import start as module
@@ -67,7 +67,7 @@ def test_the_start_ends_after_the_first_part_that_gains_too_little(choice, score
     assert found.grid.bases["base"].settings["steps"] == 6  # .14 is less than .13 + .02
     assert scores == [0.5]
     write_settings(found, RunPaths(tmp_path))
-    assert read_toml(RunPaths(tmp_path).settings("sft", "base"))["steps"] == 6
+    assert read_settings(RunPaths(tmp_path).settings("sft", "base"))["steps"] == 6
     again = with_known_starts(choice, [tmp_path / "elsewhere", tmp_path])
     assert again.grid.bases["base"].settings == found.grid.bases["base"].settings
     assert start_bases(again, RunPaths(tmp_path), 1) == again  # nothing is open, so nothing is run
@@ -99,5 +99,5 @@ def test_a_start_in_the_embedded_world(choice, tmp_path):
     found = start_bases(choice, RunPaths(tmp_path), 1)
     assert found.grid.bases["base"].settings["steps"] == 4
     run = RunPaths(tmp_path).base(found.grid.bases["base"])
-    assert read_toml(run / "config.toml")["steps"] == 4 and (run / "model" / "model.safetensors").is_file()
-    assert read_toml(tmp_path / "starts" / "base" / "eval.toml")["rollout"]["n"] == 1
+    assert read_settings(run / "config.toml")["steps"] == 4 and (run / "model" / "model.safetensors").is_file()
+    assert read_settings(tmp_path / "starts" / "base" / "eval.toml")["rollout"]["n"] == 1

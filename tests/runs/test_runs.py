@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from dph.config import EvalConfig, RewardConfig, SamplingConfig, TaskConfig
+from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
@@ -81,7 +81,7 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
     begun(tmp_path, seed=1, task=TaskConfig(options={"path": "a"}))
     changed = {
         "seed": 2,
-        "rollout": SamplingConfig(temperature=0.5),
+        "rollout": RolloutConfig(temperature=0.5),
         "task": TaskConfig(options={"path": "b", "x": "1"}),
     }
     with pytest.raises(UserError) as caught:

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture, skip_unless_known
-from dph.config import TrainedModelConfig
+from dph.config import ModelConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
@@ -394,7 +394,7 @@ def test_sampling_leaves_the_model_as_it_was(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
     plain = tokens(sample(policy, SamplingParams(4, max_tokens=8)))
-    recomputing = Policy.load(TrainedModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=True))
+    recomputing = Policy.load(ModelConfig(path=str(tmp_path), device="cpu", gradient_checkpointing=True))
     assert tokens(sample(recomputing, SamplingParams(4, max_tokens=8))) == plain
     for training in (True, False):
         policy.model.train(training)

@@ -21,17 +21,12 @@ from dph.config import (
     ModelConfig,
     NewModelConfig,
     OptimConfig,
-    ParallelSamplerConfig,
     PresampleConfig,
-    ReferenceModelConfig,
     RolloutConfig,
     SamplerConfig,
-    SamplingConfig,
     SftConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
-    TrainOptimConfig,
     from_dict,
 )
 from dph.config.checks import check_train
@@ -289,11 +284,11 @@ class TestReal:
         from dph.stages.presample import presample
 
         sampler.close()  # its cache takes 1 GB
-        drawn = SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8)
+        drawn = RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8)
         common: dict[str, Any] = {
-            "model": ReferenceModelConfig(path=str(base)),
+            "model": ModelConfig(path=str(base)),
             "task": TaskConfig(name="toy"),
-            "sampler": ParallelSamplerConfig(engine="vllm", rows=64),
+            "sampler": SamplerConfig(engine="vllm", rows=64),
         }
         run = presample(PresampleConfig(out=str(tmp_path / "presample"), rollout=drawn, threshold=7, **common))
         sets = {row["problem_id"]: row["set"] for row in pq.read_table(run / "partition.parquet").to_pylist()}
@@ -346,12 +341,12 @@ class TestReal:
             out=str(tmp_path / "train"),
             steps=4,
             checkpoint_every=2,
-            model=TrainedModelConfig(path=str(base)),
+            model=ModelConfig(path=str(base)),
             task=TaskConfig(name="toy"),
             sampler=VLLM,
             loss=LossConfig(eta=0),
             rollout=RolloutConfig(prompts=4, n=8, max_tokens=4, max_prompt_tokens=8),
-            optim=TrainOptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
+            optim=OptimConfig(lr=5e-3, minibatches=2, warmup_steps=0),
         )
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(Explorer, "draw", interrupted_at(Explorer.draw, 4))

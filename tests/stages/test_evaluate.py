@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config import EvalConfig, ModelConfig, SamplingConfig, TaskConfig
+from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
 from dph.evaluation.scoring import Scored, metric_counts, metric_means, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
@@ -145,7 +145,7 @@ def config(out, **changes):
         out=str(out),
         model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
         task=TaskConfig(name="toy", split="test, dev", limit=6),
-        rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
+        rollout=RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8),
     )
     return replace(base, **changes)
 

@@ -20,9 +20,8 @@ from dph.cli.main import main
 from dph.config import (
     EvalConfig,
     ModelConfig,
-    SamplingConfig,
+    RolloutConfig,
     TaskConfig,
-    TaskSplitConfig,
     VerifierConfig,
     VerifyConfig,
 )
@@ -70,7 +69,7 @@ def work(stage: str, *, resume: bool = False, root: Path | None = None, **change
             out="run",
             model=ModelConfig(path=str(base_run() / "model"), device="cpu"),
             task=TaskConfig(name="toy", split="test, dev"),
-            rollout=SamplingConfig(n=8, max_tokens=4, max_prompt_tokens=8),
+            rollout=RolloutConfig(n=8, max_tokens=4, max_prompt_tokens=8),
         )
         evaluate(replace(base, **changes), resume=resume)  # type: ignore[arg-type]
     else:
@@ -79,7 +78,7 @@ def work(stage: str, *, resume: bool = False, root: Path | None = None, **change
         config = VerifyConfig(
             predictions=str(root / "p.sql"),
             out="run",
-            task=TaskSplitConfig(name="gold", split="gold", options=options),
+            task=TaskConfig(name="gold", split="gold", options=options),
             verifier=VerifierConfig(workers=1, timeout=20.0),
         )
         verify(replace(config, **changes), resume=resume)  # type: ignore[arg-type]

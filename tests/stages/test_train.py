@@ -13,13 +13,12 @@ import torch
 from dph.build import make_task, select
 from dph.config import (
     LossConfig,
+    ModelConfig,
     MonitorConfig,
     OverlongConfig,
     RehearsalConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
-    TunedModelConfig,
 )
 from dph.config.checks import check_train
 from dph.errors import UserError
@@ -417,7 +416,7 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, name):
     changes, message = CONTRADICTIONS[name]
-    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=TrainedModelConfig(path="/nowhere"))
+    base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
     if "rollout" in changes:
         changes = {"rollout": replace(base.rollout, **changes["rollout"])}
     with pytest.raises(UserError, match=message):
@@ -641,7 +640,7 @@ def test_supervised_training_goes_on_as_if_nothing_had_been(tmp_path, monkeypatc
         checkpoint_every=2,
         seed=3,
         new=TINY,
-        model=TunedModelConfig(device="cpu"),
+        model=ModelConfig(device="cpu"),
         optim=OptimConfig(lr=1e-2, schedule="cosine", warmup_steps=2),
     )
     whole = stage.sft(replace(config, out=str(tmp_path / "whole")))
@@ -669,7 +668,7 @@ def supervised(folder, **changes):
     data.write_text("".join(f'{{"prompt": "easy {i}", "response": " yes {i}"}}\n' for i in range(10)), encoding="utf-8")
     optim = OptimConfig(lr=1e-2, warmup_steps=2, max_skipped=4)
     config = SftConfig(data=str(data), batch=7, checkpoint_every=4, new=TINY, optim=optim)
-    return replace(config, model=TunedModelConfig(device="cpu"), **changes)
+    return replace(config, model=ModelConfig(device="cpu"), **changes)
 
 
 def test_a_supervised_run_that_is_extended_is_one_long_run(tmp_path):
@@ -724,7 +723,7 @@ def test_supervised_loss_is_the_mean_over_response_tokens(tmp_path):
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({"prompt": prompt, "response": response}) + "\n" for prompt, response in pairs)
     )
-    model = TunedModelConfig(path=str(path), device="cpu")
+    model = ModelConfig(path=str(path), device="cpu")
     optim = OptimConfig(tokens_per_microbatch=8, warmup_steps=4)
     run = sft(
         SftConfig(
@@ -747,10 +746,10 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
     from dph.config import SftConfig
     from dph.stages.sft import starting_policy
 
-    config = SftConfig(new=TINY, model=TunedModelConfig(device="cpu", precision="bf16"))
+    config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
     assert starting_policy(config, [("easy", " yes")], None).precision == "bf16"
     with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
-        starting_policy(replace(config, model=TunedModelConfig(device="abacus")), [("easy", " yes")], None)
+        starting_policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -7,7 +7,7 @@ import pytest
 
 from complaints import complaint, run
 from dph.build import make_task
-from dph.config import TaskSourceConfig
+from dph.config import TaskConfig
 from dph.errors import UserError
 from dph.runs import models as network
 from dph.tasks import load_task
@@ -115,7 +115,7 @@ def test_held_out_rows_are_a_split_that_depends_on_the_seed_alone(saved):
     ],
 )
 def test_mistakes_are_named(saved, options, split, message):
-    config = TaskSourceConfig("hub", {"name": saved(train=GSM8K), **options})
+    config = TaskConfig("hub", {"name": saved(train=GSM8K), **options})
     if message is None:
         assert [problem.id for problem in make_task(config).problems(split)] == GSM8K["answer"]
         return

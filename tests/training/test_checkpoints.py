@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dph.config import OptimConfig, TrainedModelConfig
+from dph.config import ModelConfig, OptimConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.training import checkpoints
@@ -35,7 +35,7 @@ def newest_of(run):
 
 
 def adapted(path):
-    return Policy.load(TrainedModelConfig(path=str(path), device="cpu", lora_rank=2))
+    return Policy.load(ModelConfig(path=str(path), device="cpu", lora_rank=2))
 
 
 def test_a_checkpoint_holds_weights_moments_and_cursors(tmp_path):
@@ -44,7 +44,7 @@ def test_a_checkpoint_holds_weights_moments_and_cursors(tmp_path):
     checkpoints.save(tmp_path, policy, optimizer, STATE, keep=2)
     newest = newest_of(tmp_path)
     assert newest == tmp_path / "checkpoints" / "step-00000003"
-    again = Policy.load(TrainedModelConfig(path=str(newest / "model"), device="cpu"))
+    again = Policy.load(ModelConfig(path=str(newest / "model"), device="cpu"))
     restored = Optimizer(again.trainable(), CONFIG, 10)
     assert checkpoints.restore(newest, again, restored) == STATE == checkpoints.read_state(newest)
     assert again.weight_hash() == policy.weight_hash() and restored.steps_taken == 6

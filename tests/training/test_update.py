@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig, TrainOptimConfig
+from dph.config import LossConfig, OptimConfig, RehearsalConfig, RolloutConfig, TrainConfig
 from dph.models.batch import by_prompt
 from dph.objective import Objective, register_policy_loss
 from dph.process.distributed import World
@@ -50,7 +50,7 @@ def settings(loss, budget=10_000, rows=1, cap=0.0, **optim):
     return TrainConfig(
         loss=loss,
         rollout=RolloutConfig(temperature=TEMPERATURE, importance_cap=cap),
-        optim=TrainOptimConfig(tokens_per_microbatch=budget, **optim),
+        optim=OptimConfig(tokens_per_microbatch=budget, **optim),
         rehearsal=RehearsalConfig(rows=rows if loss.eta else 0),
     )
 

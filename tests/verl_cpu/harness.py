@@ -15,16 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from dph.config import (
+    ModelConfig,
     MonitorConfig,
     NewModelConfig,
     PresampleConfig,
-    ReferenceModelConfig,
     RehearsalConfig,
     RolloutConfig,
-    SamplingConfig,
     TaskConfig,
     TrainConfig,
-    TrainedModelConfig,
 )
 from dph.integrations.verl.data import convert
 from dph.integrations.verl.launch import preset_launch
@@ -110,11 +108,11 @@ def make_launch(folder: Path) -> tuple[Path, Path, Path]:
     rows = [{"id": f"p{i}", "prompt": text, "answer": "-", "verifier": "parity"} for i, text in enumerate(prompts)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = TaskConfig(name="records", options={"path": str(folder / "train.jsonl")})
-    rollout = SamplingConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)
+    rollout = RolloutConfig(n=8, max_tokens=MAX_TOKENS, max_prompt_tokens=32)
     run = presample(
         PresampleConfig(
             out=str(folder / "presample"),
-            model=ReferenceModelConfig(path=str(model)),
+            model=ModelConfig(path=str(model)),
             task=task,
             rollout=rollout,
             threshold=6,
@@ -122,7 +120,7 @@ def make_launch(folder: Path) -> tuple[Path, Path, Path]:
     )
     config = TrainConfig(
         prompt_set="explore",
-        model=TrainedModelConfig(path=str(model)),
+        model=ModelConfig(path=str(model)),
         task=task,
         rollout=RolloutConfig(prompts=4, n=4, max_tokens=MAX_TOKENS, max_prompt_tokens=32),
         rehearsal=RehearsalConfig(path=str(run), rows=6),

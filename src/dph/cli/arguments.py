@@ -1,87 +1,90 @@
-"""What a command line has beside the flags of a stage's settings: common flags, and short ones for longer settings.
+"""Reads a command line: flags for the settings of a stage, common flags, and short ones for longer settings."""
 
-| flag                              | meaning                                                                          |
-|-----------------------------------|----------------------------------------------------------------------------------|
-| `--preset --config --plugin X`    | settings by name, from a file, and plug-ins; may be repeated                     |
-| `--resume`                        | continue an interrupted run                                                      |
-| `--check RUN` (presample)         | a setting; the other settings are then those of RUN                              |
-| `--task NAME`                     | a benchmark: sets its task, split and official rule and, in `dph eval`, the      |
-|                                   | number of samples (twice the paper's k); or the name of any other task           |
-| `--data PATH`                     | the task's directory or file: its option `root` (`path` for records, `name` for  |
-|                                   | hub)                                                                             |
-| `--databases --suite --gold PATH` | the task's options `databases`, `test_suite`, `gold`                             |
-| `--subset --skip-missing`         | the task's options with these names, set to true                                 |
-| `--rule --policy NAME`            | `verifier.comparator`, `verifier.policy`                                         |
-| `--workers --timeout N`           | `verifier.workers`, `verifier.timeout`                                           |
-| `--keep-distinct`                 | `verifier.keep-distinct`                                                         |
-| `--reward FILE.py:NAME`           | `reward.function`                                                                |
-"""
-
+import argparse
 import dataclasses
+import inspect
+import re
+import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
-from dph.config import STAGES
-from dph.errors import UserError
+from dph.config import STAGES, every_setting, field_docs, preset_names
+from dph.errors import SettingsError
 
 STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify"})
-_ALL = frozenset(STAGES)
 
-
-@dataclass(frozen=True, slots=True)
-class _Flag:
-    """What becomes of a flag and its value."""
-
-    goes: Literal["field", "option", "setting"]
-    """To a field of `CommandLine`, to the options of the task, or to a flag of the settings."""
-    name: str
-    """Of the field, the option or that flag."""
-    has_value: bool = True
-    stages: frozenset[str] = STAGES_WITH_SHORTCUTS
-
-
-_FLAGS = {
-    "--preset": _Flag("field", "presets", stages=_ALL),
-    "--config": _Flag("field", "files", stages=_ALL),
-    "--plugin": _Flag("field", "plugins", stages=_ALL),
-    "--resume": _Flag("field", "resume", has_value=False, stages=_ALL),
-    "--check": _Flag("setting", "--check", stages=frozenset({"presample"})),
-    "--task": _Flag("field", "task"),
-    "--data": _Flag("option", "root"),
-    "--databases": _Flag("option", "databases"),
-    "--suite": _Flag("option", "test_suite"),
-    "--gold": _Flag("option", "gold"),
-    "--subset": _Flag("option", "subset", has_value=False),
-    "--skip-missing": _Flag("option", "skip_missing", has_value=False),
-    "--rule": _Flag("setting", "--verifier.comparator"),
-    "--policy": _Flag("setting", "--verifier.policy"),
-    "--workers": _Flag("setting", "--verifier.workers"),
-    "--timeout": _Flag("setting", "--verifier.timeout"),
-    "--keep-distinct": _Flag("setting", "--verifier.keep-distinct", has_value=False),
-    "--reward": _Flag("setting", "--reward.function"),
+COMMON: dict[str, dict[str, Any]] = {
+    "--preset": {
+        **{"dest": "presets", "metavar": "NAME"},
+        "help": "settings by name, or from a TOML or YAML file by its path; may be repeated, later ones override",
+    },
+    "--config": {
+        **{"dest": "files", "metavar": "FILE", "type": Path},
+        "help": "settings from a TOML or YAML file; they override presets, and flags override both",
+    },
+    "--plugin": {
+        **{"dest": "plugins", "metavar": "FILE"},
+        "help": "import a Python file or module that registers tasks, verifiers, losses …",
+    },
 }
-_ROOT_OF = {"records": "path", "hub": "name"}
+"""Flags of every stage, which may be repeated."""
+TASK: dict[str, dict[str, Any]] = {
+    "--task": {
+        "metavar": "NAME",
+        "help": "a benchmark with its split, its rule and, in dph eval, twice its k; or a task",
+    },
+    "--data": {
+        "dest": "options.root",
+        "metavar": "PATH",
+        "help": "where the task's data are: its option root (records: path, hub: name)",
+    },
+    "--databases": {"dest": "options.databases", "metavar": "PATH", "help": "the task's option databases"},
+    "--suite": {"dest": "options.test_suite", "metavar": "PATH", "help": "the task's option test_suite"},
+    "--gold": {"dest": "options.gold", "metavar": "PATH", "help": "the task's option gold"},
+    "--subset": {
+        "dest": "options.subset",
+        "action": "store_const",
+        "const": "true",
+        "help": "the task's option subset",
+    },
+    "--skip-missing": {
+        **{"dest": "options.skip_missing", "action": "store_const", "const": "true"},
+        "help": "the task's option skip_missing",
+    },
+}
+"""Short flags of the task, in the stages with shortcuts."""
+SHORT = {
+    "verifier.comparator": "--rule",
+    "verifier.policy": "--policy",
+    "verifier.workers": "--workers",
+    "verifier.timeout": "--timeout",
+    "verifier.keep_distinct": "--keep-distinct",
+    "reward.function": "--reward",
+}
+"""Settings with a second, short flag in these stages."""
+ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
+FIRST = {"report": ("--runs",), "interpolate": ("--run",), "push": ("--run", "--repo")}
+"""Flags of the words before any flag: dph report RUN …, dph interpolate RUN, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words of a command line, sorted."""
+    """The words of a stage's command line, sorted."""
 
     stage: str
-    presets: tuple[str, ...]
-    files: tuple[Path, ...]
-    plugins: tuple[str, ...]
-    resume: bool
-    checked: str
-    """Run that `dph presample --check` names, or ""."""
-    task: str
-    options: dict[str, str]
-    """Options of the task."""
-    rest: tuple[str, ...]
-    """Flags of the stage's settings."""
+    presets: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    plugins: Sequence[str] = ()
+    resume: bool = False
+    help: bool = False
+    task: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    """Options of the task, by short flags."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings by their flags, nested as in a file."""
 
     def over(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Combine with the settings of presets and files: the named task overrides them, and they override the other
@@ -99,47 +102,134 @@ class CommandLine:
         """Add the task options to the final settings."""
         if not self.options:
             return settings
-        options = {
-            _ROOT_OF.get(settings.task.name, key) if key == "root" else key: v for key, v in self.options.items()
-        }
+        options = {ROOT_OF.get(settings.task.name, key) if key == "root" else key: v for key, v in self.options.items()}
         task = dataclasses.replace(settings.task, options={**settings.task.options, **options})
         return dataclasses.replace(settings, task=task)
 
 
 def read_words(stage: str, words: Sequence[str]) -> CommandLine:
-    """Sort the words of a stage's command line. Raises UserError for a flag without its value."""
-    found: dict[str, list[str]] = {"presets": [], "files": [], "plugins": [], "resume": [], "--check": [], "task": []}
-    options: dict[str, str] = {}
-    rest: list[str] = []
-    queue = list(reversed(words))
-    while queue:
-        word = queue.pop()
-        name, equals, value = word.partition("=")
-        flag = _FLAGS.get(name)
-        if flag is None or stage not in flag.stages or (equals and not flag.has_value and flag.goes != "setting"):
-            rest.append(word)
-            continue
-        if flag.has_value and not equals:
-            if not queue or queue[-1].startswith("--"):
-                raise UserError(f"{name} needs a value")
-            value = queue.pop()
-        if flag.goes == "option":
-            options[flag.name] = value if flag.has_value else "true"
-        elif flag.goes == "setting":
-            rest += [flag.name, value] if flag.has_value else [flag.name + equals + value]
-        if flag.name in found:
-            found[flag.name].append(value)
-    return CommandLine(
-        stage=stage,
-        presets=tuple(found["presets"]),
-        files=tuple(map(Path, found["files"])),
-        plugins=tuple(found["plugins"]),
-        resume=bool(found["resume"]),
-        checked="".join(found["--check"][-1:]),
-        task="".join(found["task"][-1:]),
-        options=options,
-        rest=tuple(rest),
-    )
+    """Sort the words of a stage's command line. Raises SettingsError for flags that do not exist or lack their value,
+    and for values of the wrong type."""
+    leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    first, rest, names = words[:leading], words[leading:], FIRST.get(stage, ())
+    if stage == "report" and first:
+        first = [*names, *first]
+    else:
+        first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
+    parser, flags = _parser(stage, STAGES[stage]())
+    values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
+    if unknown:
+        import difflib  # rarely needed
+
+        similar = [flag for word in unknown for flag in difflib.get_close_matches(word.partition("=")[0], flags, 1)]
+        hint = f"; perhaps you meant {' or '.join(similar)}" if similar else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    tree: dict[str, Any] = {}
+    for name, value in vars(values).items():
+        *path, key = name.split(".")
+        table = tree
+        for group in path:
+            table = table.setdefault(group, {})
+        table[key] = value
+    return CommandLine(stage, **tree)
+
+
+def help_page(stage: str, what: str, default: Any) -> str:
+    """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
+    parser, _ = _parser(stage, default, explained=True)
+    parser.description = f"{what[0].upper()}{what[1:]}."
+    parser.epilog = f"Presets: {', '.join(preset_names())}"
+    return parser.format_help()
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(f"{message}; `{self.prog} --help` lists all flags")
+
+
+class _Switch(argparse.Action):
+    """Of a truth: --name or --no-name, without a value."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        last = str(option_string).lstrip("-").rpartition(".")[2]
+        setattr(namespace, self.dest, not last.startswith("no-"))
+
+
+class _Pairs(argparse.Action):
+    """Of a table: --name KEY VALUE KEY VALUE …"""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if len(values) % 2:
+            parser.error(f"argument {option_string}: expected pairs KEY VALUE, but {values[-1]!r} has no value")
+        setattr(namespace, self.dest, dict(zip(values[::2], values[1::2], strict=True)))
+
+
+def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parser, list[str]]:
+    """The parser of a stage, and its flags.
+
+    What it reads is named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
+    line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
+    """
+    words = [name[2:].upper().replace("RUNS", "RUN …") for name in FIRST.get(stage, ())]
+    usage = " ".join([f"dph {stage}", *words, "[flags]"])
+    parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    common = parser.add_argument_group("common flags")
+    common.add_argument("-h", "--help", action="store_true", help="show this page")
+    for flag, options in COMMON.items():
+        common.add_argument(flag, action="append", **options)
+    common.add_argument("--resume", action="store_true", help="continue an interrupted run in the same --out directory")
+    short = stage in STAGES_WITH_SHORTCUTS
+    if short:
+        shortcuts = parser.add_argument_group("short flags of the task")
+        for flag, options in TASK.items():
+            shortcuts.add_argument(flag, **options)
+    groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
+    docs: dict[type[Any], dict[str, str]] = {}
+    flags = ["--resume", *COMMON, *(TASK if short else ())]
+    for setting in every_setting(default):
+        group, dot, name = setting.name.rpartition(".")
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group, inspect.getdoc(setting.owner) if explained else None)
+        spelled = [_hyphens(f"--{setting.name}")]
+        if setting.kind is bool:
+            spelled.append(_hyphens(f"--{group}{dot}no-{name}"))
+        if short and setting.name in SHORT:
+            spelled.append(SHORT[setting.name])
+        options = {"dest": f"settings.{setting.name}"} | _taken(setting.kind)
+        if explained:
+            if setting.owner not in docs:
+                docs[setting.owner] = field_docs(setting.owner)
+            options["help"] = f"{docs[setting.owner][name]} (default: {_shown(setting.value)})".replace("%", "%%")
+        groups[group].add_argument(*spelled, **options)
+        flags += spelled
+    return parser, flags
+
+
+def _taken(kind: Any) -> dict[str, Any]:
+    """How argparse reads the words behind a flag as a value of a type."""
+    if kind is bool:
+        return {"action": _Switch, "nargs": 0}
+    if typing.get_origin(kind) is Literal:
+        return {"choices": typing.get_args(kind)}
+    if typing.get_origin(kind) is dict:
+        return {"action": _Pairs, "nargs": "*", "metavar": "KEY VALUE"}
+    if typing.get_origin(kind) is tuple:
+        return _taken(typing.get_args(kind)[0]) | {"nargs": "*"}
+    return {"type": kind, "metavar": {int: "INT", float: "FLOAT"}.get(kind, "TEXT")}
+
+
+def _shown(value: Any) -> str:
+    """A default in the help page."""
+    if isinstance(value, Mapping):
+        value = [word for pair in value.items() for word in pair]
+    return (" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)) or "empty"
+
+
+def _hyphens(word: str) -> str:
+    """A flag in its spelling with hyphens; other words, and the value behind =, as they are."""
+    return re.sub(r"^--[^=]+", lambda flag: flag[0].replace("_", "-"), word)
 
 
 def _of_benchmark(name: str, stage: str) -> dict[str, Any]:

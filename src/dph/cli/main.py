@@ -11,104 +11,135 @@ from pathlib import Path
 from typing import Any
 
 import dph
-from dph.cli.arguments import STAGES_WITH_SHORTCUTS, CommandLine, read_words
-from dph.cli.checks import check_before_loading
-from dph.cli.flags import parse_flags
-from dph.config import STAGES, check_bounds, from_dict, merge_settings, preset_names
-from dph.errors import Interrupted, SharedUserError, UserError, is_out_of_memory, one_line
+from dph.cli.arguments import CommandLine, help_page, read_words
+from dph.config import STAGES, check_bounds, from_dict, merge_settings
+from dph.config.checks import check_model, check_out, check_presample, check_train
+from dph.errors import (
+    DataError,
+    Interrupted,
+    RunError,
+    SettingsError,
+    SharedUserError,
+    UserError,
+    is_out_of_memory,
+    one_line,
+)
 from dph.process.memory import keep_few_kernels
 from dph.process.parents import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.pinned import check_named, without_code
+from dph.runs.tracking import load_tracker
+
+# What a command finds wrong with its settings before it loads torch, and what it calls then ---------------------------
 
 
-def _sft(config: Any, resume: bool) -> object:
+def _sft(config: Any, resume: bool) -> None:
+    check_out(config.out)
+    if config.model.path:
+        check_model(config.model.path)
+    if config.data and not Path(config.data).exists():
+        raise DataError(f"there is no file {config.data}")
     from dph.process.distributed import World
     from dph.stages.sft import sft
 
-    path = sft(config, resume=resume)
+    sft(config, resume=resume)
     World.join().leave()
-    return path
 
 
-def _presample(config: Any, resume: bool) -> object:
+def _presample(config: Any, resume: bool) -> None:
     if config.check:
-        from dph.stages.presample_check import check_presample
+        from dph.stages.presample_check import check_presample as check_stored
 
-        return check_presample(config)
+        check_stored(config)
+        return
+    check_out(config.out)
+    check_presample(config)
+    check_model(config.model.path)
     from dph.stages.presample import presample
 
-    return presample(config, resume=resume)
+    presample(config, resume=resume)
 
 
-def _train(config: Any, resume: bool) -> object:
+def _train(config: Any, resume: bool) -> None:
+    check_out(config.out)
+    check_train(config)
+    if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
+        load_tracker(config.tracker)
+    if config.rehearsal.path:
+        RunDir.open(Path(config.rehearsal.path), "presample")
+    check_model(config.model.path)
     from dph.process.distributed import World
     from dph.stages.train import train
 
-    path = train(config, resume=resume)
+    train(config, resume=resume)
     World.join().leave()
-    return path
 
 
-def _verl(config: Any, resume: bool) -> object:
+def _verl(config: Any, resume: bool) -> None:
+    check_model(config.model.path)
     from dph.integrations.verl.launch import verl
 
-    return verl(config)
+    verl(config)
 
 
-def _eval(config: Any, resume: bool) -> object:
+def _eval(config: Any, resume: bool) -> None:
+    check_out(config.out)
+    check_model(config.model.path)
     from dph.stages.evaluate import evaluate
 
-    return evaluate(config, resume=resume)
+    evaluate(config, resume=resume)
 
 
-def _verify(config: Any, resume: bool) -> object:
+def _verify(config: Any, resume: bool) -> None:
     from dph.stages.verify import verify
 
-    return verify(config, resume=resume)
+    verify(config, resume=resume)
 
 
-def _interpolate(config: Any, resume: bool) -> object:
+def _interpolate(config: Any, resume: bool) -> None:
     from dph.stages.interpolate import interpolate
 
-    return interpolate(config)
+    interpolate(config)
 
 
-def _push(config: Any, resume: bool) -> object:
+def _push(config: Any, resume: bool) -> None:
     from dph.stages.push import push
 
-    return push(config)
+    push(config)
 
 
-def _report(config: Any, resume: bool) -> object:
-    from dph.report.write import report
-
+def _report(config: Any, resume: bool) -> None:
     runs = [Path(run) for run in config.runs]
     if not runs or not config.out:
-        raise UserError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
-    return report(runs, Path(config.out), base=config.base, title=config.title)
+        raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
+    for run in runs:
+        if not run.is_dir():
+            raise RunError(f"there is no run directory {run}")
+    from dph.report.write import report
+
+    report(runs, Path(config.out), base=config.base, title=config.title)
 
 
-def _demo(config: Any, resume: bool) -> object:
+def _demo(config: Any, resume: bool) -> None:
     from dph.reproduce.demo import demo
 
-    return demo(config)
+    demo(config)
 
 
-def _doctor(config: Any, resume: bool) -> object:
+def _doctor(config: Any, resume: bool) -> None:
     from dph.doctor import doctor
 
-    return doctor(config)
+    doctor(config)
 
 
-def _reproduce(config: Any, resume: bool) -> object:
+def _reproduce(config: Any, resume: bool) -> None:
     from dph.reproduce.run import reproduce
 
-    return reproduce(config)
+    reproduce(config)
 
 
-COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
+COMMANDS: dict[str, tuple[str, Callable[[Any, bool], None]]] = {
     "demo": (
         "base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU",
         _demo,
@@ -126,52 +157,27 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }
 
-_COMMON = """Common flags, before or between the settings:
-  --preset NAME   settings by name, or by the path of a TOML or YAML file; may be repeated, later ones override
-  --config FILE   settings from a TOML or YAML file; they override presets, and flags override both
-  --plugin FILE   import a Python file or module that registers tasks, verifiers, losses … (`plugins` in a file)
-  --resume        continue an interrupted run in the same --out directory
-
-Presets: """
-
-_SHORT = """
-
-Short flags for settings of the task and the verifier:
-  --task NAME        a benchmark (spider, bird, math500 …) with its split and official rule, or another task
-  --data PATH        where its data are; also --databases, --suite, --gold PATH, --subset, --skip-missing
-  --rule, --policy   how SQL results and mathematical answers are compared; also --workers, --timeout, --keep-distinct
-"""
-
-
-_FIRST = {"report": "--runs", "interpolate": "--run"}
-"""What the words before any flag are: dph report RUN …, dph interpolate RUN."""
-
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
-    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant."""
-    if stage in _FIRST and arguments and not arguments[0].startswith("-"):
-        arguments = [_FIRST[stage], *arguments]
-    if stage == "push":  # dph push RUN REPO …
-        words = list(arguments)
-        count = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-        arguments = [part for pair in zip(("--run", "--repo"), words[:count], strict=False) for part in pair]
-        arguments += words[min(count, 2) :]
+    """The settings of a stage from a command line: preset < file < flags. Raises UserError for what cannot be meant;
+    prints the page of --help and ends the process."""
     line = read_words(stage, arguments)
     default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
+    if line.help:
+        print(help_page(stage, COMMANDS[stage][0], default), end="")
+        sys.exit(0)
+    checked = line.settings.get("check", "") if stage == "presample" else ""
     recorded: dict[str, Any] = {}
-    if line.checked:
-        recorded = RunDir.open(Path(line.checked), stage).settings()
-        from_dict(STAGES[stage], recorded, f"the settings of {line.checked}")  # that they can be read at all
+    if checked:
+        recorded = RunDir.open(Path(checked), stage).settings()
+        from_dict(STAGES[stage], recorded, f"the settings of {checked}")  # that they can be read at all
         default = from_dict(STAGES[stage], without_code(recorded), default=default)
-    description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
-    if stage in STAGES_WITH_SHORTCUTS:
-        description += _SHORT
-    settings = line.finish(parse_flags(stage, default, line.rest, description))
+    settings = line.finish(from_dict(STAGES[stage], line.settings, default=default))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
-    if line.checked:
+    if checked:
         loaded = {key: value for key, value in recorded.items() if key != "model" or settings.check_logprobs}
-        check_named(Path(line.checked), loaded, settings)
+        check_named(Path(checked), loaded, settings)
     check_bounds(settings)
     return settings, line
 
@@ -215,14 +221,17 @@ def _run(command: str, arguments: Sequence[str]) -> None:
     if command not in ("sft", "train"):
         require_one_process(command)
     if command not in COMMANDS:
-        raise UserError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
+        raise SettingsError(f"no command is named {command!r}; known are: {', '.join(COMMANDS)}")
     settings, line = parse(command, arguments)
     if plugins := getattr(settings, "plugins", line.plugins):
         from dph.build import load_plugin
 
         for plugin in plugins:
             load_plugin(plugin)
-    check_before_loading(command, settings)
+    if getattr(getattr(settings, "verifier", None), "policy", "math_verify") != "math_verify":
+        from dph.verifiers.math.policy import check_installed
+
+        check_installed(settings.verifier.policy)
     try:
         COMMANDS[command][1](settings, line.resume)
     except FileNotFoundError as error:

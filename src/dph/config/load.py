@@ -1,20 +1,28 @@
 """Filling settings: presets, then files, then command-line flags; and writing them down again.
 
-Unknown keys are errors. The resolved settings are written into each run directory as TOML that `--config` reads back.
+Files are TOML, or YAML if their name ends in .yaml or .yml. Unknown keys are errors. The resolved settings are written
+into each run directory as TOML that is read back.
 """
 
+import ast
 import dataclasses
+import inspect
+import re
+import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import tomli_w
 
-from dph.config.bounds import check_bounds
-from dph.config.files import is_settings_file, read_settings
+from dph.config.checks import check_bounds
+from dph.config.components import Bounds, read_fields
 from dph.config.stages import (
     DemoConfig,
     DoctorConfig,
@@ -28,22 +36,66 @@ from dph.config.stages import (
     SftConfig,
     TrainConfig,
     VerifyConfig,
+    VerlConfig,
 )
-from dph.config.verl import VerlConfig
-from dph.errors import UserError
+from dph.config.text import decoded
+from dph.errors import SettingsError, one_line
 
 T = TypeVar("T")
 
 _PRESETS = Path(__file__).parents[1] / "presets"
+_YAML = (".yaml", ".yml")
+_YAML_1_1 = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9]+(:[0-9]+)+")
+"""Plain words that YAML 1.1 reads as something else: truths, octal numbers (010 is 8), sixtieths (1:30 is 90)."""
+MAX_DEPTH = 100
+"""Levels of tables and lists in a settings file; TOML's dotted keys nest without limit."""
 
 
 def _is_config(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as nested plain dictionaries."""
-    return dataclasses.asdict(config)
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a stage."""
+
+    name: str
+    """With dots: loss.eta."""
+    kind: Any
+    """Its type."""
+    bounds: tuple[Bounds, ...]
+    value: Any
+    owner: type[Any]
+    """The class that declares it."""
+
+
+def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """The settings of a config and of the configs in it, in the order of their declaration."""
+    kinds, hints = typing.get_type_hints(type(config)), typing.get_type_hints(type(config), include_extras=True)
+    for item, below in read_fields(config, unread):
+        name, value = f"{prefix}{item.name}", getattr(config, item.name)
+        if _is_config(value):
+            yield from every_setting(value, f"{name}.", below)
+        else:
+            bounds = getattr(hints[item.name], "__metadata__", ())
+            yield Setting(name, kinds[item.name], bounds, value, type(config))
+
+
+def field_docs(cls: type[Any]) -> dict[str, str]:
+    """The string below each field of a class and of those that it inherits from, as it stands in the source."""
+    docs: dict[str, str] = {}
+    for one in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0].body  # type: ignore[attr-defined]
+        for item, below in pairwise(body):
+            if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
+                docs[item.target.id] = inspect.cleandoc(below.value.value)  # type: ignore[attr-defined]
+    return docs
+
+
+def to_dict(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A config as nested plain dictionaries, without what its stage does not read."""
+    values = [(item.name, getattr(config, item.name), below) for item, below in read_fields(config, unread)]
+    return {name: to_dict(value, below) if _is_config(value) else deepcopy(value) for name, value, below in values}
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -81,9 +133,9 @@ def to_toml(config: Any) -> str:
     return tomli_w.dumps(to_dict(config))
 
 
-def narrowed(cls: type[T], config: Any, **changes: Any) -> T:
-    """The part of a config that a smaller class declares too, with changes: what one stage passes on to another."""
-    return cls(**{item.name: getattr(config, item.name) for item in dataclasses.fields(cls)} | changes)  # type: ignore[arg-type]
+def narrowed(cls: type[T], config: Any) -> T:
+    """The part of a config that a smaller class declares too: what one stage passes on to another."""
+    return cls(**{item.name: getattr(config, item.name) for item in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> None:
@@ -104,12 +156,52 @@ def preset_label(name: str) -> str:
     return str(_table(_preset_file(name), "meta", f"the preset {name!r}").get("label", ""))
 
 
-def _read_preset(name: str) -> dict[str, Any]:
-    return _without_meta(_preset_file(name))
+def is_settings_file(name: str) -> bool:
+    """Whether a preset is named by the path of its file."""
+    return name.endswith((".toml", *_YAML))
 
 
-def _read_file(path: Path) -> dict[str, Any]:
-    return _without_meta(read_settings(path))
+def read_settings(path: Path) -> dict[str, Any]:
+    """A settings file as dictionaries. Raises SettingsError if it is missing or not what its name says."""
+    kind = "YAML" if path.suffix in _YAML else "TOML"
+    try:
+        text = decoded(path.read_bytes())
+        tree = _parse_yaml(text) if kind == "YAML" else tomllib.loads(text)
+        _check_depth(tree)
+    except OSError as error:
+        raise SettingsError(f"cannot read the settings file {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not a valid {kind} file: {one_line(str(error))}") from error
+    if not isinstance(tree, dict):
+        raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
+    return tree
+
+
+def _parse_yaml(text: str) -> Any:
+    """The value of a YAML text. Raises ValueError for what is not YAML, and for what YAML 1.1 reads as nobody means."""
+    import yaml  # slow to load
+
+    try:
+        for token in yaml.scan(text, yaml.SafeLoader):
+            if isinstance(token, yaml.AliasToken):
+                raise ValueError("references (*name) are not read")
+            if isinstance(token, yaml.ScalarToken) and token.plain and _YAML_1_1.fullmatch(token.value):
+                line = token.start_mark.line + 1
+                raise ValueError(f"line {line}: put {token.value} into quotes, or write true or false")
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return {} if tree is None else tree  # empty, or comments only
+
+
+def _check_depth(tree: Any) -> None:
+    """Raises ValueError for a tree that functions which call themselves could not walk."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        tables = [list(node.values()) if isinstance(node, dict) else node for node in level]
+        level = [child for node in tables if isinstance(node, list) for child in node]
+    if level:
+        raise ValueError("it is nested too deeply")
 
 
 def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
@@ -122,11 +214,11 @@ def _preset_file(name: str) -> dict[str, Any]:
     if is_settings_file(name):
         return read_settings(Path(name))
     if name not in preset_names():
-        raise UserError(
+        raise SettingsError(
             f"no preset is named {name!r}; known are: {', '.join(preset_names())}; to use a file of your own as a "
             "preset, give its path, which ends in .toml or .yaml"
         )
-    return tomllib.loads((_PRESETS / f"{name}.toml").read_text(encoding="utf-8"))
+    return read_settings(_PRESETS / f"{name}.toml")
 
 
 STAGES: dict[str, type[Any]] = {
@@ -154,12 +246,12 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     table `for.<method>` applies if that method was chosen, so that a world or model may set, say, η per method. Presets
     are joined first; all that files say overrides all that presets say.
 
-    Raises UserError for a key that no stage has, and for a file or preset that cannot be read.
+    Raises SettingsError for a key that no stage has, and for a file or preset that cannot be read.
     """
     if stage == "verl":
         return _merge_verl(presets, files)
-    from_presets = [(f"the preset {name!r}", _read_preset(name)) for name in presets]
-    from_files = [(str(path), _read_file(path)) for path in files]
+    from_presets = [(f"the preset {name!r}", _without_meta(_preset_file(name))) for name in presets]
+    from_files = [(str(path), _without_meta(read_settings(path))) for path in files]
     parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
     methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
     merged: dict[str, Any] = {}
@@ -173,11 +265,12 @@ def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]
     """`dph verl` trains: what holds for `dph train` holds for it too. What holds for `dph presample` and `dph eval`
     fills its tables `partition` and `validation`. A table `verl` overrides all of this."""
     merged = merge_settings("train", presets, files)
-    presample = from_dict(PresampleConfig, merge_settings("presample", presets, files))
-    merged["partition"] = {"n": presample.rollout.n} | to_dict(narrowed(PartitionRule, presample))
-    merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)).rollout)
+    presample = to_dict(from_dict(PresampleConfig, merge_settings("presample", presets, files)))
+    rule = {item.name: presample[item.name] for item in dataclasses.fields(PartitionRule)}
+    merged["partition"] = {"n": presample["rollout"]["n"]} | rule
+    merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)))["rollout"]
     own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
-    for layer in [*map(_read_preset, presets), *map(_read_file, files)]:
+    for layer in [*map(_preset_file, presets), *map(read_settings, files)]:
         _merge(merged, {key: value for key, value in layer.items() if key in own})
         _merge(merged, _table(layer, "verl", "the settings"))
     return merged
@@ -189,7 +282,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     own: dict[str, Any] = {}
     everywhere: dict[str, Any] = {}
     for cls in STAGES.values():
-        _merge(everywhere, _keys(cls))
+        _merge(everywhere, _keys(cls()))
     for where, layer in layers:
         for name in STAGES:
             _table(layer, name, where)
@@ -198,7 +291,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
             for name in _table(part, "for", where):
                 _table(part["for"], name, where, "for.")
         top = {key: value for key, value in layer.items() if key not in STAGES and key != "for"}
-        part = _part_of(top, _keys(STAGES[stage]), everywhere, where)
+        part = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
         for settings in (part, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file
         _merge(shared, part)
@@ -208,22 +301,20 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     return shared, shared.pop("for", {})
 
 
-def _keys(cls: type[Any]) -> dict[str, Any]:
-    """The settings of a class by name, those of the configs in it nested; empty for a setting that is no config."""
-    return {
-        name: _keys(type(value)) if _is_config(value) else {}
-        for name, value in ((item.name, getattr(cls(), item.name)) for item in dataclasses.fields(cls))
-    }
+def _keys(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The settings of a config by name, those of the configs in it nested; empty for a setting that is no config."""
+    values = {item.name: (getattr(config, item.name), below) for item, below in read_fields(config, unread)}
+    return {name: _keys(value, below) if _is_config(value) else {} for name, (value, below) in values.items()}
 
 
 def _part_of(
     tree: Mapping[str, Any], own: Mapping[str, Any], everywhere: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    """The settings of a tree that a stage has. Raises UserError for one that no stage has."""
+    """The settings of a tree that a stage has. Raises SettingsError for one that no stage has."""
     part: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in everywhere:
-            raise UserError(f"{where} has an unknown key {key!r}; known here are: {', '.join(sorted(everywhere))}")
+            raise SettingsError(f"{where} has an unknown key {key!r}; known here are: {', '.join(sorted(everywhere))}")
         if key in own:
             nested = own[key] and isinstance(value, Mapping)
             part[key] = _part_of(value, own[key], everywhere[key], f"{where} under {key!r}") if nested else value
@@ -233,7 +324,7 @@ def _part_of(
 def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> Mapping[str, Any]:
     value = tree.get(key, {})
     if not isinstance(value, Mapping):
-        raise UserError(f"{where}: {prefix + key!r} must be a table, not {value!r}")
+        raise SettingsError(f"{where}: {prefix + key!r} must be a table, not {value!r}")
     return value
 
 
@@ -246,7 +337,7 @@ def load_settings(
         stage: its command: train, presample, eval, …
         overrides: nested dictionaries, in place of flags: {"out": "runs/a", "optim": {"lr": 1e-4}}.
     Raises:
-        UserError: an unknown preset or key, a value of the wrong type or out of bounds.
+        SettingsError: an unknown preset or key, a value of the wrong type or out of bounds.
     """
     merged = merge_settings(stage, presets, files)
     _merge(merged, overrides or {})
@@ -255,45 +346,59 @@ def load_settings(
     return settings
 
 
-def from_dict(cls: type[T], settings: Mapping[str, Any], where: str = "the settings", default: T | None = None) -> T:
-    """Build a config from nested dictionaries over a default. UserError for unknown keys and wrong types."""
+def from_dict(
+    cls: type[T],
+    settings: Mapping[str, Any],
+    where: str = "the settings",
+    default: T | None = None,
+    unread: tuple[str, ...] = (),
+) -> T:
+    """Build a config from nested dictionaries over a default.
+
+    Raises SettingsError for a key that does not exist or is `unread` by the stage, and for a value of the wrong type.
+    """
     default = cls() if default is None else default
     hints = typing.get_type_hints(cls)
-    known = {item.name for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    keys = {item.name: below for item, below in read_fields(default, unread)}
     values: dict[str, Any] = {}
     for key, value in settings.items():
-        if key not in known:
-            raise UserError(f"{where} have an unknown key {key!r}; known here are: {', '.join(sorted(known))}")
+        if key not in keys:
+            fault = f"{where} have an unknown key {key!r}"
+            if key in unread:
+                fault = f"{where}: this stage does not read {key!r}"
+            raise SettingsError(f"{fault}; known here are: {', '.join(sorted(keys))}")
         current = getattr(default, key)
         if _is_config(current):
             if not isinstance(value, Mapping):
-                raise UserError(f"{where}: {key!r} must be a table, not {value!r}")
-            values[key] = from_dict(type(current), value, f"{where} under {key!r}", current)
+                raise SettingsError(f"{where}: {key!r} must be a table, not {value!r}")
+            values[key] = from_dict(type(current), value, f"{where} under {key!r}", current, keys[key])
         else:
             values[key] = _checked(hints[key], value, f"{where}: {key!r}")
-    return dataclasses.replace(default, **values)  # type: ignore[type-var]
+    return replace(default, **values)  # type: ignore[type-var]
 
 
 def _checked(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         if value not in arguments:
-            raise UserError(f"{where} must be one of {', '.join(map(repr, arguments))}, not {value!r}")
+            raise SettingsError(f"{where} must be one of {', '.join(map(repr, arguments))}, not {value!r}")
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise UserError(f"{where} must be a list, not {value!r}")
+            raise SettingsError(f"{where} must be a list, not {value!r}")
         return tuple(_checked(arguments[0], item, where) for item in value)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise UserError(f"{where} must be a table, not {value!r}")
+            raise SettingsError(f"{where} must be a table, not {value!r}")
         return {str(key): str(item) for key, item in value.items()}
     if origin in (typing.Union, types.UnionType):
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint is float and isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+e[-+]?[0-9]+", value):
+        return float(value)  # YAML 1.1 reads 1e-6 as a text
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise UserError(f"{where} must be of type {hint.__name__}, not {value!r}")
+        raise SettingsError(f"{where} must be of type {hint.__name__}, not {value!r}")
     return value
 
 

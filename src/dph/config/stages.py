@@ -1,9 +1,8 @@
 """Settings of every stage as frozen dataclasses; `dph.config.load` fills them from presets, files and flags."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from dph.config.bounds import NonNegative, NonNegativeInt, PositiveInt, PositiveShare, Share
 from dph.config.components import (
     AdvantageConfig,
     DynamicSamplingConfig,
@@ -11,31 +10,49 @@ from dph.config.components import (
     ModelConfig,
     MonitorConfig,
     NewModelConfig,
+    NonNegative,
+    NonNegativeInt,
     OptimConfig,
     OverlongConfig,
-    ParallelSamplerConfig,
-    ReferenceModelConfig,
+    Positive,
+    PositiveInt,
+    PositiveShare,
     RehearsalConfig,
     RewardConfig,
     RolloutConfig,
     SamplerConfig,
-    SamplingConfig,
+    Share,
     TaskConfig,
-    TaskSourceConfig,
-    TaskSplitConfig,
-    TrainedModelConfig,
-    TrainOptimConfig,
-    TunedModelConfig,
+    Unread,
     VerifierConfig,
 )
 
+OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
-@dataclass(frozen=True, slots=True)
-class TrainConfig:
-    """`dph train`: reinforcement learning from a presampled partition."""
+ReferenceModel = Annotated[ModelConfig, Unread(*OF_TRAINING)]
+SampledModel = Annotated[ModelConfig, Unread("shared_prefix", *OF_TRAINING)]
+TunedModel = Annotated[ModelConfig, Unread("shared_prefix")]
+TaskSource = Annotated[TaskConfig, Unread("split", "limit", "shuffle")]
+OrderedTask = Annotated[TaskConfig, Unread("shuffle")]
+TrainingSampler = Annotated[SamplerConfig, Unread("tensor_parallel")]
+Sampling = Annotated[RolloutConfig, Unread("prompts", "old_logprobs", "importance_cap", "mask_truncated")]
+OneStep = Annotated[OptimConfig, Unread("minibatches")]
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """What the settings of every stage have that makes a run directory."""
 
     out: str = ""
     """Run directory to write."""
+    plugins: tuple[str, ...] = field(default=(), kw_only=True)
+    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(StageConfig):
+    """`dph train`: reinforcement learning from a presampled partition."""
+
     method: str = "custom"
     """Name of the method, for tables."""
     seed: int = 0
@@ -44,20 +61,18 @@ class TrainConfig:
     """Training steps; each takes `optim.minibatches` optimizer steps. With --resume a larger number extends a run."""
     prompt_set: Literal["all", "explore"] = "all"
     """Prompts to sample from: the whole training set (baselines) or the exploration set D_exp."""
-    model: TrainedModelConfig = field(default_factory=TrainedModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
+    model: ModelConfig = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    sampler: TrainingSampler = field(default_factory=SamplerConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     dynamic_sampling: DynamicSamplingConfig = field(default_factory=DynamicSamplingConfig)
     overlong: OverlongConfig = field(default_factory=OverlongConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
-    optim: TrainOptimConfig = field(default_factory=TrainOptimConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
     checkpoint_every: PositiveInt = 20
     """Steps between checkpoints; the last step is always saved."""
@@ -79,7 +94,7 @@ class TrainConfig:
     """Send metrics to an experiment tracker too, if it is installed; TensorBoard files are always written."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionRule:
     """Which prompts count as near-perfect, and what is stored for them (paper §4.1)."""
 
@@ -95,22 +110,18 @@ class PartitionRule:
     """Drop prompts without any correct response (the paper does so for mathematics)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PresampleConfig(PartitionRule):
+@dataclass(frozen=True)
+class PresampleConfig(PartitionRule, StageConfig):
     """`dph presample`: split prompts by how often the reference policy solves them; store its correct responses."""
 
-    out: str = ""
-    """Run directory to write."""
     seed: int = 0
     """Seed of sampling."""
-    model: ReferenceModelConfig = field(default_factory=ReferenceModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
+    model: ReferenceModel = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    sampler: ParallelSamplerConfig = field(default_factory=ParallelSamplerConfig)
-    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=8))
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: Sampling = field(default_factory=lambda: RolloutConfig(n=8))
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
@@ -120,30 +131,26 @@ class PresampleConfig(PartitionRule):
     """With `check`: also load the model and recompute every stored log-probability."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvalConfig:
+@dataclass(frozen=True)
+class EvalConfig(StageConfig):
     """`dph eval`: greedy accuracy, pass@k and diversity on held-out problems."""
 
-    out: str = ""
-    """Run directory to write."""
     label: str = ""
     """Name in tables; taken from the run that made the model when empty."""
     seed: int = 12345
     """Seed of sampling."""
-    model: ModelConfig = field(default_factory=ModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
+    model: SampledModel = field(default_factory=ModelConfig)
     task: TaskConfig = field(default_factory=lambda: TaskConfig(split="test"))
     verifier: VerifierConfig = field(default_factory=VerifierConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    sampler: ParallelSamplerConfig = field(default_factory=ParallelSamplerConfig)
-    rollout: SamplingConfig = field(default_factory=lambda: SamplingConfig(n=32))
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    rollout: Sampling = field(default_factory=lambda: RolloutConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyConfig:
+@dataclass(frozen=True)
+class VerifyConfig(StageConfig):
     """`dph verify`: scores of a file of predictions."""
 
     predictions: str = ""
@@ -157,14 +164,12 @@ class VerifyConfig:
     """The predictions are bare SQL or bare answers, not responses that contain them."""
     partial: bool = False
     """Leave out problems without a prediction; otherwise they count as wrong."""
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
-    task: TaskSplitConfig = field(default_factory=lambda: TaskSplitConfig(name="gold", split="gold"))
+    task: OrderedTask = field(default_factory=lambda: TaskConfig(name="gold", split="gold"))
     verifier: VerifierConfig = field(default_factory=lambda: VerifierConfig(workers=2, timeout=30.0))
 
 
-@dataclass(frozen=True, slots=True)
-class SftConfig:
+@dataclass(frozen=True)
+class SftConfig(StageConfig):
     """`dph sft`: supervised training on prompt/response rows."""
 
     out: str = ""
@@ -181,19 +186,56 @@ class SftConfig:
     """Steps between checkpoints; the last step is always saved."""
     demonstrations: PositiveInt = 20000
     """Rows drawn when the task makes its own demonstrations."""
-    model: TunedModelConfig = field(default_factory=TunedModelConfig)
+    model: TunedModel = field(default_factory=ModelConfig)
     new: NewModelConfig = field(default_factory=NewModelConfig)
-    plugins: tuple[str, ...] = ()
-    """Python files or modules that register tasks, verifiers, advantages, losses or divergences; --plugin adds one."""
-    task: TaskSourceConfig = field(default_factory=TaskSourceConfig)
-    optim: OptimConfig = field(
+    task: TaskSource = field(default_factory=TaskConfig)
+    optim: OneStep = field(
         default_factory=lambda: OptimConfig(
             lr=2.5e-3, schedule="cosine", warmup_steps=40, beta2=0.95, tokens_per_microbatch=65536
         )
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class ClusterConfig:
+    """The GPUs that verl trains on, and how the model is spread over them; 0 and "auto" choose by estimated size."""
+
+    gpus: PositiveInt = 8
+    """GPUs in total."""
+    per_node: PositiveInt = 8
+    """GPUs of one node."""
+    memory: Positive = 80.0
+    """Memory of one GPU, in GB."""
+    tensor_parallel: NonNegativeInt = 0
+    """GPUs that one copy of vLLM spans; 0 chooses."""
+    sequence_parallel: NonNegativeInt = 0
+    """GPUs that share each sequence in training; 0 chooses."""
+    offload: Literal["auto", "none", "between", "cpu"] = "auto"
+    """Where the training state is kept: none, on the GPUs; between, in host memory while responses are sampled; cpu,
+    always in host memory."""
+
+
+@dataclass(frozen=True)
+class PartitionConfig(PartitionRule):
+    """Pre-sampling, as in `dph presample`."""
+
+    n: PositiveInt = 8
+    """Responses drawn for each prompt."""
+
+
+@dataclass(frozen=True)
+class VerlConfig(TrainConfig):
+    """`dph verl`: write the launch of a training run through verl; `out` is the launch directory."""
+
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    partition: PartitionConfig = field(default_factory=PartitionConfig)
+    validation: Sampling = field(default_factory=lambda: RolloutConfig(n=32))
+    """Sampling of validation during training and of the evaluation afterwards."""
+    start: bool = False
+    """Also run the launch on this machine, one step after the other (one node only)."""
+
+
+@dataclass(frozen=True)
 class InterpolateConfig:
     """`dph interpolate`: a model between the one that training began with and the trained one (WiSE-FT)."""
 
@@ -209,7 +251,7 @@ class InterpolateConfig:
     """Allow a hub model to run code of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PushConfig:
     """`dph push`: publish the model of a run on a hub, with its card."""
 
@@ -227,7 +269,7 @@ class PushConfig:
     """Write the files into this new folder instead of publishing them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportConfig:
     """`dph report`: one table, figures and a page from one or more runs."""
 
@@ -241,7 +283,7 @@ class ReportConfig:
     """Heading of the page."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DemoConfig:
     """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
 
@@ -265,7 +307,7 @@ class DemoConfig:
     """With `world`: folder of its data, the option `root` of its task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DoctorConfig:
     """`dph doctor`: check whether this machine can do the work, and what to do if it cannot."""
 
@@ -279,7 +321,7 @@ class DoctorConfig:
     """Print the findings as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReproduceConfig:
     """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
 

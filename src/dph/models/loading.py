@@ -13,7 +13,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
-from dph.config import ModelConfig, TunedModelConfig
+from dph.config import ModelConfig
 from dph.config.checks import check_model
 from dph.config.text import read_json
 from dph.errors import UserError, is_out_of_memory
@@ -68,15 +68,13 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
             raise
         raise UserError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
-    tuned = config if isinstance(config, TunedModelConfig) else None
-    if tuned:
-        refuse_adapters(config.path, model)
-    if tuned and tuned.gradient_checkpointing:
+    if config.gradient_checkpointing:
         # transformers 5.2x renamed it and warns about the old name
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-    if tuned and tuned.lora_rank:
-        model = _add_adapters(model, tuned, seed).eval()
+    if config.lora_rank:
+        refuse_adapters(config.path, model)
+        model = _add_adapters(model, config, seed).eval()
     model.to(device)
     _check_finite(config.path, model)
     return model, tokenizer
@@ -287,7 +285,7 @@ def _said(error: BaseException) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} …"
 
 
-def _add_adapters(model: Any, config: TunedModelConfig, seed: int) -> Any:
+def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dph.config import ModelConfig, ReferenceModelConfig
+from dph.config import ModelConfig
 from dph.models.attention import using
 from dph.models.batch import Inputs, R, Tokens, by_prompt, collate_tokens, microbatches, packed_microbatches
 from dph.models.language_model import LanguageModel
@@ -56,8 +56,7 @@ class Policy(LanguageModel):
         """
         precision = choose_precision(config) if config.precision == "auto" else config.precision
         model, tokenizer = load_model(config, seed)
-        shares = config.shared_prefix if isinstance(config, ReferenceModelConfig) else True
-        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=shares)
+        policy = cls(model, tokenizer, precision=computed_in(precision), shared_prefix=config.shared_prefix)
         _ = policy.head  # refuses a model that cannot be a policy
         return policy
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from dph.config import LossConfig
 from dph.config.checks import check_loss
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss
 from dph.objective.token_losses import (
@@ -238,7 +238,7 @@ class Objective:
 
 def _divergence(config: LossConfig) -> Divergence:
     if config.alpha != LossConfig().alpha and "alpha" not in settings_of(DIVERGENCES[config.divergence]):
-        raise UserError(
+        raise SettingsError(
             f"loss.alpha is the order of loss.divergence 'alpha' only, not of {config.divergence!r}; leave it out"
         )
     if config.estimator == "definition":

@@ -103,7 +103,7 @@ class PolicyLoss:
             theirs = settings_of(self.traits.select)
             shared = {key: text for key, text in options.items() if key in theirs}
             options = {key: text for key, text in options.items() if key not in theirs or key in settings}
-            self.select = POLICY_LOSSES.bind(name, shared, function=self.traits.select, **clips, logprobs=None)
+            self.select = POLICY_LOSSES.bind(name, shared, self.traits.select, **clips, logprobs=None)
             self.selects_by_policy = "logprobs" in theirs
             filled["selected"] = None
         self.function: PolicyLossFunction = POLICY_LOSSES.bind(name, options, **filled)

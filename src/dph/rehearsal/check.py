@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import RehearsalConfig, SamplingConfig
+from dph.config import RolloutConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -80,7 +80,7 @@ def open_set(path: Path) -> CheckedSet:
 
 
 def check_fit(
-    manifest: Mapping[str, Any], policy: Policy, rollout: SamplingConfig, *, same_weights: bool, where: Path
+    manifest: Mapping[str, Any], policy: Policy, rollout: RolloutConfig, *, same_weights: bool, where: Path
 ) -> None:
     """Refuse a rehearsal set that was made with another tokenizer, temperature, top-p or model.
 
@@ -96,7 +96,7 @@ def check_fit(
     check_facts(manifest, facts, where)
 
 
-def sampling_facts(rollout: SamplingConfig) -> dict[str, float]:
+def sampling_facts(rollout: RolloutConfig) -> dict[str, float]:
     """What a rehearsal set's manifest must say about sampling, for training that samples like this."""
     return {"temperature": rollout.temperature, "top_p": rollout.top_p}
 
@@ -176,7 +176,7 @@ def largest_deviation(manifest: Mapping[str, Any], policy: Policy) -> float:
     return _SAME_NUMBERS if both_fp32 else _LOW_PRECISION
 
 
-def check_start(checked: CheckedSet, policy: Policy, rollout: SamplingConfig, count: int, token_budget: int) -> float:
+def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, count: int, token_budget: int) -> float:
     """Recompute stored log-probabilities of `count` rows, spread evenly over the set, and report their deviation.
 
     Returns the largest deviation in nats. Raises UserError when it shows that the set is not this model's own.
@@ -204,7 +204,7 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
     return versions
 
 
-def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
+def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir, *, fresh: bool) -> CheckedSet | None:
     """The stored responses of a training run, with every check that needs no model; None for a run without them.
 
     Args:
@@ -230,7 +230,7 @@ def open_rehearsal(config: RehearsalConfig, rollout: SamplingConfig, run: RunDir
 def check_rehearsal(
     checked: CheckedSet,
     config: RehearsalConfig,
-    rollout: SamplingConfig,
+    rollout: RolloutConfig,
     policy: Policy,
     run: RunDir,
     token_budget: int,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.config import read_toml
+from dph.config import read_settings
 from dph.config.text import read_json
 from dph.errors import UserError
 from dph.evaluation.measures import MEASURES, METRICS, metric
@@ -250,7 +250,7 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
         )
     # A training run has the label under which its model was evaluated.
     inside = [run.label for run in evals if run.model.resolve().is_relative_to(path.resolve())]
-    label = inside[0] if inside else str(read_toml(path / "config.toml").get("method") or path.name)
+    label = inside[0] if inside else str(read_settings(path / "config.toml").get("method") or path.name)
     return TrainRun(path, label, metrics)
 
 

@@ -13,12 +13,11 @@ from dph.config import (
     differences,
     from_dict,
     merge_settings,
-    read_toml,
+    read_settings,
     to_dict,
     to_toml,
 )
 from dph.config.checks import check_presample, check_train
-from dph.config.renamed import migrated
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.process.progress import say
@@ -102,8 +101,10 @@ def write_settings(choice: Choice, paths: RunPaths) -> None:
     """
     missing: dict[Path, str] = {}
     for path, config in _settings(choice, paths).items():
-        if not path.exists() or _has_old_names(path, config, "choose another --out"):
-            missing[path] = to_toml(config)  # jobs read it, and take no old names
+        if path.exists():
+            _check_same(path, config, "choose another --out")
+        else:
+            missing[path] = to_toml(config)
     for path, text in missing.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text)
@@ -114,23 +115,18 @@ def check_settings(choice: Choice, paths: RunPaths, remedy: str) -> None:
     for path, config in _settings(choice, paths).items():
         if not path.exists():
             raise UserError(f"{path} is missing, so the settings of these runs are unknown; {remedy}")
-        _has_old_names(path, config, remedy)
+        _check_same(path, config, remedy)
 
 
-def _has_old_names(path: Path, config: Any, remedy: str) -> bool:
-    """Whether a file holds a config's settings under names of an older version. Raises UserError for other settings."""
-    stage = next(name for name, kind in STAGES.items() if kind is type(config))
-    written = read_toml(path)
-    today = migrated(stage, written)
-    before = from_dict(type(config), today, str(path))
-    where = {"plugins": getattr(config, "plugins", ())}  # which module holds a task changes no number
-    changed = differences(to_dict(before) | where, to_dict(config) | where)
+def _check_same(path: Path, config: Any, remedy: str) -> None:
+    """Raises UserError if a file holds other settings than a config."""
+    before = from_dict(type(config), read_settings(path), str(path))
+    changed = differences(to_dict(before), to_dict(config))
     if changed:
         raise UserError(
             f"{path} holds other settings than the grid does now ({changed[0]}); "
             f"{remedy}, or continue with the version that wrote it"
         )
-    return today != written or before != config
 
 
 def _settings(choice: Choice, paths: RunPaths) -> dict[Path, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dph.config import read_toml, to_toml
+from dph.config import read_settings, to_toml
 from dph.errors import UserError
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
@@ -30,7 +30,7 @@ def with_known_starts(choice: Choice, folders: Sequence[Path]) -> Choice:
     for base in _open(choice):
         files = [path for folder in folders if (path := RunPaths(folder).settings("sft", base.name)).is_file()]
         if files:
-            choice = _with_steps(choice, base, int(read_toml(files[0])["steps"]))
+            choice = _with_steps(choice, base, int(read_settings(files[0])["steps"]))
     return choice
 
 

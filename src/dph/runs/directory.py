@@ -8,7 +8,6 @@ chunks.tsv      finished work of a stage that writes its outputs at its end, unt
 .lock           present while a process uses the directory: the id of that process
 """
 
-import dataclasses
 import json
 import math
 import os
@@ -19,11 +18,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.config import check_bounds, comparable, differences, from_dict, read_toml, to_dict, to_toml
+from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out
-from dph.config.renamed import migrated
 from dph.config.text import parse_json, read_json
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
@@ -32,7 +30,7 @@ CHUNKS = "chunks.tsv"
 """The work that a stage has finished, until its run is complete (`dph.runs.chunks`)."""
 
 FORMAT = 2
-"""Version of the layout of run directories. Since 2, each stage stores only the settings that it reads."""
+"""Version of the layout of run directories."""
 
 
 def package_versions() -> dict[str, str]:
@@ -89,8 +87,6 @@ class RunDir:
                 raise UserError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
             run = cls.open(path, stage)
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
-            if run.format == 1 and hasattr(config, "plugins"):  # format 1 did not record plug-ins
-                before = dataclasses.replace(before, plugins=config.plugins)
             changed = differences(_compared(before), _compared(config))
             if changed:
                 if extend is None or len(changed) > 1 or not _has_more_steps(before, config):
@@ -147,22 +143,16 @@ class RunDir:
             found = manifest.get("stage") if isinstance(manifest, dict) else manifest
             raise UserError(f"{path} holds a run of `dph {found}`, not of {wanted}")
         run = cls(path, manifest)
-        if not isinstance(run.format, int) or not 1 <= run.format <= FORMAT:
-            raise UserError(
-                f"{path} has run format {run.format!r}, but this version of DPH-RL reads formats 1 to {FORMAT}; use "
-                "the version that wrote it, or update dph-rl"
+        if (layout := manifest.get("format", FORMAT)) != FORMAT:
+            raise RunError(
+                f"{path} has run format {layout!r}, but this version of DPH-RL reads format {FORMAT}; use the version "
+                "that wrote it, or update dph-rl"
             )
         return run
 
-    @property
-    def format(self) -> Any:
-        """Version of the directory's layout; 1 if the manifest does not record one."""
-        return self.manifest.get("format", 1)
-
     def settings(self) -> dict[str, Any]:
-        """The resolved settings in config.toml, under their current names. Raises UserError if they cannot be read."""
-        found = read_toml(self.path / "config.toml")
-        return migrated(str(self.manifest.get("stage")), found) if self.format == 1 else found
+        """The resolved settings in config.toml. Raises UserError if they cannot be read."""
+        return read_settings(self.path / "config.toml")
 
     @property
     def complete(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dph.config import read_toml
+from dph.config import read_settings
 from dph.config.checks import is_model_folder
 from dph.errors import UserError
 from dph.runs.directory import RunDir
@@ -46,7 +46,7 @@ def _model_of(run: Path) -> str:
         if is_model_folder(folder):
             return str(folder)
     stage = RunDir.open(run).manifest.get("stage")
-    model = read_toml(run / "config.toml").get("model")
+    model = read_settings(run / "config.toml").get("model")
     if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
         return str(model["path"])
     raise UserError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")

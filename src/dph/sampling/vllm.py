@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from dph.config import ModelConfig, ParallelSamplerConfig, SamplerConfig
+from dph.config import ModelConfig, SamplerConfig
 from dph.errors import UserError
 from dph.models.gguf import model_folder
 from dph.models.policy import Policy
@@ -213,7 +213,7 @@ def start_engine(
                 dtype="float32" if model.precision == "fp32" else "bfloat16",
                 max_model_len=longest,
                 max_num_seqs=config.rows,
-                tensor_parallel_size=config.tensor_parallel if isinstance(config, ParallelSamplerConfig) else 1,
+                tensor_parallel_size=config.tensor_parallel,
                 gpu_memory_utilization=config.memory,
                 enforce_eager=not torch.cuda.is_available(),  # compilation for a CPU takes minutes
                 logprobs_mode="processed_logprobs",

@@ -40,7 +40,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
     world, run = open_run(config, "sft", resume=resume)
     if run.complete:
         return run.path
-    config = replace(config, model=settled(config.model, run, world, config.new))
+    config = replace(config, model=settled(config.model, run, world))
     saved = newest_checkpoint(run, world)
 
     def load() -> tuple[Policy, list[Tokens]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.build import make_task, make_verifiers, select
-from dph.config import TaskSplitConfig, VerifyConfig, check_bounds
+from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import UserError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.parents import require_one_process
@@ -77,7 +77,7 @@ def _hash(pairing: Pairing) -> str:
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
-def _problems(config: TaskSplitConfig) -> tuple[list[Problem], int]:
+def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
     """The problems that can be judged, and the size of the whole split."""
     options = dict(config.options)
     if config.name in _PROMPTS_UNUSED:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dph.config import SftConfig, TrainConfig, TunedModelConfig
+from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
 from dph.models.card import write_card
@@ -222,7 +222,7 @@ def newest_checkpoint(run: RunDir, world: World) -> Path | None:
     return None if step is None else checkpoints.path_of(run.path, step)
 
 
-def load_policy(model: TunedModelConfig, seed: int, saved: Path | None) -> Policy:
+def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         policy = Policy.load(model, seed)

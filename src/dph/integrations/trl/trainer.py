@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from trl import GRPOTrainer
 
-from dph.config import SamplingConfig
+from dph.config import RolloutConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
@@ -75,7 +75,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         checked = open_set(path)
         model = self.accelerator.unwrap_model(self.model)
         policy = Policy(model, self._tokenizer, precision="bf16" if self.args.bf16 or self.args.fp16 else "fp32")
-        rollout = SamplingConfig(temperature=self.args.temperature, top_p=self.args.top_p)
+        rollout = RolloutConfig(temperature=self.args.temperature, top_p=self.args.top_p)
         check_fit(checked.run.manifest, policy, rollout, same_weights=False, where=path)
         if count := min(self.args.rehearsal_check_rows, len(checked.stored)):
             check_start(checked, policy, rollout, count, self.args.rehearsal_check_tokens)

@@ -4,16 +4,16 @@ Run it where the data is, after pre-sampling. train.parquet holds the prompts th
 baselines), val.parquet those of the monitor's split. The plug-in reads the rehearsal set from the presample run itself.
 """
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import tyro
 
 from dph.build import load_plugin, load_problems, make_verifiers, select
-from dph.config import ModelConfig, TrainConfig, from_dict, read_toml
+from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError, reason_of
 from dph.models.language_model import render_prompt
 from dph.process.progress import say, show_messages
@@ -91,25 +91,26 @@ def convert(config: TrainConfig, out: Path) -> None:
     say(f"{len(train)} prompts to train on and {len(held_out)} held-out ones, in {out}")
 
 
-def main(config: Path, out: Path, plugin: tuple[str, ...] = ()) -> None:
-    """Convert problems for verl.
-
-    Args:
-        config: settings of `dph train` as TOML.
-        out: directory to write.
-        plugin: Python files or modules that register tasks or verifiers.
-    """
+def main() -> None:
+    """Convert problems for verl, as the command line says."""
+    parser = ArgumentParser(description="Convert problems for verl.")
+    parser.add_argument("--config", type=Path, required=True, help="settings of `dph train` as TOML")
+    parser.add_argument("--out", type=Path, required=True, help="directory to write")
+    parser.add_argument(
+        "--plugin", action="append", default=[], help="a file or module that registers tasks or verifiers"
+    )
+    words = parser.parse_args()
     show_messages()
-    for name in plugin:
+    for name in words.plugin:
         load_plugin(name)
-    convert(from_dict(TrainConfig, read_toml(config)), out)
+    convert(from_dict(TrainConfig, read_settings(words.config)), words.out)
 
 
 if __name__ == "__main__":
     import sys
 
     try:
-        tyro.cli(main)
+        main()
     except UserError as error:
         print(f"dph: {error}", file=sys.stderr)
         sys.exit(2)

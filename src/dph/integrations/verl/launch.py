@@ -21,12 +21,9 @@ import yaml
 
 from dph.config import (
     EvalConfig,
-    ModelConfig,
-    ParallelSamplerConfig,
     PartitionRule,
     PresampleConfig,
-    ReferenceModelConfig,
-    SamplingConfig,
+    SamplerConfig,
     TrainConfig,
     VerlConfig,
     absolute,
@@ -163,15 +160,15 @@ def _absolute(config: VerlConfig) -> VerlConfig:
 
 def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, str]:
     """Settings files of the other stages, in agreement with training."""
-    sampler = ParallelSamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
+    sampler = SamplerConfig(engine="vllm", rows=512, tensor_parallel=layout.tensor_parallel)
     presample = PresampleConfig(
         out=str(folder / "presample"),
         seed=config.seed,
-        model=narrowed(ReferenceModelConfig, config.model),
+        model=config.model,
         task=config.task,
         verifier=config.verifier,
         sampler=sampler,
-        rollout=narrowed(SamplingConfig, config.rollout, n=config.partition.n),
+        rollout=replace(config.rollout, n=config.partition.n),
         **to_dict(narrowed(PartitionRule, config.partition)),
     )
     train = narrowed(TrainConfig, config)
@@ -180,7 +177,7 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
     evaluation = EvalConfig(
         out=str(folder / "eval"),
         label=config.method,
-        model=narrowed(ModelConfig, config.model, path=""),
+        model=replace(config.model, path=""),
         task=replace(config.task, split=config.monitor.split, limit=0),
         verifier=config.verifier,
         sampler=sampler,

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from dph.config import LossConfig, OverlongConfig, RehearsalTerm, check_bounds, from_dict
-from dph.config.bounds import NonNegative, NonNegativeInt, Share
+from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
 from dph.objective import Advantage, Objective
 from dph.objective.policy_losses import selects_tokens
