@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from dph.reproduce.grid import Grid, grid_from
+
 from dph.runs.samples import MONITOR, Sample, write_samples
 from dph.types import Completion, Outcome, Problem, Rollout, Verdict
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from dph.reproduce import reproduce
+from dph.reproduce.demo import demo
 
 from dph.config import (
     DemoConfig,
@@ -22,8 +24,6 @@ from dph.config.checks import BUILT_IN
 from dph.errors import UserError
 from dph.integrations.verl.launch import write_launch
 from dph.objective import ADVANTAGES, DIVERGENCES, POLICY_LOSSES, Objective
-from dph.reproduce import reproduce
-from dph.reproduce.demo import demo
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
 from dph.stages.sft import sft

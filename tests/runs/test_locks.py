@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from dph.reproduce import demo
 
 from dph.config import TrainConfig
 from dph.errors import UserError
 from dph.process.jobs import Job
-from dph.reproduce import demo
 from dph.runs.directory import RunDir
 from dph.runs.locks import NAME, lock, unlock, waiting_for
 
