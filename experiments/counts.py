@@ -153,7 +153,7 @@ def read_counts(choice: Choice, folder: Path) -> Counts:
 
 def _check(choice: Choice, recorded: Mapping[str, Mapping[str, Any]], file: Path) -> None:
     """Raises UserError for settings of runs that are not those of the grid now. Settings that this version does not
-    have are not compared, because published files are never rewritten; see `Arm.retired` for arms that depend on one."""
+    have are not compared, because published files are never rewritten; `Arm.retired` is for arms that need one."""
     configs = settings_of(choice)
     for base in choice.bases():
         _check_run(stages_of(choice.grid, base), configs, recorded[base.name], file)

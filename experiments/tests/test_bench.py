@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from dph.config import ReproduceConfig, flatten, load_settings
+from dph.config import flatten, load_settings
 from dph.errors import UserError
 from dph.report.data import read_eval
 from experiments.bench import run
@@ -38,6 +38,7 @@ from experiments.bench.tables import (
     tried_table,
     variance_table,
 )
+from experiments.config import ReproduceConfig
 from experiments.grid import train_settings
 from experiments.plan import Choice, RunPaths, plan, write_settings
 from experiments.results import Results
@@ -265,7 +266,7 @@ def test_undominated_points():
 def test_beaten_settings_are_hollow(known):
     bench, phase = known
     grpo = bench.methods["grpo"]
-    phase._points[grpo[1].name] = {1: (0.7, 0.70, 0.8), 2: (0.7, 0.70, 0.8)}
+    phase.points[grpo[1].name] = {1: (0.7, 0.70, 0.8), 2: (0.7, 0.70, 0.8)}
     figure: Any = frontier_figure(bench, phase)
     [axes] = (axes for axes in figure.axes if axes.get_title(loc="left") == "GRPO")
     found = [(line.get_fillstyle(), line.get_linestyle(), len(line.get_xdata())) for line in axes.lines]
@@ -297,20 +298,20 @@ class Known:
     """A phase whose means are given: {setting: {world: (greedy, mean, pass@32)}}."""
 
     def __init__(self, points: dict[str, dict[int, tuple[float, float, float]]]) -> None:
-        self._points = points
+        self.points = points
 
     worlds = (1, 2)
     settings: Any = ()
 
     def seen(self, setting: Any) -> list[int]:
-        return list(self._points.get(setting.name, {}))
+        return list(self.points.get(setting.name, {}))
 
     def means(self, setting: Any, metric: str, _: Any = ()) -> dict[int, float]:
         known = ("greedy", "mean", "pass@32")
         if metric not in known:
             return {}
         place = known.index(metric)
-        return {world: values[place] for world, values in self._points.get(setting.name, {}).items()}
+        return {world: values[place] for world, values in self.points.get(setting.name, {}).items()}
 
     def base_means(self, _: str) -> dict[int, float]:
         return {}
@@ -421,7 +422,7 @@ def test_attempts_are_compared_with_what_they_change(known):
     _, phase = known
     bench = read_bench(["grpo", "dph_js", "dph_js_maxrl", "dph_f_raw"])
     [first, *_] = bench.methods["dph_js_maxrl"]
-    phase._points[first.name] = {1: (0.79, 0.70, 0.99), 2: (0.79, 0.72, 0.99)}
+    phase.points[first.name] = {1: (0.79, 0.70, 0.99), 2: (0.79, 0.72, 0.99)}
     table = attempts_table(bench, phase)
     assert table is not None
     [row] = [[cell.text for cell in line] for line in table.rows]  # MaxRL alone and the raw divergence were not run

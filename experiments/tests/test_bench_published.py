@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dph.config import ReproduceConfig
 from dph.report.table import Table, to_markdown
 from experiments.bench.choose import read_frozen
 from experiments.bench.design import read_bench
@@ -22,9 +21,12 @@ from experiments.bench.tables import (
     tried_table,
     variance_table,
 )
+from experiments.config import ReproduceConfig
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
-COUNTS = RESULTS / "data" / "bench"
+ROOT = Path(__file__).resolve().parents[2]
+COUNTS = ROOT / "experiments" / "counts"
+BENCH = ROOT / "docs" / "results" / "bench.md"
+DEVELOPMENT = ROOT / "experiments" / "results" / "bench-development.md"
 
 
 def run_of(counts: Path, root: Path) -> Run:
@@ -35,8 +37,8 @@ def run_of(counts: Path, root: Path) -> Run:
 def development(tmp_path_factory: pytest.TempPathFactory) -> list[Phase]:
     """The development phases, with the choice made anew and compared with the published one."""
     root = tmp_path_factory.mktemp("bench")
-    for phase in COUNTS.glob("development-*"):
-        (root / phase.name).symlink_to(phase)
+    for file in COUNTS.glob("bench-development-*.parquet"):
+        (root / file.name).symlink_to(file)
     _, phases, failures = choose(run_of(root, root / "out"))
     assert not failures and read_frozen(root / "out" / FROZEN) == read_frozen(COUNTS / FROZEN)
     return phases
@@ -51,7 +53,7 @@ def lines(table: Table | None) -> set[str]:
 
 def test_every_setting_that_was_tried_is_published(development: list[Phase]) -> None:
     table = tried_table(read_bench(), development, read_frozen(COUNTS / FROZEN))
-    page = re.sub("[²³]", "", (RESULTS / "bench-development.md").read_text(encoding="utf-8"))
+    page = re.sub("[²³]", "", DEVELOPMENT.read_text(encoding="utf-8"))
     assert len(table.rows) == 128 and lines(table) - set(page.splitlines()) == set()
 
 
@@ -76,7 +78,7 @@ ATTEMPTS = (
 def test_the_outcomes_of_attempts_are_those_of_the_counts(development: list[Phase]) -> None:
     first = development[0]
     settings = {setting.name: setting for setting in first.settings}
-    page = (RESULTS / "bench-development.md").read_text(encoding="utf-8")
+    page = DEVELOPMENT.read_text(encoding="utf-8")
     attempts = page.partition("## Attempts: kept and dropped")[2].partition("\n## ")[0]
 
     def words(name: str) -> str:
@@ -96,7 +98,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Phase:
 
 def test_the_tables_of_the_test_worlds_are_published(published: Phase) -> None:
     bench = read_bench()
-    page = set((RESULTS / "bench.md").read_text(encoding="utf-8").splitlines())
+    page = set(BENCH.read_text(encoding="utf-8").splitlines())
     for make in (chosen_table, merit_table, attempts_table, variance_table):
         assert lines(make(bench, published)) - page == set(), make.__name__
     for method in ("grpo", "dapo_wise"):
@@ -112,7 +114,7 @@ SHORT = {
         "dph_f-eta0.1-lr0.0001",
         SHORTER,
     ),
-    "docs/results/which-method.md": ("cispo-lr0.0001", "dph_f-eta0.1-lr0.0001", SHORTER),
+    "experiments/results/which-method.md": ("cispo-lr0.0001", "dph_f-eta0.1-lr0.0001", SHORTER),
     "README.md": (),
 }
 """Pages with a short table of the test worlds, and settings that not all of them show."""
@@ -136,7 +138,7 @@ def test_the_short_tables_of_the_test_worlds_are_published(published: Phase) -> 
         return " | ".join([*found, f"{styles:.2f}"]).replace("-", "−")
 
     for page, more in SHORT.items():
-        text = (RESULTS.parents[1] / page).read_text(encoding="utf-8")
+        text = (ROOT / page).read_text(encoding="utf-8")
         assert [name for name in (*EVERYWHERE, *more) if cells(name) not in text] == [], page
 
 
@@ -161,7 +163,7 @@ CLAIMS = (
 
 def test_the_differences_in_the_text_are_those_of_the_counts(published: Phase) -> None:
     settings = {setting.name: setting for setting in published.settings}
-    text = " ".join((RESULTS / "bench.md").read_text(encoding="utf-8").split())
+    text = " ".join(BENCH.read_text(encoding="utf-8").split())
 
     def words(one: str, other: str, metric: str) -> str:
         gap = over_worlds(differences(published, settings[one], settings[other], metric))

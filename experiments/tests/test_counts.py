@@ -1,5 +1,6 @@
 """Counts of finished runs: tables from them are those of the runs, and runs that they hold are not made again."""
 
+import json
 import math
 import re
 import shutil
@@ -13,22 +14,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dph.config import ReproduceConfig, flatten, read_toml
+from dph.config import flatten
 from dph.errors import UserError
 from dph.process.jobs import Job
 from dph.report.data import EvalRun
 from dph.report.table import Table, to_markdown
-from experiments.counts import read_counts
+from experiments.config import ReproduceConfig
+from experiments.counts import read_counts, read_settings
 from experiments.grid import read_grid
 from experiments.plan import Choice, RunPaths, write_settings
 from experiments.results import Results, difference, mean_value, read_results
 from experiments.run import reproduce, tables, write_results
 from experiments.strata import kinds_table, strata_table
 from experiments.tables import accuracy_table, comparison_table, diversity_table, sampling_table, variety_table
-from report_support import interval, small_grid, write_eval
+from experiments.tests.support import small_grid
+from report_support import interval, write_eval
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "results"
-SECOND_BASE = "llm_embedded-second-base"
+ROOT = Path(__file__).resolve().parents[2]
+COUNTS = ROOT / "experiments" / "counts"
+SECOND_BASE = "second-base"
+"""The folder of the counts from a second base model."""
+FINDINGS, LOG = ROOT / "docs" / "results", ROOT / "experiments" / "results"
+"""Folders of the pages with published tables."""
 AGAIN = ("grpo", "grpo_wise", "dph_js", "dph_js_wise")
 """Arms of the second base model with two training seeds."""
 
@@ -40,7 +47,7 @@ def choice() -> Choice:
 
 @pytest.fixture
 def counts(choice: Choice, tmp_path: Path) -> Path:
-    """The folder of counts of two methods with two seeds, and of their base model; the runs are gone."""
+    """A folder with the counts of two methods with two seeds, and of their base model; the runs are gone."""
     paths = RunPaths(tmp_path / "runs")
     correct = {
         ("base", 0): [2, 1, 0, 0, 3],
@@ -69,9 +76,11 @@ def counts(choice: Choice, tmp_path: Path) -> Path:
 
 
 def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, tmp_path: Path) -> None:
-    assert sorted(path.name for path in counts.iterdir()) == [
-        *("base-again.parquet", "base.parquet", "dph_js.parquet", "grpo.parquet", "settings"),
-    ]
+    assert [path.name for path in counts.iterdir()] == ["test.parquet"]
+    recorded = read_settings(counts / "test.parquet")
+    assert list(recorded) == ["base", "base-again", "grpo", "dph_js"]
+    assert list(recorded["grpo"]) == ["sft", "presample", "train", "eval"] and list(recorded["base"]) == ["sft", "eval"]
+    assert recorded["dph_js"]["train"]["loss"]["divergence"] == "js"
     found = read_results(choice, RunPaths(tmp_path / "nowhere"), read_counts(choice, counts))
     text = "\n".join(map(to_markdown, tables(found)))
     assert text == (tmp_path / "tables.md").read_text(encoding="utf-8")
@@ -81,29 +90,32 @@ def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, 
     assert not (page.parent / "counts").exists()  # nothing was run here
 
 
-def test_counts_of_a_new_seed_take_the_place_of_those_that_they_add_to(
-    choice: Choice, counts: Path, tmp_path: Path
-) -> None:
-    """A third seed of GRPO from a base model that answers otherwise: GRPO's new file has three seeds, and the base
-    model's is the known one."""
+def rows_of(file: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of a run in a file of counts, without its settings."""
+    return [row for row in pq.read_table(file).drop(["settings"]).to_pylist() if row["run"] == name]
+
+
+def test_counts_of_a_new_seed_hold_those_that_they_add_to(choice: Choice, counts: Path, tmp_path: Path) -> None:
+    """A third seed of GRPO from a base model that answers otherwise: the new file has GRPO's three seeds, the other
+    method as it was, and the base model of the known counts. The file that was read stays as it was."""
     more, paths = replace(choice, arms={"grpo": (1, 2, 3), "dph_js": (1, 2)}), RunPaths(tmp_path / "new")
     splits = ("test", "cross", "ood")
     write_eval(paths.evaluation("base"), "base", [0, 0, 0, 0, 0], splits=splits)
     write_eval(paths.evaluation("grpo", 3), choice.grid.arms["grpo"].label, [1, 1, 1, 1, 1], splits=splits)
     write_settings(more, paths)
+    file = counts / "test.parquet"
+    before = file.read_bytes()
     write_results(more, paths, read_counts(more, counts))
-    written = paths.root / "report" / "counts"
-    assert sorted(path.name for path in written.iterdir()) == ["base.parquet", "grpo.parquet", "settings"]
-
-    def rows(folder: Path, name: str) -> list[dict[str, Any]]:
-        return pq.read_table(folder / f"{name}.parquet").to_pylist()
-
-    assert rows(written, "base") == rows(counts, "base")
-    known, found = rows(counts, "grpo"), rows(written, "grpo")
-    assert [row for row in found if row["seed"] != 3] == known
+    written = paths.root / "report" / "counts" / "test.parquet"
+    assert file.read_bytes() == before
+    for name in ("base", "base-again", "dph_js"):
+        assert rows_of(written, name) == rows_of(file, name)
+    found = rows_of(written, "grpo")
+    measured = {"distinct_sql", "token_entropy"}
+    assert [row for row in found if row["seed"] != 3] == rows_of(file, "grpo")
     assert [row["correct"] for row in found if row["seed"] == 3] == [1] * 5 * len(splits)
-    shutil.copytree(written, counts, dirs_exist_ok=True)
-    assert {name: sorted(seeds) for name, seeds in read_counts(more, counts).items() if name in more.arms} == {
+    assert {row[name] for row in found if row["seed"] == 3 for name in measured} == {None}
+    assert {name: sorted(seeds) for name, seeds in read_counts(more, written.parent).items() if name in more.arms} == {
         "grpo": [1, 2, 3],
         "dph_js": [1, 2],
     }
@@ -129,6 +141,24 @@ def test_what_counts_hold_is_not_run(counts: Path, tmp_path: Path, monkeypatch: 
     assert planned == []
 
 
+def change_settings(file: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Rewrite the settings of a run in a file of counts."""
+    table = pq.read_table(file)
+    recorded = read_settings(file)
+    change(recorded[name])
+    texts = pa.array([json.dumps(recorded[run]) for run in table["run"].to_pylist()]).dictionary_encode()
+    pq.write_table(table.drop(["settings"]).append_column("settings", texts), file)
+
+
+def test_settings_that_are_gone_are_not_compared_and_new_ones_have_their_defaults(choice: Choice, counts: Path) -> None:
+    def older(stages: dict[str, Any]) -> None:
+        del stages["train"]["keep_checkpoints"]
+        stages["train"]["rehearsal"]["former"] = 2
+
+    change_settings(counts / "test.parquet", "grpo", older)
+    assert read_counts(choice, counts)["grpo"].keys() == {1, 2}
+
+
 def test_a_retired_arm_is_read_from_counts_and_never_run(
     counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,7 +172,7 @@ def test_a_retired_arm_is_read_from_counts_and_never_run(
     arms = {**grid.arms, "dph_js": replace(grid.arms["dph_js"], retired="choice=adaptive")}
     monkeypatch.setattr("experiments.run.run_jobs", no_jobs)
     monkeypatch.setattr("experiments.run.read_grid", lambda _: replace(grid, arms=arms))
-    (counts / "settings" / "train-dph_js.toml").write_text("[rehearsal]\nchoice = 'adaptive'\n", encoding="utf-8")
+    change_settings(counts / "test.parquet", "dph_js", lambda stages: stages["train"].update(rehearsal={"choice": "x"}))
     config = ReproduceConfig(seeds=(1, 2, 3), out=str(tmp_path / "out"))
     text = reproduce(replace(config, counts=str(counts))).read_text(encoding="utf-8")
     assert "| DPH-JS (2 seeds) |" in text and "choice=adaptive |" in text
@@ -165,28 +195,34 @@ def test_another_base_model_than_that_of_the_counts_is_named(
         assert ("are evaluations of different base models" in capsys.readouterr().err) == said
 
 
+def without_columns(*names: str) -> Callable[[Path], None]:
+    return lambda file: pq.write_table(pq.read_table(file).drop(list(names)), file)
+
+
+def only_runs(*names: str) -> Callable[[Path], None]:
+    return lambda file: pq.write_table(pq.read_table(file, filters=[("run", "in", names)]), file)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (shutil.rmtree, "counts holds no counts of grpo, dph_js; name a folder that `dph reproduce` wrote"),
-        (lambda folder: shutil.rmtree(folder / "settings"), "sft-base.toml is missing, so the settings of these runs"),
-        (lambda folder: (folder / "base.parquet").unlink(), "base.parquet is missing; copy the folder of counts again"),
-        (lambda folder: (folder / "grpo.parquet").write_bytes(b"PAR1"), "grpo.parquet is damaged ("),
-        (
-            lambda folder: pq.write_table(pa.table({"seed": [1]}), folder / "grpo.parquet"),
-            "grpo.parquet is damaged (",
-        ),
+        (Path.unlink, "test.parquet is missing; name the folder"),
+        (only_runs("base", "base-again"), "test.parquet holds no counts of grpo, dph_js"),
+        (only_runs("grpo", "dph_js"), "test.parquet is damaged (it has no base"),
+        (without_columns("settings"), "test.parquet is damaged ("),
+        (without_columns("samples"), "test.parquet is damaged ("),
+        (lambda file: file.write_bytes(b"PAR1"), "test.parquet is damaged ("),
     ],
 )
 def test_bad_counts_are_one_sentence(choice: Choice, counts: Path, spoil: Any, message: str) -> None:
-    spoil(counts)
+    spoil(counts / "test.parquet")
     with pytest.raises(UserError, match=re.escape(message)):
         read_counts(choice, counts)
 
 
 def test_counts_of_other_settings_are_refused(choice: Choice, counts: Path) -> None:
     changed = replace(choice, grid=small_grid(train={"steps": 3}))
-    with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3.*leave out --counts"):
+    with pytest.raises(UserError, match=r"train grpo holds .*steps: 80 → 3.*leave out --counts"):
         read_counts(changed, counts)
 
 
@@ -203,10 +239,11 @@ def test_runs_of_other_settings_leave_no_counts(
 
 
 def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None, data: str = "", seed: int = 1) -> Results:
-    """The results of a grid from its published counts, in the folder `data` if that has another name; arms: their
-    seeds, else `seed` of every arm with counts."""
-    grid, folder = read_grid(name), PUBLISHED / "data" / (data or name)
-    counted = {arm: (seed,) for arm in grid.arms if (folder / f"{arm}.parquet").is_file()}
+    """The results of a grid from its published counts, in the folder `data` of another start; arms: their seeds, else
+    `seed` of every arm with counts."""
+    grid, folder = read_grid(name), COUNTS / data
+    recorded = read_settings(folder / f"{name}.parquet")
+    counted = {arm: (seed,) for arm in grid.arms if arm in recorded}
     choice = Choice(grid, counted if arms is None else arms)
     return read_results(choice, RunPaths(folder / "nowhere"), read_counts(choice, folder))
 
@@ -214,7 +251,7 @@ def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None, data
 def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     tiny = read_grid("tiny")
     results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
-    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
+    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8")
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
         cells = with_intervals(table, lambda title: "pass@8 − " not in title)
         assert cells and [cell for cell in cells if cell not in text] == []
@@ -225,7 +262,7 @@ def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published
     results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
     table = variety_table(results, tiny.bases["base"])
     assert table is not None and sum(bool(entry.over) for row in table.rows for entry in row) == 5
-    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8")
+    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8")
     for row in table.rows:
         for cells in (row[1:5], row[5:]):
             line = to_markdown(Table("", ["", *"abcd"], [[row[0], *cells]])).splitlines()[4]
@@ -233,12 +270,18 @@ def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published
 
 
 def test_published_votes_are_absent_only_with_too_few_samples() -> None:
-    files = sorted((PUBLISHED / "data").rglob("*.parquet"))
-    assert len(files) > 300
+    files, evaluations = sorted(COUNTS.rglob("*.parquet")), 0
     for file in files:
         names = {"maj@8", "maj@32"} & {*pq.read_schema(file).names}
-        rows = pq.read_table(file, columns=["samples", *names]).to_pylist()
-        assert all((row[name] is None) == (row["samples"] < int(name[4:])) for row in rows for name in names), file
+        runs: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for row in pq.read_table(file, columns=["run", "seed", "samples", *names]).to_pylist():
+            runs.setdefault((row["run"], row["seed"]), []).append(row)
+        for run, rows in runs.items():
+            measured = [name for name in names if any(row[name] is not None for row in rows)]
+            found = ((row[name] is None) == (row["samples"] < int(name[4:])) for row in rows for name in measured)
+            assert all(found), (file, run)
+        evaluations += len(runs)
+    assert len(files) >= 10 and evaluations > 300
 
 
 def with_intervals(table: Table | None, shown: Callable[[str], bool]) -> list[str]:
@@ -293,7 +336,7 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
     results = published("llm_embedded")
     assert len(results.arms) >= 4
     base = results.choice.grid.bases["base"]
-    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    text = (LOG / "language-model.md").read_text(encoding="utf-8")
     shown = ("greedy", "pass@8", "pass@32", "greedy − GRPO", "pass@32 − GRPO")
     for table in (accuracy_table(results, base, ""), comparison_table(results, base)):
         cells = with_intervals(table, lambda title: title.rpartition(": ")[2] in shown)
@@ -303,7 +346,7 @@ def test_the_published_tables_of_the_language_model_are_those_of_the_published_c
 def test_the_published_tables_of_the_second_base_model_are_those_of_the_published_counts() -> None:
     results = published("llm_embedded", data=SECOND_BASE, seed=2)
     base = results.choice.grid.bases["base"]
-    page = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    page = (LOG / "language-model.md").read_text(encoding="utf-8")
     text = page.partition("### A second base model\n")[2].partition("\n## ")[0]
     domains = ("in-domain", "cross-domain", "out-of-domain")
     shown = {f"{domain}: {metric}" for domain in domains[:2] for metric in ("greedy", "mean@n", "pass@8", "pass@32")}
@@ -345,14 +388,14 @@ def table_row(runs: Sequence[Results | None], name: str) -> str:
 
 
 def test_the_runs_of_the_language_model_in_the_readme_are_those_of_the_published_counts() -> None:
-    text = " ".join((PUBLISHED.parents[1] / "README.md").read_text(encoding="utf-8").split())  # lines are wrapped
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())  # lines are wrapped
     runs = [published("llm_embedded"), published("llm_embedded", data=SECOND_BASE, seed=2)]
     runs.append(published("llm_embedded", dict.fromkeys(AGAIN, (3,)), SECOND_BASE))
     names = ("grpo", "grpo_wise", "dapo", "dapo_wise", "dph_js", "dph_js_wise")
     for name in names:
         assert table_row([run if name in run.arms else None for run in runs], name) in text, name
     assert table_row(runs[:2], "base") in text
-    advice = (PUBLISHED / "which-method.md").read_text(encoding="utf-8")
+    advice = (LOG / "which-method.md").read_text(encoding="utf-8")
     for name in names:
         assert table_row([run for run in runs[1:] if name in run.arms], name) in advice, name
     for run in runs:
@@ -366,7 +409,7 @@ def test_the_runs_of_the_language_model_in_the_readme_are_those_of_the_published
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_short")
     base = results.choice.grid.bases["base"]
-    page = (PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8")
+    page = (FINDINGS / "language-model-spider.md").read_text(encoding="utf-8")
     text = page.partition("## A short run\n")[2].partition("\n## ")[0]
     tables = (
         accuracy_table(results, base, "", (8, 16)),
@@ -394,7 +437,7 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
 def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_medium")
     base = results.choice.grid.bases["base"]
-    page = (PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8")
+    page = (FINDINGS / "language-model-spider.md").read_text(encoding="utf-8")
     text = page.partition("## A medium run\n")[2].partition("\n## ")[0]
     domains = ("in-domain", "cross-domain")
     shown = {f"{domain}: {metric}" for domain in domains for metric in ("greedy", "pass@8", "pass@32")}
@@ -435,11 +478,11 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
 
 def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and_then() -> None:
     """Means over both seeds and the problems with 1 or 2 of 32 samples right: pass@k = 1 − C(n−c, k)/C(n, k)."""
-    folder = PUBLISHED / "data" / "llm_medium"
-    text = " ".join((PUBLISHED / "language-model-spider.md").read_text(encoding="utf-8").split())
+    file = COUNTS / "llm_medium.parquet"
+    text = " ".join((FINDINGS / "language-model-spider.md").read_text(encoding="utf-8").split())
 
     def rows(name: str) -> list[dict[str, Any]]:
-        return pq.read_table(folder / f"{name}.parquet").to_pylist()
+        return rows_of(file, name)
 
     def mean(name: str, split: str, k: int) -> int:
         rare = {row["id"] for row in rows("base") if row["split"] == split and 1 <= row["correct"] <= 2}
@@ -459,16 +502,13 @@ def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and
 
 def test_the_published_differences_of_the_language_model_over_kinds_are_those_of_the_published_counts() -> None:
     """Computed here a second time from the counts, with Student's t of a table."""
-    folder = PUBLISHED / "data" / "llm_embedded"
+    file = COUNTS / "llm_embedded.parquet"
     results = published("llm_embedded", dict.fromkeys(("grpo", "dph_js"), (1,)))
     table = kinds_table(results, results.choice.grid.bases["base"])
     assert table is not None
     entries = dict(zip(table.columns, table.rows[0], strict=True))
-    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
-    rows = {
-        name: {(row["split"], row["id"]): row for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
-        for name in results.arms
-    }
+    text = (LOG / "language-model.md").read_text(encoding="utf-8")
+    rows = {name: {(row["split"], row["id"]): row for row in rows_of(file, name)} for name in results.arms}
     measures = {
         "greedy": lambda r: r["greedy"],
         "mean@n": lambda r: r["correct"] / r["samples"],
@@ -491,11 +531,11 @@ def test_the_published_differences_of_the_language_model_over_kinds_are_those_of
 
 
 def test_the_published_means_of_single_kinds_are_those_of_the_published_counts() -> None:
-    folder = PUBLISHED / "data" / "llm_embedded"
-    text = (PUBLISHED / "language-model.md").read_text(encoding="utf-8")
+    file = COUNTS / "llm_embedded.parquet"
+    text = (LOG / "language-model.md").read_text(encoding="utf-8")
 
     def mean(name: str, kind: str) -> int:
-        rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+        rows = rows_of(file, name)
         chosen = [row for row in rows if (row["split"], row["kind"]) == ("test", kind)]
         return round(100 * statistics.mean(row["correct"] / row["samples"] for row in chosen))
 
@@ -506,10 +546,10 @@ def test_the_published_means_of_single_kinds_are_those_of_the_published_counts()
 
 def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() -> None:
     """Means over 245 problems: greedy, mean@32, pass@8 and pass@32 = 1 − C(n−c, k)/C(n, k), styles among correct."""
-    text, table = (PUBLISHED / "spider.md").read_text(encoding="utf-8"), dict[str, str]()
+    text, table = (LOG / "spider.md").read_text(encoding="utf-8"), dict[str, str]()
     labels = {"base": "base (last", "dph_f": "DPH-F: near", "dph_f_three8": "DPH-F, rehearsed from 3"}
     for name, label in {**labels, "dph_f_by_class": "DPH-F, adaptive by class"}.items():
-        rows = pq.read_table(PUBLISHED / "data" / "small" / f"{name}.parquet").to_pylist()
+        rows = rows_of(COUNTS / "small.parquet", name)
         rows = [row for row in rows if row["split"] == "heldout_phrasing"]
         assert len(rows) == 245 and {row["samples"] for row in rows} == {32}
 
@@ -524,23 +564,23 @@ def test_the_published_row_of_each_spider_arm_is_that_of_the_published_counts() 
 
 
 @pytest.mark.parametrize(
-    ("retired", "plain"),
+    ("file", "retired", "plain"),
     [
-        ("small/settings/train-dph_f_by_class", "small/settings/train-dph_f"),
+        ("small", "dph_f_by_class", "dph_f"),
         *(
-            (f"{folder}-{method}_adaptive-{rest}", f"{folder}-{method}-{rest}")
-            for folder in ("bench/development-1/settings/train",)
+            ("bench-development-1", f"{method}_adaptive-{rest}", f"{method}-{rest}")
             for method, etas in (("dph_f", ("0.1", "0.3")), ("dph_js", ("0.3", "0.7")))
             for rest in (f"eta{eta}-lr{lr}.world-101" for eta in etas for lr in ("0.0001", "0.0002"))
         ),
     ],
 )
-def test_the_published_settings_of_a_retired_arm_name_what_made_it(retired: str, plain: str) -> None:
+def test_the_published_settings_of_a_retired_arm_name_what_made_it(file: str, retired: str, plain: str) -> None:
     """They are data: no version that reads them trains such a set. But for it they are those of the plain method."""
-    one, other = (flatten(read_toml(PUBLISHED / "data" / f"{name}.toml")) for name in (retired, plain))
-    assert (one["rehearsal.choice"], other["rehearsal.choice"]) == ("adaptive", "fixed")
+    recorded = read_settings(COUNTS / f"{file}.parquet")
+    one, other = (flatten(recorded[name]["train"]) for name in (retired, plain))
+    assert one["rehearsal.choice"] == "adaptive" and "rehearsal.choice" not in other
     differing = {key for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
-    assert differing <= {"method", "rehearsal.choice", "rehearsal.by_class"}
+    assert differing <= {"method", "rehearsal.choice", "rehearsal.by_class", "rehearsal.falling"}
 
 
 def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_counts() -> None:
@@ -548,7 +588,7 @@ def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_cou
     table = strata_table(results, results.choice.grid.bases["base"])
     assert table is not None
     column = table.columns.index("pass@8, 6.25–25 %")
-    page = (PUBLISHED / "spider.md").read_text(encoding="utf-8")
+    page = (LOG / "spider.md").read_text(encoding="utf-8")
     last = page[page.index("## A rehearsal set that follows") :]
     cells = [f"| {row[column].text} ({row[column].interval}) |" for row in table.rows]
     assert len(cells) == 4 and [cell for cell in cells if cell not in last] == []
@@ -557,7 +597,7 @@ def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_cou
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
     arms = ("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f")
     results = published("tiny", dict.fromkeys(arms, (1, 2, 3, 4, 5)))
-    text = (PUBLISHED / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
+    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
     arm = results.arms["dapo_rollouts"]
     row = [mean_value(arm, "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]
     cells = [f"{100 * value.mean:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})" for value in row]

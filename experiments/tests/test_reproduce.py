@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from dph.cli.main import parse
-from dph.config import STAGES, ReproduceConfig, flatten, from_dict
+from dph.config import STAGES, flatten, from_dict
 from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
+from experiments.config import ReproduceConfig
 from experiments.figures import figures
 from experiments.grid import grid_names, read_grid, train_settings
 from experiments.plan import Choice, RunPaths, plan, write_settings
@@ -27,7 +28,8 @@ from experiments.tables import (
     settings_table,
     variants_table,
 )
-from report_support import small_grid, write_eval, write_train
+from experiments.tests.support import small_grid
+from report_support import write_eval, write_train
 
 SAMPLES = 32
 
@@ -160,32 +162,13 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
     assert paths.settings("train", "grpo").read_text() == older
 
 
-@pytest.mark.parametrize(
-    ("stage", "setting", "unread"),
-    [
-        ("presample-one", "candidates = 2", True),
-        ("train-dph_js", "[rehearsal]\nchoice = 'fixed'\nby_class = false\nfalling = 0.2", True),
-        ("train-dph_js", "[rehearsal]\nchoice = 'adaptive'", False),
-        ("train-dph_js", "[rehearsal]\nby_class = true", False),
-        ("train-dph_js", "[rehearsal]\nfalling = 0.1", False),
-    ],
-)
-def test_former_settings_are_those_of_today_only_where_they_trained_alike(
-    stage: str, setting: str, unread: bool, tmp_path: Path
-) -> None:
+def test_settings_with_a_name_that_is_gone_are_refused(tmp_path: Path) -> None:
     choice, paths = Choice(small_grid(), {"dph_js": (1,)}), RunPaths(tmp_path)
     write_settings(choice, paths)
-    path = tmp_path / "settings" / f"{stage}.toml"
-    text = path.read_text(encoding="utf-8")
-    former = text.replace("[rehearsal]", setting) if "[" in setting else f"{setting}\n{text}"
-    assert former != text
-    path.write_text(former, encoding="utf-8")
-    if unread:
+    path = paths.settings("train", "dph_js")
+    path.write_text(f"former = 2\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    with pytest.raises(UserError, match="unknown key 'former'"):
         write_settings(choice, paths)
-        assert path.read_text(encoding="utf-8") == text, "jobs read it, and take no former settings"
-    else:
-        with pytest.raises(UserError, match=f"unknown key '{setting.splitlines()[-1].split()[0]}'"):
-            write_settings(choice, paths)
 
 
 @pytest.mark.parametrize("smoke", [False, True])
@@ -244,7 +227,7 @@ def test_bad_choices_are_one_sentence(config: ReproduceConfig, message: str) -> 
 
 
 def test_published_counts_are_shown_without_the_data_set(tmp_path: Path) -> None:
-    counts = Path(__file__).resolve().parents[2] / "docs" / "results" / "data" / "small"
+    counts = Path(__file__).resolve().parents[1] / "counts"
     config = ReproduceConfig(
         scale="small",
         methods=("dph_f", "dph_f_by_class"),

@@ -68,7 +68,8 @@ def test_the_start_ends_after_the_first_part_that_gains_too_little(choice, score
     assert scores == [0.5]
     write_settings(found, RunPaths(tmp_path))
     assert read_toml(RunPaths(tmp_path).settings("sft", "base"))["steps"] == 6
-    again = with_known_starts(choice, [tmp_path / "elsewhere", tmp_path])
+    assert with_known_starts(choice, RunPaths(tmp_path / "elsewhere")) is choice
+    again = with_known_starts(choice, RunPaths(tmp_path))
     assert again.grid.bases["base"].settings == found.grid.bases["base"].settings
     assert start_bases(again, RunPaths(tmp_path), 1) == again  # nothing is open, so nothing is run
 
