@@ -10,7 +10,6 @@ from dph.config import (
     LossConfig,
     OptimConfig,
     PresampleConfig,
-    ReproduceConfig,
     SamplingConfig,
     SftConfig,
     TrainConfig,
@@ -22,8 +21,7 @@ from dph.config.checks import BUILT_IN
 from dph.errors import UserError
 from dph.integrations.verl.launch import write_launch
 from dph.objective import ADVANTAGES, DIVERGENCES, POLICY_LOSSES, Objective
-from dph.reproduce import reproduce
-from dph.reproduce.demo import demo
+from dph.stages.demo import demo
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
 from dph.stages.sft import sft
@@ -52,7 +50,6 @@ OUT_OF_BOUNDS = {
     "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
     "cluster.gpus is 0": (write_launch, VERL),
     "jobs is 0": (demo, DemoConfig(jobs=0)),
-    "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
     "loss.clip_high is inf": (Objective, LossConfig(clip_high=float("inf"))),
 }
 """Settings that the command line refuses, given to the functions behind it."""

@@ -12,8 +12,8 @@ from dph.errors import UserError
 T = TypeVar("T")
 
 
-def parse_flags(stage: str, default: T, words: Sequence[str], description: str) -> T:
-    """The settings of a stage: a default, changed by flags. Raises UserError for flags that cannot be read."""
+def parse_flags(command: str, default: T, words: Sequence[str], description: str) -> T:
+    """The settings of a command: a default, changed by flags. Raises UserError for flags that cannot be read."""
     plain = read_plain(default, words)
     if plain is not None:
         return plain
@@ -22,11 +22,11 @@ def parse_flags(stage: str, default: T, words: Sequence[str], description: str) 
     said = io.StringIO()
     try:
         with redirect_stderr(said):
-            return tyro.cli(type(default), prog=f"dph {stage}", description=description, default=default, args=words)
+            return tyro.cli(type(default), prog=command, description=description, default=default, args=words)
     except SystemExit as end:
         if not end.code:  # --help
             raise
-        raise UserError(f"{_sentence(said.getvalue())}; `dph {stage} --help` lists all flags") from end
+        raise UserError(f"{_sentence(said.getvalue())}; `{command} --help` lists all flags") from end
 
 
 def _sentence(box: str) -> str:

@@ -92,7 +92,7 @@ def _report(config: Any, resume: bool) -> object:
 
 
 def _demo(config: Any, resume: bool) -> object:
-    from dph.reproduce.demo import demo
+    from dph.stages.demo import demo
 
     return demo(config)
 
@@ -101,12 +101,6 @@ def _doctor(config: Any, resume: bool) -> object:
     from dph.doctor import doctor
 
     return doctor(config)
-
-
-def _reproduce(config: Any, resume: bool) -> object:
-    from dph.reproduce.run import reproduce
-
-    return reproduce(config)
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
@@ -122,7 +116,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], object]]] = {
     "interpolate": ("a model between the one that a run began with and the one that it trained", _interpolate),
     "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
     "report": ("table, figures and a page from several runs", _report),
-    "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
     "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }
@@ -167,7 +160,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     description = f"{COMMANDS[stage][0][0].upper()}{COMMANDS[stage][0][1:]}.\n\n{_COMMON}{', '.join(preset_names())}"
     if stage in STAGES_WITH_SHORTCUTS:
         description += _SHORT
-    settings = line.finish(parse_flags(stage, default, line.rest, description))
+    settings = line.finish(parse_flags(f"dph {stage}", default, line.rest, description))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
     if line.checked:
