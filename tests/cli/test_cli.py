@@ -391,7 +391,7 @@ def test_help_of_every_stage_is_quick_and_complete():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", ["--help", "--version", "train --help", "model --help"])
+@pytest.mark.parametrize("words", ["--help", "--version", "train --help", "doctor --help"])
 @pytest.mark.parametrize("reader", ["| head -1", "| true", ">&-"])
 def test_a_reader_may_leave_before_the_output_ends(words, reader):
     command = f"set -o pipefail; {sys.executable} -m dph {words} {reader}"
