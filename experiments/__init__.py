@@ -1,1 +1,1 @@
-"""The laboratory: experiments with dph that are part of the repository and not of the package."""
+"""The laboratory: what chooses methods, seeds and worlds, and the counts and pages of what was run. See README.md."""

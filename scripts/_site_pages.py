@@ -17,7 +17,7 @@ from dph.config import STAGES, every_setting, field_docs
 
 ROOT = Path(__file__).parents[1]
 _API = re.compile(r"<!-- api (?P<package>[\w.]+) -->")
-_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)\)")
+_LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>(?:\.\./)+[^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

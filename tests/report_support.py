@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.reproduce.grid import Grid, grid_from
 from dph.runs.samples import MONITOR, Sample, write_samples
 from dph.types import Completion, Outcome, Problem, Rollout, Verdict
 
@@ -102,21 +101,3 @@ def write_train(path: Path, method: str, values: Sequence[float], answers: Mappi
     lines = [json.dumps({"step": i, "reward": v, "eval/pass@8": v}) for i, v in enumerate(values)]
     (path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     return path
-
-
-def small_grid(**more: Any) -> Grid:
-    """A grid of two methods with two seeds on one base model; `more` replaces whole tables of it."""
-    tree: dict[str, Any] = {
-        "world": "minisql",
-        "domains": {"in-domain": "test", "cross-domain": "cross", "out-of-domain": "ood"},
-        "seeds": [1, 2],
-        "fewer_seeds": [1],
-        "bases": {"base": {"label": "base"}},
-        "stores": {"one": {"base": "base"}},
-        "arms": {
-            "grpo": {"label": "GRPO", "preset": "grpo", "tier": "core"},
-            "dph_js": {"label": "DPH-JS", "preset": "dph_js", "tier": "core"},
-        },
-        "sweeps": {"eta": {"arm": "dph_js", "setting": "loss.eta", "values": [0.1], "tier": "wide"}},
-    }
-    return grid_from("test", tree | more)

@@ -5,9 +5,9 @@ Each stage is a function of its settings:
     import dph
     run = dph.train(dph.TrainConfig(out="runs/a", model=…))
 
-`dph.config.load_settings` fills settings from presets and files. Reports and the paper's grid have packages of their
-own: `dph.report.report` and `dph.reproduce.reproduce`. Importing this package loads neither torch nor transformers; a
-stage loads them when it is first used.
+`dph.config.load_settings` fills settings from presets and files. Reports have a package of their own:
+`dph.report.report`. Importing this package loads neither torch nor transformers; a stage loads them when it is first
+used.
 """
 
 from importlib import import_module

@@ -11,7 +11,6 @@ from dph.config import (
     ModelConfig,
     OptimConfig,
     PresampleConfig,
-    ReproduceConfig,
     RolloutConfig,
     SamplerConfig,
     SftConfig,
@@ -22,8 +21,7 @@ from dph.config import (
 from dph.errors import UserError
 from dph.integrations.verl.launch import write_launch
 from dph.objective import Objective
-from dph.reproduce import reproduce
-from dph.reproduce.demo import demo
+from dph.stages.demo import demo
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
 from dph.stages.sft import sft
@@ -44,7 +42,6 @@ OUT_OF_BOUNDS = {
     "verifier.workers is 0": (verify, replace(VerifyConfig(), verifier=replace(VerifyConfig().verifier, workers=0))),
     "cluster.gpus is 0": (write_launch, VERL),
     "jobs is 0": (demo, DemoConfig(jobs=0)),
-    "jobs is 0; it": (reproduce, ReproduceConfig(jobs=0)),
     "loss.clip_low is 1.5": (Objective, LossConfig(clip_low=1.5)),
     "loss.eta is -1.0": (Objective, LossConfig(eta=-1.0)),
     "model.lora_rank is set, but": (evaluate, EvalConfig("run", model=ModelConfig("m", lora_rank=2))),

@@ -1,7 +1,7 @@
 """How often 95 % intervals over seeds and problems hold the truth, in worlds where the truth is known.
 
 A value is the difficulty of its problem, a shift of its training seed, and a rest. `pytest -m slow -s
-tests/evaluation/test_coverage.py` prints the table of docs/results/reproduce.md.
+tests/evaluation/test_coverage.py` prints the table of experiments/results/reproduce.md.
 """
 
 import numpy as np

@@ -11,9 +11,11 @@ import dph
 from dph.config.load import STAGES, flatten, to_dict
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))]
+)
 PLACES = (ROOT, ROOT / "src" / "dph", ROOT / "tests")
-FOLDERS = ("src", "tests", "benchmarks", "examples", "scripts")
+FOLDERS = ("src", "tests", "benchmarks", "examples", "experiments", "scripts")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 OPTIONS = ("task.options", "advantage.options", "loss.policy_options", "loss.divergence_options")
 """Settings that hold the keys of what they configure, so that their defaults are empty."""
@@ -115,7 +117,7 @@ def test_settings_exist(page: str):
 
 
 def test_scripts_benchmarks_examples_and_tests_exist(page: str):
-    named = set(re.findall(r"(?<![\w/-])((?:scripts|benchmarks|examples|tests|src)/[\w./-]*\w)", page))
+    named = set(re.findall(r"(?<![\w/-])((?:scripts|benchmarks|examples|experiments|tests|src)/[\w./-]*\w)", page))
     assert [name for name in sorted(named) if located(name) is None] == []
 
 

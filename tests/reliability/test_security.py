@@ -341,8 +341,6 @@ def walk(trap):
     yield "push", runs["sft"], "--out", next(new)
     yield "push", runs["sft"], "a/b", "--evals", runs["eval"]
     yield "report", runs["eval"], runs["train"], "--out", next(new)
-    for flag in ("--out", "--counts"):
-        yield "reproduce", "--report-only", flag, runs["train"]
     yield "demo", "--smoke", "--out", runs["train"]
     yield "verl", "--preset", "grpo", "--model.path", model, "--out", next(new)
     yield (
@@ -365,7 +363,7 @@ def walk(trap):
 def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
     """Every command, on runs with code wherever a run can name it, in a directory with modules to import."""
     trap = Trap(tmp_path, kind)
-    monkeypatch.setattr("dph.reproduce.demo.run_jobs", lambda *_, **__: [])  # jobs: tests/process/test_jobs.py
+    monkeypatch.setattr("dph.stages.demo.run_jobs", lambda *_, **__: [])  # jobs: tests/process/test_jobs.py
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     walked = set()
     for words in walk(trap):

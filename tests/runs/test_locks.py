@@ -13,9 +13,9 @@ import pytest
 from dph.config import TrainConfig
 from dph.errors import UserError
 from dph.process.jobs import Job
-from dph.reproduce import demo
 from dph.runs.directory import RunDir
 from dph.runs.files import LOCK, lock, unlock, waiting_for
+from dph.stages import demo
 
 SOURCE = str(Path(demo.__file__).parents[2])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")

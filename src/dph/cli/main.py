@@ -122,7 +122,7 @@ def _report(config: Any, resume: bool) -> None:
 
 
 def _demo(config: Any, resume: bool) -> None:
-    from dph.reproduce.demo import demo
+    from dph.stages.demo import demo
 
     demo(config)
 
@@ -131,12 +131,6 @@ def _doctor(config: Any, resume: bool) -> None:
     from dph.doctor import doctor
 
     doctor(config)
-
-
-def _reproduce(config: Any, resume: bool) -> None:
-    from dph.reproduce.run import reproduce
-
-    reproduce(config)
 
 
 COMMANDS: dict[str, tuple[str, Callable[[Any, bool], None]]] = {
@@ -152,7 +146,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Any, bool], None]]] = {
     "interpolate": ("a model between the one that a run began with and the one that it trained", _interpolate),
     "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
     "report": ("table, figures and a page from several runs", _report),
-    "reproduce": ("the paper's experiments: every method, several seeds, tables and figures", _reproduce),
     "verl": ("write the launch of a training run on a cluster, through verl", _verl),
     "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
 }

@@ -32,7 +32,6 @@ from dph.config.stages import (
     PresampleConfig,
     PushConfig,
     ReportConfig,
-    ReproduceConfig,
     SftConfig,
     TrainConfig,
     VerifyConfig,
@@ -232,7 +231,6 @@ STAGES: dict[str, type[Any]] = {
     "push": PushConfig,
     "report": ReportConfig,
     "demo": DemoConfig,
-    "reproduce": ReproduceConfig,
     "doctor": DoctorConfig,
 }
 """Settings class of each stage."""

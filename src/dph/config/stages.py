@@ -319,32 +319,3 @@ class DoctorConfig:
     """Also run every stage at the smallest scale."""
     json: bool = False
     """Print the findings as JSON."""
-
-
-@dataclass(frozen=True)
-class ReproduceConfig:
-    """`dph reproduce`: the paper's experiments with equal budgets, several seeds, tables and figures."""
-
-    scale: str = "tiny"
-    """Grid of experiments: tiny (the embedded world), bench (every method at its own settings in several embedded
-    worlds), small (real Spider, a model made from scratch), llm and llm_embedded (a language model on Spider, or in the
-    embedded world), llm_medium and llm_short (llm in fewer hours), or full (the paper's models and data: launches for a
-    cluster are written, nothing is run)."""
-    methods: tuple[str, ...] = ("core",)
-    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too; for
-    bench names and your own preset files (core: all of its methods)."""
-    seeds: tuple[int, ...] = ()
-    """Training seeds of every method; empty: those of the grid."""
-    out: str = ""
-    """Directory of all runs; empty: runs/reproduce-SCALE."""
-    data: str = ""
-    """Folder of the data set (scales small and llm: Spider's; scale full: a folder with one for each data set)."""
-    smoke: bool = False
-    """A few steps only, to see that everything works; its numbers mean nothing."""
-    report_only: bool = False
-    """Run nothing: tables and figures of what is finished."""
-    counts: str = ""
-    """Folder with the counts of finished runs (report/counts of another reproduction, docs/results/data/tiny): these
-    runs are not made again, and are in the tables and figures. Every scale but full."""
-    jobs: PositiveInt = 2
-    """Runs side by side, one thread each."""

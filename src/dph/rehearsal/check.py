@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import RolloutConfig
+from dph.config import RehearsalConfig, RolloutConfig
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.progress import say

@@ -1,0 +1,242 @@
+"""`dph demo`: base model → pre-sampling → GRPO and DPH-JS with equal budgets → evaluation → table and figure.
+
+The base is made from scratch in the embedded world or, with `--model`, is a language model after a supervised start.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dph.config import (
+    DemoConfig,
+    TrainConfig,
+    check_bounds,
+    flatten,
+    from_dict,
+    is_settings_file,
+    merge_settings,
+    preset_label,
+    preset_names,
+    to_toml,
+)
+from dph.errors import UserError
+from dph.models.gguf import model_folder
+from dph.process.jobs import Job, is_complete, run_jobs
+from dph.process.progress import say
+from dph.report.write import report
+from dph.runs.directory import RunDir
+from dph.runs.files import cache_folder, waiting_for
+
+_WORLD = "minisql"
+"""The preset of the embedded world."""
+_EMBEDDED: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
+"""In the embedded world: settings by stage on top of its preset."""
+_SMOKE: Mapping[str, Mapping[str, Any]] = {
+    "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
+    "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}, "rollout": {"n": 4}},
+    "train": {
+        "steps": 2,
+        "task": {"limit": 48},
+        "rollout": {"prompts": 2, "n": 4},
+        "monitor": {"every": 1, "limit": 2, "n": 2},
+    },
+    "eval": {"task": {"limit": 6}, "rollout": {"n": 4}},
+}
+"""In a smoke run: settings by stage, on top of those of the whole demo."""
+_LANGUAGE: Mapping[str, Mapping[str, Any]] = {
+    "presample": {"task": {"limit": 240}},
+    "train": {"task": {"limit": 240}, "steps": 30, "monitor": {"every": 0}},
+    "eval": {"task": {"limit": 40}},
+}
+"""With a language model: settings by stage, for less than an hour on two cores."""
+_LANGUAGE_SMOKE: Mapping[str, Mapping[str, Any]] = {
+    "sft": {"steps": 12, "batch": 8, "demonstrations": 200},
+    "presample": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
+    "train": {"task": {"limit": 24}, "rollout": {"max_tokens": 64}},
+    "eval": {"task": {"limit": 2}, "rollout": {"max_tokens": 64}},
+}
+"""In a smoke run with a language model, which is slow: settings by stage, on top of `_SMOKE`."""
+START_STEPS = 30
+"""Steps of a part of a language model's supervised start."""
+MAX_PARTS = 12
+MASTERED_SHARE = 1 / 8
+"""The start ends after the part that masters this share of the probed prompts: those prompts are near-perfect."""
+_PROBE = {"task": {"limit": 48}, "refine": "keep"}
+"""Settings of the pre-sampling after each part of a supervised start."""
+
+
+def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The command of a stage; `settings` override those of the demo."""
+    presets, options, sizes = (_WORLD,), (), [_EMBEDDED, *([_SMOKE] if config.smoke else [])]
+    if config.model:
+        presets = (config.world or _WORLD, "smollm2")
+        chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
+        options = ("--task.options", *chosen) if chosen else ()
+        sizes = [_LANGUAGE, *([_SMOKE, _LANGUAGE_SMOKE] if config.smoke else [])]
+    flags = _flags(*(layer.get(stage, {}) for layer in sizes), settings or {})
+    return (stage, *_presets(presets), *options, *more, *flags, "--resume")
+
+
+def _presets(names: Sequence[str]) -> list[str]:
+    return [word for name in names for word in ("--preset", name)]
+
+
+def jobs(config: DemoConfig, base: Path) -> list[Job]:
+    """The demo's commands. `base` is the run directory of the supervised base model."""
+    out, seed = Path(config.out), str(config.seed)
+    model, sampled = str(base / "model"), str(out / "presample")
+
+    def evaluation(name: str, label: str, model: str) -> Job:
+        arguments = ("--model.path", model, "--label", label, "--out", str(out / "eval" / name))
+        return Job(f"eval-{name}", _words(config, "eval", *arguments), (name,))
+
+    language = ("--model.path", config.model, "--seed", seed) if config.model else ()
+    planned = [Job("base", _words(config, "sft", *language, "--out", str(base)), threads=config.jobs, out=base)]
+    shared = ("--model.path", model, "--seed", seed)
+    arguments = (*_presets(config.methods), *shared, "--out", sampled)  # which responses are stored
+    threads = config.jobs if config.model else 1
+    planned.append(Job("presample", _words(config, "presample", *arguments), ("base",), threads))
+    planned.append(evaluation("base", "base", model))
+    # The longer runs are named last; started first, they keep all slots busy to the end.
+    methods = [(preset, Path(preset).stem) for preset in config.methods[::-1]]
+    for preset, name in methods:
+        arguments = ("--preset", preset, *shared, "--rehearsal.path", sampled, "--out", str(out / name))
+        planned.append(Job(name, _words(config, "train", *arguments), ("presample",)))
+    planned += [evaluation(name, _label(preset), str(out / name / "model")) for preset, name in methods]
+    return planned
+
+
+def start_language_model(config: DemoConfig, base: Path) -> None:
+    """Train a language model on demonstrations until it masters some prompts and has the others left to explore.
+
+    A model that masters nothing has nothing to rehearse, and one that masters all has nothing to learn. So its start is
+    extended, a few steps at a time, until `MASTERED_SHARE` of the probed prompts are near-perfect.
+    """
+    out, seed, mastered = Path(config.out), str(config.seed), ""
+    for number in range(1, MAX_PARTS + 1):
+        probe = out / "probes" / str(number)
+        if not is_complete(probe):
+            extended = {"steps": number * START_STEPS}
+            model = ("--model.path", config.model, "--seed", seed, "--out", str(base))
+            tried = ("--model.path", str(base / "model"), "--seed", seed, "--out", str(probe))
+            steps = [
+                Job("base", _words(config, "sft", *model, settings=extended), threads=config.jobs),
+                Job("probe", _words(config, "presample", *tried, settings=_PROBE), ("base",), config.jobs),
+            ]
+            run_jobs(steps, out / "logs", config.jobs, f"supervised start, part {number}", watch=True)
+        sizes = RunDir.open(probe, "presample").manifest["sizes"]
+        perfect, total = sizes["perfect"], sum(sizes.values())
+        mastered = f"masters {perfect} of {total} prompts"
+        say(f"after part {number} the model {mastered}")
+        if perfect >= MASTERED_SHARE * total:
+            return
+    raise UserError(
+        f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, which is too little to "
+        "rehearse; use a stronger model, or the stages by themselves"
+    )
+
+
+def _check_methods(methods: Sequence[str]) -> None:
+    """Raises UserError for what is no method preset, and for methods whose runs or labels would be the same."""
+    presets = [name for name in preset_names() if preset_label(name)]
+    names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
+    for method in methods:
+        if not is_settings_file(method) and method not in presets:
+            raise UserError(
+                f"no method preset is named {method!r}; known are: {', '.join(presets)}; a preset file of your own is "
+                "named by its path, which ends in .toml or .yaml"
+            )
+        from_dict(TrainConfig, merge_settings("train", [_WORLD, method], []), f"the settings of {method!r}")
+        name, label = Path(method).stem, _label(method)
+        if name in names or label in labels:
+            raise UserError(
+                f"the method {method!r} has a name or label that is taken ({name!r}, {label!r}); name each method "
+                "once, or rename the file and its label"
+            )
+        names.add(name)
+        labels.add(label)
+
+
+def _check_model(config: DemoConfig) -> None:
+    """Raises UserError for a world without a language model, for data without a world, and for a preset, a folder or a
+    model that is missing."""
+    if config.world and not config.model:
+        raise UserError("--world needs a language model: add --model smollm2")
+    if config.data and not config.world:
+        raise UserError("--data needs the preset of a task that reads it: add --world FILE.toml")
+    if config.data and not Path(config.data).is_dir():
+        raise UserError(f"there is no folder {config.data}; --data names that of the world's data")
+    if config.world:
+        merge_settings("sft", [config.world], [])
+    if config.model:
+        model_folder(config.model)
+
+
+def _label(method: str) -> str:
+    """The label of a method preset's `[meta]`, or the name of its file."""
+    return preset_label(method) or Path(method).stem
+
+
+def _flags(*layers: Mapping[str, Any]) -> list[str]:
+    """Settings as flags; later layers override earlier ones."""
+    settings = {key: value for layer in layers for key, value in flatten(layer).items()}
+    return [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+
+
+def demo(config: DemoConfig) -> Path:
+    """Run the demo, or what is missing of it, and return the report's page."""
+    check_bounds(config)
+    _check_methods(config.methods)
+    started = time.monotonic()
+    out = Path(config.out)
+    _check_model(config)
+    base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint()
+    planned = jobs(config, base)
+    if config.model and not config.smoke:
+        start_language_model(config, base)
+    elif not config.smoke:
+        make_base(planned[0], base, out / "logs", config.jobs)
+    run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
+    names = [Path(method).stem for method in config.methods]
+    evaluations = [out / "eval" / name for name in ("base", *names)]
+    trained = [out / name for name in names]
+    where = f"on {Path(config.world).stem}" if config.world else "in the embedded world"
+    page = report([*evaluations, *trained], out / "report", base="base", title=f"DPH-RL {where}")
+    say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
+    return page
+
+
+def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
+    """Make the base model that all demos share, after waiting for another demo that is making it already."""
+    try:
+        base.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot make {base.parent} ({error.strerror}); name a writable folder with the variable DPH_CACHE"
+        ) from error
+    with waiting_for(base.parent):
+        run_jobs([job], logs, slots, "base model")
+
+
+def _fingerprint() -> str:
+    """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
+    from importlib.metadata import version
+
+    import dph
+    from dph.config import SftConfig
+
+    settings = from_dict(SftConfig, merge_settings("sft", [_WORLD], []))
+    digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
+    root = Path(dph.__file__).parent
+    sources = [
+        root / "stages" / "sft.py",
+        root / "sampling" / "seeding.py",
+        root / "training" / "optim.py",
+        *sorted((root / "models").glob("*.py")),
+    ]
+    for source in [*sources, root / "tasks" / "styles.py", *sorted((root / "tasks" / settings.task.name).glob("*.py"))]:
+        digest.update(source.read_bytes())
+    digest.update(f"{version('torch')} {version('transformers')}".encode())
+    return digest.hexdigest()
