@@ -71,7 +71,7 @@ def test_a_stages_own_flags_of_these_names_stay_its_own():
 
 @pytest.mark.parametrize("words", [["--task"], ["--data", "--out", "x"], ["--rule"]])
 def test_a_flag_without_its_value(words: list[str]):
-    with pytest.raises(UserError, match=f"argument {words[0]}: expected one argument|{words[0]}: expected one"):
+    with pytest.raises(UserError, match=f"{words[0]}.*: expected one argument"):
         settings("eval", *words)
 
 

