@@ -144,10 +144,10 @@ def test_shares_and_evaluations_that_mean_nothing_are_refused(tmp_path):
     text = '[meta]\nstrength = ["{}"]\nvalues = [1.5]\n[train]\nmethod = "mine"\n'
     (tmp_path / "share.toml").write_text(text.format("trained_share"))
     bench = read_bench([str(tmp_path / "share.toml")])
-    with pytest.raises(UserError, match=r"the share of 'share-trained_share1\.5-lr0\.0001\.world-5' is 1\.5; it must"):
+    with pytest.raises(UserError, match=r"the share of .* is 1\.5"):
         bench.grid("bench-test", bench.methods["share"], [5], [1])
     (tmp_path / "all.toml").write_text(text.format("evaluate"))
-    with pytest.raises(UserError, match=r"meta\.strength names no setting of `dph eval` after 'evaluate'"):
+    with pytest.raises(UserError, match=r"no setting of .* after 'evaluate'"):
         read_bench([str(tmp_path / "all.toml")])
 
 
@@ -155,7 +155,7 @@ def test_arms_of_one_training_train_alike(tmp_path):
     bench = read_bench(["grpo_wise"])
     [first, second, *_] = bench.methods["grpo_wise"]
     grid = bench.grid("bench-test", [first, replace(second, training=first.training)], [5], [1])
-    with pytest.raises(UserError, match=r"the arms of the training 'grpo-lr0\.0001\.world-5' have different settings"):
+    with pytest.raises(UserError, match=r"'grpo-lr0\.0001.* different settings"):
         write_settings(Choice(grid, dict.fromkeys(grid.arms, (1,))), RunPaths(tmp_path))
     assert not any(tmp_path.iterdir())
 
@@ -185,12 +185,12 @@ def test_a_method_of_the_user(tmp_path):
     assert [setting.label for setting in bench.methods["yours"]] == ["Yours, lr 0.0001"]
     assert bench.grid("bench-test", bench.methods["yours"], [1], [1]).arms  # a grid takes it too
     (tmp_path / "half.toml").write_text('[meta]\nstrength = ["loss.eta"]\n')
-    with pytest.raises(UserError, match=r"meta\.strength is a list of settings and meta\.values of their values"):
+    with pytest.raises(UserError, match=r"meta\.strength is a list"):
         read_bench([str(tmp_path / "half.toml")])
 
 
 def test_unknown_methods_are_refused():
-    with pytest.raises(UserError, match="the bench has no method 'maxlr'; known are: grpo, "):
+    with pytest.raises(UserError, match="no method 'maxlr'; known are: grpo, "):
         read_bench(["maxlr"])
     with pytest.raises(UserError, match=r"cannot read the settings file nowhere\.toml"):
         read_bench(["nowhere.toml"])
@@ -233,10 +233,10 @@ def test_a_choice_is_final(tmp_path):
     write_frozen({"grpo": dict.fromkeys(ROLES, "a")}, file)
     write_frozen({"maxrl": dict.fromkeys(ROLES, "c")}, file)
     assert read_frozen(file).keys() == {"grpo", "maxrl"}
-    with pytest.raises(UserError, match="holds another choice for grpo; a choice is final"):
+    with pytest.raises(UserError, match="another choice for grpo"):
         write_frozen({"grpo": dict.fromkeys(ROLES, "b")}, file)
     file.write_text('[grpo]\naccurate = "a"\n')
-    with pytest.raises(UserError, match="each method needs accurate, diverse and sampled"):
+    with pytest.raises(UserError, match="needs accurate, diverse and sampled"):
         read_frozen(file)
 
 

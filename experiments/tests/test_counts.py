@@ -207,7 +207,7 @@ def only_runs(*names: str) -> Callable[[Path], None]:
     ("spoil", "message"),
     [
         (Path.unlink, "test.parquet is missing; name the folder"),
-        (only_runs("base", "base-again"), "test.parquet holds no counts of grpo, dph_js"),
+        (only_runs("base", "base-again"), "holds no counts of grpo, dph_js"),
         (only_runs("grpo", "dph_js"), "test.parquet is damaged (it has no base"),
         (without_columns("settings"), "test.parquet is damaged ("),
         (without_columns("samples"), "test.parquet is damaged ("),
@@ -222,7 +222,7 @@ def test_bad_counts_are_one_sentence(choice: Choice, counts: Path, spoil: Any, m
 
 def test_counts_of_other_settings_are_refused(choice: Choice, counts: Path) -> None:
     changed = replace(choice, grid=small_grid(train={"steps": 3}))
-    with pytest.raises(UserError, match=r"train grpo holds .*steps: 80 → 3.*leave out --counts"):
+    with pytest.raises(UserError, match=r"train grpo .*steps: 80 → 3.*--counts"):
         read_counts(changed, counts)
 
 

@@ -77,10 +77,10 @@ def test_an_interpolated_arm_takes_what_its_training_is_made_of() -> None:
     one, other = grid.arms["dynamic"], grid.arms["halfway"]
     assert (other.trained, other.preset, other.settings, other.share) == ("dynamic", "dph_js", one.settings, 0.5)
     assert (other.label, other.tier) == ("halfway", "wide")
-    with pytest.raises(UserError, match="'halfway' names neither a preset nor the training of an arm that has one"):
+    with pytest.raises(UserError, match="'halfway' names neither a preset"):
         small_grid(arms={"halfway": halfway}, sweeps={})
     again = {"label": "a quarter", "tier": "wide", "training": "halfway", "share": 0.25}
-    with pytest.raises(UserError, match="'again' names neither a preset nor the training"):
+    with pytest.raises(UserError, match="'again' names neither a preset"):
         small_grid(arms={"dynamic": trained, "halfway": halfway, "again": again}, sweeps={})
 
 
@@ -92,7 +92,7 @@ def test_unequal_budgets_are_refused_unless_meant() -> None:
     with pytest.raises(UserError, match=re.escape("rollout.n is 16 for 'grpo' and 4 for 'dph_js'")):
         small_grid(arms=arms)
     arms["dph_js"]["other_budget"] = True
-    with pytest.raises(UserError, match="name the arm to compare it with as variant_of"):
+    with pytest.raises(UserError, match="compare it with as variant_of"):
         small_grid(arms=arms)
     arms["dph_js"]["variant_of"] = "grpo"
     assert small_grid(arms=arms).arms["dph_js"].other_budget
@@ -105,8 +105,8 @@ def test_unequal_budgets_are_refused_unless_meant() -> None:
         ({"store": "two"}, "names an unknown store 'two'"),
         ({"base": "strong"}, "names an unknown base 'strong'"),
         ({"tier": "best"}, "names an unknown tier 'best'"),
-        ({"variant_of": "rkl"}, "'grpo' is a variant of 'rkl', which is no other arm"),
-        ({"variant_of": "grpo"}, "'grpo' is a variant of 'grpo', which is no other arm"),
+        ({"variant_of": "rkl"}, "'grpo' is a variant of 'rkl'"),
+        ({"variant_of": "grpo"}, "'grpo' is a variant of 'grpo'"),
     ],
 )
 def test_unknown_names_in_a_grid(change: dict[str, str], message: str) -> None:
@@ -119,7 +119,7 @@ def test_methods_are_chosen_by_name_or_tier() -> None:
     grid = small_grid()
     assert [arm.name for arm in grid.chosen(["dph_js", "wide"])] == ["dph_js", "dph_js-eta-0.1"]
     assert len(grid.chosen(["all"])) == 3
-    with pytest.raises(UserError, match="no method 'grppo'; known are: core, wide, more, all, grpo"):
+    with pytest.raises(UserError, match="no method 'grppo'; known are: core"):
         grid.chosen(["grppo"])
 
 
@@ -151,7 +151,7 @@ def test_settings_are_written_once_and_changed_ones_refused(tmp_path: Path) -> N
     ]
     assert tomllib.loads(before[paths.settings("train", "dph_js")])["loss"]["divergence"] == "js"
     write_settings(Choice(small_grid(), {"grpo": (1,)}), paths)  # the same again, and more methods later, are fine
-    with pytest.raises(UserError, match=r"train-grpo.toml holds other settings .*steps: 80 → 3"):
+    with pytest.raises(UserError, match=r"train-grpo.toml .*steps: 80 → 3"):
         write_settings(Choice(small_grid(train={"steps": 3}), {"grpo": (1,)}), paths)
     assert {path: path.read_text() for path in before} == before
     # A version that did not know a setting yet wrote the same settings.
@@ -193,9 +193,9 @@ def test_every_job_of_every_grid_has_settings_that_its_stage_takes(name: str, sm
 
 def test_settings_that_a_stage_would_refuse_are_found_before_anything_runs(tmp_path: Path) -> None:
     for smoke, message in (
-        ({"presample": {"threshold": 0}}, "the settings of 'one': threshold is 0; it must be at least 1"),
-        ({"presample": {"threshold": 9}}, "the settings of 'one': threshold 9 must lie between 1 and rollout.n = 8"),
-        ({"train": {"rollout": {"prompts": 1}}}, "the settings of 'grpo': rollout.prompts 1 cannot be split into 2"),
+        ({"presample": {"threshold": 0}}, "'one': threshold is 0"),
+        ({"presample": {"threshold": 9}}, "'one': threshold 9 must lie between"),
+        ({"train": {"rollout": {"prompts": 1}}}, "'grpo': rollout.prompts 1"),
     ):
         choice = Choice(small_grid(smoke=smoke), {"grpo": (1,)}, smoke=True)
         with pytest.raises(UserError, match=re.escape(message)):
@@ -215,9 +215,9 @@ def test_a_smoke_run_of_the_small_grid_finishes(tmp_path: Path, shared_data: Pat
     ("config", "message"),
     [
         (ReproduceConfig(scale="huge"), "no scale is named 'huge'; known are:"),
-        (ReproduceConfig(smoke=True), "a smoke run needs a directory of its own"),
+        (ReproduceConfig(smoke=True), "a smoke run needs a directory"),
         (ReproduceConfig(methods=("nothing",)), "has no method 'nothing'"),
-        (ReproduceConfig(scale="small"), "the scale 'small' reads a data set; name its folder with --data, not ''"),
+        (ReproduceConfig(scale="small"), "with --data, not ''"),
         (ReproduceConfig(scale="small", data="nowhere"), "with --data, not 'nowhere'"),
     ],
 )
@@ -260,7 +260,7 @@ def test_the_full_scale_writes_a_launch_of_every_method_and_evaluations_that_par
     }
     assert len({found.out for found in settings}) == len(settings) == 8
     assert all(found.verifier.comparator == found.task.name for found in settings)
-    with pytest.raises(UserError, match="no recipe or method 'nothing'; known are: all, llama_sql"):
+    with pytest.raises(UserError, match="no recipe or method 'nothing'"):
         reproduce(replace(config, methods=("nothing",)))
 
 
@@ -406,10 +406,10 @@ def test_what_is_finished_is_reported_without_running_anything(
     config = ReproduceConfig(methods=("grpo", "dph_js", "rkl"), out=str(finished[1].root), report_only=True)
     text = reproduce(config).with_name("tables.md").read_text(encoding="utf-8")
     assert "| GRPO (2 seeds) |" in text and "| RKL |" not in text.split("Everything that was run")[0]
-    with pytest.raises(UserError, match=r"there is no reproduction at .*without --report-only"):
+    with pytest.raises(UserError, match=r"there is no reproduction at"):
         reproduce(replace(config, out=str(tmp_path / "nowhere")))
     (tmp_path / "begun").mkdir()
-    with pytest.raises(UserError, match="no base model has been evaluated yet"):
+    with pytest.raises(UserError, match="no base model has been evaluated"):
         reproduce(replace(config, out=str(tmp_path / "begun")))
 
 

@@ -64,12 +64,12 @@ def test_a_preset_file_is_a_method_of_the_demo(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("text", "methods", "message"),
     [
-        ("", ("missing.toml",), "cannot read the settings file missing.toml"),
-        ("[train]\nmehtod = 1", ("mine.toml",), "the settings in the preset 'mine.toml' have an unknown key 'mehtod'"),
-        ('[meta]\nlabel = "GRPO"', ("grpo", "mine.toml"), "a name or label that is taken ('mine', 'GRPO')"),
-        ("", ("mine.toml", "mine.toml"), "a name or label that is taken ('mine', 'mine')"),
+        ("", ("missing.toml",), "missing.toml"),
+        ("[train]\nmehtod = 1", ("mine.toml",), "'mine.toml' have an unknown key 'mehtod'"),
+        ('[meta]\nlabel = "GRPO"', ("grpo", "mine.toml"), "is taken ('mine', 'GRPO')"),
+        ("", ("mine.toml", "mine.toml"), "is taken ('mine', 'mine')"),
         ("meta = 1", ("mine.toml",), "'meta' must be a table, not 1"),
-        ("", ("minisql",), "a preset file of your own is named by its path, which ends in .toml or .yaml"),
+        ("", ("minisql",), "named by its path"),
     ],
 )
 def test_a_bad_method_is_one_sentence_before_anything_runs(
@@ -130,7 +130,7 @@ def test_a_supervised_start_ends_when_some_prompts_are_mastered(
     module.start_language_model(config, tmp_path / "base")
     assert ran == [30, 60, 90], "and the same command goes on after it"
     mastered |= {steps: 0 for steps in range(30, 2000, 30)}
-    with pytest.raises(UserError, match=r"after 360 supervised steps .* masters 0 of 48 prompts, which is too little"):
+    with pytest.raises(UserError, match=r"after 360 .* masters 0 of 48 prompts"):
         module.start_language_model(replace(config, out=str(tmp_path / "new")), tmp_path / "base")
 
 
