@@ -25,7 +25,7 @@ from experiments.config import ReproduceConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "experiments" / "counts"
-BENCH = ROOT / "docs" / "results" / "bench.md"
+BENCH = ROOT / "experiments" / "results" / "bench.md"
 DEVELOPMENT = ROOT / "experiments" / "results" / "bench-development.md"
 
 
@@ -109,7 +109,7 @@ def test_the_tables_of_the_test_worlds_are_published(published: Phase) -> None:
 TUNED = "grpo-lr5e-05"
 SHORTER = "dapo_wise-trained_share0.5-lr0.0002-steps50"
 SHORT = {
-    "docs/results/bench.md": (
+    "experiments/results/bench.md": (
         "exp_only-lr5e-05",
         "dph_f-eta0.1-lr0.0001",
         SHORTER,

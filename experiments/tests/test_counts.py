@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COUNTS = ROOT / "experiments" / "counts"
 SECOND_BASE = "second-base"
 """The folder of the counts from a second base model."""
-FINDINGS, LOG = ROOT / "docs" / "results", ROOT / "experiments" / "results"
-"""Folders of the pages with published tables."""
+LOG = ROOT / "experiments" / "results"
+"""Folder of the pages with published tables."""
 AGAIN = ("grpo", "grpo_wise", "dph_js", "dph_js_wise")
 """Arms of the second base model with two training seeds."""
 
@@ -251,7 +251,7 @@ def published(name: str, arms: Mapping[str, tuple[int, ...]] | None = None, data
 def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     tiny = read_grid("tiny")
     results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
-    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8")
+    text = (LOG / "tiny-core.md").read_text(encoding="utf-8")
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
         cells = with_intervals(table, lambda title: "pass@8 − " not in title)
         assert cells and [cell for cell in cells if cell not in text] == []
@@ -262,7 +262,7 @@ def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published
     results = published("tiny", {arm.name: tiny.seeds_of(arm) for arm in tiny.chosen(["core"])})
     table = variety_table(results, tiny.bases["base"])
     assert table is not None and sum(bool(entry.over) for row in table.rows for entry in row) == 5
-    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8")
+    text = (LOG / "tiny-core.md").read_text(encoding="utf-8")
     for row in table.rows:
         for cells in (row[1:5], row[5:]):
             line = to_markdown(Table("", ["", *"abcd"], [[row[0], *cells]])).splitlines()[4]
@@ -409,7 +409,7 @@ def test_the_runs_of_the_language_model_in_the_readme_are_those_of_the_published
 def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_short")
     base = results.choice.grid.bases["base"]
-    page = (FINDINGS / "language-model-spider.md").read_text(encoding="utf-8")
+    page = (LOG / "language-model-spider.md").read_text(encoding="utf-8")
     text = page.partition("## A short run\n")[2].partition("\n## ")[0]
     tables = (
         accuracy_table(results, base, "", (8, 16)),
@@ -437,7 +437,7 @@ def test_the_published_tables_of_the_language_model_on_spider_are_those_of_the_p
 def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_published_counts() -> None:
     results = published("llm_medium")
     base = results.choice.grid.bases["base"]
-    page = (FINDINGS / "language-model-spider.md").read_text(encoding="utf-8")
+    page = (LOG / "language-model-spider.md").read_text(encoding="utf-8")
     text = page.partition("## A medium run\n")[2].partition("\n## ")[0]
     domains = ("in-domain", "cross-domain")
     shown = {f"{domain}: {metric}" for domain in domains for metric in ("greedy", "pass@8", "pass@32")}
@@ -479,7 +479,7 @@ def test_the_published_tables_of_the_medium_run_on_spider_are_those_of_the_publi
 def test_the_published_pass_rates_of_problems_that_the_base_model_solves_now_and_then() -> None:
     """Means over both seeds and the problems with 1 or 2 of 32 samples right: pass@k = 1 − C(n−c, k)/C(n, k)."""
     file = COUNTS / "llm_medium.parquet"
-    text = " ".join((FINDINGS / "language-model-spider.md").read_text(encoding="utf-8").split())
+    text = " ".join((LOG / "language-model-spider.md").read_text(encoding="utf-8").split())
 
     def rows(name: str) -> list[dict[str, Any]]:
         return rows_of(file, name)
@@ -597,7 +597,7 @@ def test_the_published_classes_of_the_spider_arms_are_those_of_the_published_cou
 def test_the_published_figures_at_equal_rollouts_are_those_of_the_published_counts() -> None:
     arms = ("grpo", "dapo", "dapo_rollouts", "dph_js", "dph_f")
     results = published("tiny", dict.fromkeys(arms, (1, 2, 3, 4, 5)))
-    text = (FINDINGS / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
+    text = (LOG / "tiny-core.md").read_text(encoding="utf-8").split("## DAPO at equal rollouts")[1].split("##")[0]
     arm = results.arms["dapo_rollouts"]
     row = [mean_value(arm, "test", metric) for metric in ("greedy", "mean", "pass@8", "pass@32")]
     cells = [f"{100 * value.mean:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})" for value in row]
