@@ -10,8 +10,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 from dph.report.comparison import KEEP_K, RATES, retention
 from dph.report.data import EvalRun, Value
 from dph.report.plots import Look, Series, canvas, draw_line, looks, tidy, training_series
-from experiments.grid import Base, Sweep
-from experiments.results import (
+from experiments.finished import (
     DIFFERENCES,
     DOMAINS,
     IN_DOMAIN,
@@ -21,6 +20,7 @@ from experiments.results import (
     mean_value,
     values,
 )
+from experiments.grid import Base, Sweep
 
 _FAINT = "#DDDDDD"
 _LARGEST_K = 32

@@ -13,11 +13,11 @@ from dph.report.tables import Table, print_table, to_markdown
 from dph.report.write import Extra, write_report
 from dph.runs.files import write_atomically, written_atomically
 from experiments.config import ReproduceConfig
-from experiments.counts import read_counts, warn_of_other_bases, write_counts
+from experiments.count_files import read_counts, warn_of_other_bases, write_counts
 from experiments.figures import figures
+from experiments.finished import DOMAINS, Counts, Results, read_results
 from experiments.grid import Grid, read_grid
 from experiments.plan import Choice, RunPaths, plan, write_settings
-from experiments.results import DOMAINS, Counts, Results, read_results
 from experiments.start import start_bases, with_known_starts
 from experiments.strata import kinds_table, strata_table
 from experiments.tables import (

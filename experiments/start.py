@@ -20,7 +20,7 @@ from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.data import read_eval
 from dph.runs.files import write_atomically
-from experiments.counts import counts_file, recorded_settings
+from experiments.count_files import counts_file, recorded_settings
 from experiments.grid import Base, joined, nested
 from experiments.plan import Choice, RunPaths, stage_settings
 

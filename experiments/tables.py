@@ -12,9 +12,7 @@ from dph.config import flatten
 from dph.report.comparison import RATES, retention
 from dph.report.data import EvalRun, Value
 from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, Table, cell, retention_note, signed_cell
-from experiments.grid import Base, train_settings
-from experiments.plan import AGAIN, Choice
-from experiments.results import (
+from experiments.finished import (
     CROSS_DOMAIN,
     DIFFERENCES,
     IN_DOMAIN,
@@ -25,6 +23,8 @@ from experiments.results import (
     mean_value,
     values,
 )
+from experiments.grid import Base, train_settings
+from experiments.plan import AGAIN, Choice
 
 
 def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table:

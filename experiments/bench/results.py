@@ -9,7 +9,7 @@ from dph.report.data import EvalRun
 from experiments.bench.choose import Point
 from experiments.bench.design import Bench, Setting, arm_of, base_of
 from experiments.bench.merit import Place
-from experiments.results import IN_DOMAIN, Results, values
+from experiments.finished import IN_DOMAIN, Results, values
 
 Frontiers = Mapping[int, Sequence[Place]]
 """Points (accuracy, coverage) by world."""

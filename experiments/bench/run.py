@@ -29,9 +29,9 @@ from experiments.bench.tables import (
     variance_table,
 )
 from experiments.config import ReproduceConfig
-from experiments.counts import counts_file, read_counts, read_settings, warn_of_other_bases, write_counts
+from experiments.count_files import counts_file, read_counts, read_settings, warn_of_other_bases, write_counts
+from experiments.finished import Counts, read_bases, read_results
 from experiments.plan import Choice, RunPaths, plan, write_settings
-from experiments.results import Counts, read_bases, read_results
 
 FROZEN = "frozen.toml"
 

@@ -39,9 +39,9 @@ from experiments.bench.tables import (
     variance_table,
 )
 from experiments.config import ReproduceConfig
+from experiments.finished import Results
 from experiments.grid import train_settings
 from experiments.plan import Choice, RunPaths, plan, write_settings
-from experiments.results import Results
 from report_support import write_eval
 
 RULE = Rule("grpo", near=0.005, far=0.02, k=32, corner=(0.6, 0.5), always=frozenset({"grpo"}), others=1)

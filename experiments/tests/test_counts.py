@@ -20,10 +20,10 @@ from dph.process.jobs import Job
 from dph.report.data import EvalRun
 from dph.report.tables import Table, to_markdown
 from experiments.config import ReproduceConfig
-from experiments.counts import read_counts, recorded_settings
+from experiments.count_files import read_counts, recorded_settings
+from experiments.finished import Results, difference, mean_value, read_results
 from experiments.grid import read_grid
 from experiments.plan import Choice, RunPaths, write_settings
-from experiments.results import Results, difference, mean_value, read_results
 from experiments.run import reproduce, tables, write_results
 from experiments.strata import kinds_table, strata_table
 from experiments.tables import accuracy_table, comparison_table, diversity_table, sampling_table, variety_table

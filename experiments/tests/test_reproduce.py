@@ -16,9 +16,9 @@ from dph.config.checks import check_presample, check_train
 from dph.errors import UserError
 from experiments.config import ReproduceConfig
 from experiments.figures import figures
+from experiments.finished import difference, mean_value, read_results, values
 from experiments.grid import grid_names, read_grid, train_settings
 from experiments.plan import Choice, RunPaths, plan, write_settings
-from experiments.results import difference, mean_value, read_results, values
 from experiments.run import choose, reproduce, tables, write_results
 from experiments.strata import kinds_table, strata_table
 from experiments.tables import (

@@ -277,7 +277,8 @@ def is_causal(outputs: Callable[[Tensor], Tensor], vocabulary: int, longest: int
 
 
 def context_of(config: Any) -> int:
-    """Longest row, in tokens, that a model with this text config accepts; huge if it has no limit (XLNet's is -1; MPT calls it max_seq_len)."""
+    """Longest row, in tokens, that a model with this text config accepts; huge if it has no limit. XLNet's is -1, MPT's
+    name for it max_seq_len."""
     limit = int(getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or -1)
     return min(limit if limit > 0 else 1 << 30, rotary_limit(config))
 

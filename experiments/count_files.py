@@ -29,8 +29,8 @@ from dph.evaluation.scoring import powers_of_two
 from dph.process.progress import say
 from dph.report.data import EvalRun, Split, Value, counted, read_problems
 from dph.runs.files import written_atomically
+from experiments.finished import Counts, Results
 from experiments.plan import AGAIN, Choice, RunPaths, check_same, check_settings, settings_of, stages_of
-from experiments.results import Counts, Results
 
 _OPTIONAL = ("kind", "content", *MEASURES)
 _COLUMNS = ("split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct", *MEASURES)
