@@ -11,8 +11,10 @@ import dph
 from dph.config.load import STAGES, flatten, to_dict
 
 ROOT = Path(__file__).parents[2]
+OLD_NAMES = ROOT / "docs" / "reference" / "renamed.md"
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))]
+    {*ROOT.glob("*.md"), *(page for name in ("docs", "experiments") for page in (ROOT / name).rglob("*.md"))}
+    - {OLD_NAMES}
 )
 PLACES = (ROOT, ROOT / "src" / "dph", ROOT / "tests")
 FOLDERS = ("src", "tests", "benchmarks", "examples", "experiments", "scripts")
