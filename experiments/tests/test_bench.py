@@ -192,7 +192,7 @@ def test_a_method_of_the_user(tmp_path):
 def test_unknown_methods_are_refused():
     with pytest.raises(UserError, match="no method 'maxlr'; known are: grpo, "):
         read_bench(["maxlr"])
-    with pytest.raises(UserError, match=r"cannot read the settings file nowhere\.toml"):
+    with pytest.raises(UserError, match="cannot read the settings file"):
         read_bench(["nowhere.toml"])
 
 

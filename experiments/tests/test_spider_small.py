@@ -168,7 +168,7 @@ def test_problems_leave_out_and_count_what_cannot_be_used(root: Path):
         "| How many players? |"
     ]
     assert all(p.meta["kind"] == "filter" for p in problems["train"])
-    with pytest.raises(UserError, match="no split 'test'; it has train, heldout_sql"):
+    with pytest.raises(UserError, match="no split 'test'; it has train"):
         task.problems("test")
     with pytest.raises(UserError, match="between 0 and 1"):
         SpiderSmall(root=str(root), template_share=2)

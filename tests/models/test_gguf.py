@@ -55,10 +55,10 @@ def test_a_file_is_dequantised_once_and_again_when_it_changes(tmp_path: Path, ca
 def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "notes.gguf"
     file.write_bytes(b"not a model")
-    with pytest.raises(UserError, match=r"cannot read a model from the GGUF file .*notes\.gguf"):
+    with pytest.raises(UserError, match="cannot read a model from the GGUF file"):
         folder_of(file)
     assert list((cache / "models").iterdir()) == []
-    with pytest.raises(UserError, match=r"cannot read the model file .*absent\.gguf"):
+    with pytest.raises(UserError, match="cannot read the model file"):
         model_folder(str(tmp_path / "absent.gguf"))
 
 

@@ -71,7 +71,7 @@ def test_a_failure_is_named_with_its_last_words_and_stops_the_others(tmp_path, s
     )
     planned = [Job("sleeper", (sleeper,)), Job("bad", (failing,)), job(tmp_path, "never", ("bad",))]
     started = time.monotonic()
-    with pytest.raises(UserError, match=r"bad failed: last \(full log: .*bad\.log\)"):
+    with pytest.raises(UserError, match=r"bad failed: last \(full log"):
         run_jobs(planned, tmp_path / "logs", slots=2, label="test")
     assert time.monotonic() - started < 30  # the sleeper was not waited for
     with pytest.raises(ProcessLookupError):

@@ -174,7 +174,7 @@ def test_pieces_come_in_several_calls_and_are_joined(model: Path, tmp_path: Path
     last = made[2].read_bytes()
     made[2].unlink()
     assert pieces.gather(tmp_path / "cut", store) == ["model.gguf.002"]
-    with pytest.raises(pieces.Damaged, match=r"lacks 1 of 3 pieces, such as model\.gguf\.002; bring them"):
+    with pytest.raises(pieces.Damaged, match="lacks 1 of 3 pieces, such as"):
         pieces.join(store)
     for piece in made[:2]:
         piece.unlink()
@@ -187,9 +187,9 @@ def test_pieces_come_in_several_calls_and_are_joined(model: Path, tmp_path: Path
 def test_a_damaged_piece_is_refused(model: Path, tmp_path: Path) -> None:
     made = pieces.cut(model, tmp_path / "cut", 1000)
     made[1].write_bytes(b"x" * 1000)
-    with pytest.raises(pieces.Damaged, match=r"model\.gguf\.001 is not the piece that was cut; bring it again"):
+    with pytest.raises(pieces.Damaged, match=r"model\.gguf\.001 is not the piece that"):
         pieces.gather(tmp_path / "cut", tmp_path / "store")
-    with pytest.raises(pieces.Damaged, match=r"do not give model\.gguf: model\.gguf\.001 differ"):
+    with pytest.raises(pieces.Damaged, match=r"do not give model\.gguf"):
         pieces.join(tmp_path / "cut")
     assert not (tmp_path / "cut" / "model.gguf").exists()
 

@@ -164,7 +164,7 @@ def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
         start(tmp_path / "file" / "below")
     begun(tmp_path / "run")
     (tmp_path / "run" / "config.toml").unlink()
-    with pytest.raises(UserError, match=r"cannot read the settings file .*config\.toml"):
+    with pytest.raises(UserError, match="cannot read the settings file"):
         start(tmp_path / "run", resume=True)
 
 

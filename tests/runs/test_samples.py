@@ -48,5 +48,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         row["step" if damage == "kind" else "response"] = "two" if damage == "kind" else None
     if damage != "bytes":
         pq.write_table(pa.Table.from_pylist([row]), file)
-    with pytest.raises(UserError, match=r"rollouts-00000002\.parquet is damaged \(.+\); delete it"):
+    with pytest.raises(UserError, match=r"rollouts-00000002\.parquet is damaged"):
         read_samples(tmp_path, ROLLOUTS)

@@ -200,9 +200,7 @@ def test_log_probabilities_are_saved_with_the_budget_of_their_batches(stage, und
 
     with monkeypatch.context() as patch:
         patch.setattr(Policy, "response_logprobs", at_call(3, stop, noted))
-        with pytest.raises(
-            Interrupted, match=r"12 of 12 problems, 6 of 6 further draws, 8 of \d+ stored responses are"
-        ):
+        with pytest.raises(Interrupted, match="12 of 12 problems, 6 of 6 further draws"):
             work("presample")
     monkeypatch.setattr(Policy, "response_logprobs", noted)
     monkeypatch.setattr(presampling, "fitting_tokens", lambda policy: 1)

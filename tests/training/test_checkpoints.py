@@ -146,7 +146,7 @@ def test_two_damaged_ones_and_none_intact(tmp_path, capsys):
     assert checkpoints.newest_intact(run) == 1
     assert "step 3 is damaged" in (said := capsys.readouterr().err) and "step 2 is damaged" in said
     spoil(checkpoints.path_of(run, 1), "model/model.safetensors", "cut")
-    with pytest.raises(UserError, match=r"no checkpoint of .* can be used: .*step-00000001 is damaged \(model/model"):
+    with pytest.raises(UserError, match=r"no checkpoint of .* can be used"):
         checkpoints.newest_intact(run)
     assert checkpoints.steps_saved(run) == [1]  # nothing is set aside where there is nothing to go on from
 

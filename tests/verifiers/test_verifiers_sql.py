@@ -251,11 +251,11 @@ def test_gold_failures_are_typed_and_found_at_load_time(verifier: SqlVerifier, d
 
 def test_missing_and_broken_databases_are_the_users_mistake(verifier: SqlVerifier, tmp_path: Path):
     missing = str(tmp_path / "missing.sqlite")
-    with pytest.raises(UserError, match=r"'p': no database file at .*missing\.sqlite"):
+    with pytest.raises(UserError, match="'p': no database file at"):
         verifier.check([problem(missing)])
     broken = tmp_path / "broken.sqlite"
     broken.write_bytes(b"this is no database, it is a text of some length" * 50)
-    with pytest.raises(UserError, match=r"cannot read the database .*broken\.sqlite: .*not a database"):
+    with pytest.raises(UserError, match="cannot read the database"):
         verifier.check([problem(str(broken))])
     with pytest.raises(UserError, match="no database path under 'db'"):
         verifier.verify([(Problem("p", "?", "SELECT 1", "sql"), fence("SELECT 1"))])
