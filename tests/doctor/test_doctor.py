@@ -152,7 +152,7 @@ def test_a_package_that_runs_from_its_source(monkeypatch):
 def cards(monkeypatch):
     """Two GPUs: free GiB of each, and whether they have bf16."""
     import torch
-    from dph.models.attention.choice import Choice
+    from dph.models.attention import Choice
 
     from dph.models import attention
 

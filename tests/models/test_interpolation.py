@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from dph.training.inputs import load_policy
+from dph.training.frame import load_policy
 from safetensors.torch import load_file
 
 from complaints import complaint, run
