@@ -14,6 +14,7 @@ from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
 from dph.models.card import write_card
+from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
@@ -226,6 +227,7 @@ def load_policy(model: ModelConfig, seed: int, saved: Path | None) -> Policy:
     """The policy at the start, or from a checkpoint (adapters are restored into the given model later)."""
     if saved is None or model.lora_rank:
         policy = Policy.load(model, seed)
+        refuse_adapters(model.path, policy.model)
     else:
         policy = Policy.load(replace(model, path=str(saved / "model")))
     policy.keep_less()
