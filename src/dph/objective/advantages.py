@@ -58,11 +58,6 @@ class GroupView:
         """[G] Rewards minus their mean over the judged responses: exactly 0 if these are equal, 0 for the others."""
         return group_advantages(self.rewards[None], self.valid[None], normalize_std=False)[0]
 
-    @property
-    def styles(self) -> list[str | None]:
-        """Solution style of each response."""
-        return [self.style_of(text) for text in self.texts]
-
 
 AdvantageFunction = Callable[..., Tensor]
 """(GroupView, **settings) → [G], or [G, T] with T at least the tokens of the longest response."""
@@ -78,12 +73,8 @@ def register_advantage(name: str, *, reference: bool = False, logprobs: bool = F
         logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages.
     """
 
-    def add(function: Added) -> Added:
-        added = ADVANTAGES.register(name)(function)
-        _reads[name] = reference, logprobs
-        return added
-
-    return add
+    _reads.setdefault(name, (reference, logprobs))
+    return ADVANTAGES.register(name)
 
 
 _reads: dict[str, tuple[bool, bool]] = {}
@@ -292,7 +283,7 @@ def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Te
     if not alpha >= 0:
         raise UserError(f"advantage.options alpha must not be negative, but is {alpha}")
     if by == "style":
-        kinds = [style for style in group.styles if style is not None]
+        kinds = [style for text in group.texts if (style := group.style_of(text)) is not None]
         if len(kinds) < len(group.texts):
             raise UserError("this task has no solution styles; set advantage.options by to answer or text")
     elif by in ("answer", "text"):

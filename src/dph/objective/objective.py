@@ -21,7 +21,7 @@ The terms per token are in `policy_losses` and `token_losses`, the generators f 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,40 +31,16 @@ from dph.config.checks import check_loss
 from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss
-from dph.objective.token_losses import (
-    importance_ratio,
-    js_definition_policy_term,
-    kl_loss,
-    masked_log_ratio,
-    per_token,
-    rehearsal_loss,
-)
+from dph.objective.token_losses import importance_ratio, js_definition_policy_term, kl_loss, masked_log_ratio, per_token
 from dph.registry import settings_of
 
 FORGOTTEN_BELOW = 0.1
 """A rehearsal token counts as forgotten when u = π_θ/π_ref is below this."""
 
 
-class LossBatch(Protocol):
-    """What the loss reads of a batch: the fields of `TokenBatch`."""
-
-    @property
-    def old_logprobs(self) -> Tensor: ...
-    @property
-    def ref_logprobs(self) -> Tensor | None: ...
-    @property
-    def response_mask(self) -> Tensor: ...
-    @property
-    def advantages(self) -> Tensor: ...
-    @property
-    def is_rehearsal(self) -> Tensor: ...
-    @property
-    def selected(self) -> Tensor | None: ...
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenBatch:
-    """B rows with T response positions, for training loops that do not use `dph.training.rows.Batch`."""
+    """What the loss reads of B rows with T response positions; `dph.training.rows.Batch` adds the model's inputs."""
 
     old_logprobs: Tensor
     """[B, T] under the policy that generated the rollouts; not read on D_pef rows."""
@@ -91,7 +67,7 @@ class LossCounts:
     pef_sequences: float = 0.0
 
     @classmethod
-    def of(cls, batch: LossBatch) -> "LossCounts":
+    def of(cls, batch: TokenBatch) -> "LossCounts":
         """Count one batch."""
         mask = batch.response_mask.bool()
         pef = batch.is_rehearsal.bool()
@@ -161,7 +137,7 @@ class Objective:
     def __call__(
         self,
         logprobs: Tensor,
-        batch: LossBatch,
+        batch: TokenBatch,
         counts: LossCounts,
         entropy: Tensor | None = None,
         importance: Tensor | None = None,
@@ -215,14 +191,15 @@ class Objective:
         if config.eta > 0:
             # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
             ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-            f = rehearsal_loss(logprobs, ref, pef, self.divergence)
+            log_ratio = masked_log_ratio(logprobs, ref, pef)
+            f = self.divergence.f(log_ratio) * pef
             loss = loss + weights.pef * (share * f).sum()
-            sums |= {"pef/divergence": f.sum(), "pef/log_ratio": masked_log_ratio(logprobs, ref, pef).sum()}
+            sums |= {"pef/divergence": f.sum(), "pef/log_ratio": log_ratio.sum()}
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
 
     @torch.no_grad()
-    def forgetting_sums(self, logprobs: Tensor, batch: LossBatch) -> dict[str, Tensor]:
+    def forgetting_sums(self, logprobs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
         """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up.
 
         `rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
@@ -255,7 +232,7 @@ def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
     return mask
 
 
-def _selected(batch: LossBatch, exp: Tensor) -> Tensor:
+def _selected(batch: TokenBatch, exp: Tensor) -> Tensor:
     if batch.selected is not None:
         return batch.selected
     if exp.any():
@@ -263,14 +240,14 @@ def _selected(batch: LossBatch, exp: Tensor) -> Tensor:
     return torch.zeros_like(exp, dtype=torch.bool)  # stored rows only: nothing was there to select from
 
 
-def _ref(batch: LossBatch) -> Tensor:
+def _ref(batch: TokenBatch) -> Tensor:
     if batch.ref_logprobs is None:
         raise ValueError("the loss needs ref_logprobs, but the batch has none")
     return batch.ref_logprobs
 
 
 @torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
+def _policy_sums(logprobs: Tensor, batch: TokenBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
     """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
     ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
     clip_ratio, clips = policy.traits.clip_ratio, policy.clips

@@ -45,34 +45,20 @@ class Traits:
     """What training and its metrics have to know of a policy loss. The defaults hold for a loss that says nothing."""
 
     select: Selection | None = None
+    """Chooses tokens of the whole mini-batch, which the loss takes as `selected`."""
     needs_advantage: bool = False
+    """A response whose advantage is 0 has no gradient, so training leaves out its backward pass."""
     clip_ratio: ClipRatio | None = importance_ratio
+    """What the loss compares with its clips, for the metrics; None if its clips stop no gradient."""
 
 
 _traits: dict[str, Traits] = {}
 
 
-def register_policy_loss(
-    name: str,
-    *,
-    select: Selection | None = None,
-    needs_advantage: bool = False,
-    clip_ratio: ClipRatio | None = importance_ratio,
-) -> Callable[[Added], Added]:
-    """Decorator: make a policy loss available under a name.
-
-    Args:
-        select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
-        needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
-        clip_ratio: what the loss compares with its clips, for the metrics; None if its clips stop no gradient.
-    """
-
-    def add(function: Added) -> Added:
-        added = POLICY_LOSSES.register(name)(function)
-        _traits[name] = Traits(select, needs_advantage, clip_ratio)
-        return added
-
-    return add
+def register_policy_loss(name: str, **traits: Any) -> Callable[[Added], Added]:
+    """Decorator: make a policy loss available under a name; `traits` are the fields of `Traits`."""
+    _traits.setdefault(name, Traits(**traits))
+    return POLICY_LOSSES.register(name)
 
 
 def selects_tokens(name: str) -> bool:
