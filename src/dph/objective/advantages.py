@@ -1,14 +1,9 @@
 """Advantages: GRPO's, relative to the group (arXiv 2509.07430, eq. 9), and published alternatives, by name.
 
 An advantage sees one group of rollouts and returns one value for each, or one for each of its tokens. Its keyword-only
-parameters are its settings (`advantage.options`):
-
-    @register_advantage("centred")
-    def centred(group: GroupView, *, scale: float = 1.0) -> Tensor:
-        return scale * group.centred
-
-In the formulas r is the reward, p the share of correct responses in the group, G the number of judged ones, and Â
-GRPO's advantage (r − mean)/std. Responses that could not be judged are left out of all of these, and get 0.
+parameters are its settings (`advantage.options`). In the formulas r is the reward, p the share of correct responses in
+the group, G the number of judged ones, and Â GRPO's advantage (r − mean)/std. Responses that could not be judged are
+left out of all of these, and get 0.
 """
 
 from collections import Counter
@@ -35,7 +30,7 @@ class GroupView:
     old_logprobs: Sequence[Tensor]
     """For each response [T_i], log-probabilities in nats of its tokens under the policy that generated it."""
     texts: Sequence[str]
-    style_of: Callable[[str], str | None]
+    style_of: Callable[[str], str | None] = lambda _: None
     """Solution style of a response's text, "other" for none of the known ones; None where the task has no styles."""
     answer_of: Callable[[str], str | None] = lambda _: None
     """What a response's text answers (its query, its number), in one way of writing; None for a text without answer,
@@ -178,8 +173,6 @@ def passk(group: GroupView, *, k: int = 4) -> Tensor:
     correct = group.correct
     count = int(group.valid.sum())
     k, wrong = min(k, count), count - int(correct.sum())
-    if k == 0:
-        return torch.zeros_like(group.rewards)
     mean = 1 - comb(wrong, k) / comb(count, k)
     spread = sqrt(mean * (1 - mean))
     if spread == 0:

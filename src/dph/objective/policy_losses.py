@@ -3,11 +3,7 @@
 A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
 sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
 are its settings: `clip_low`, `clip_high` and `dual_clip` come from the fields of these names in `LossConfig`, others
-from `loss.policy_options`. A dual clip that is on and that the loss does not take is refused:
-
-    @register_policy_loss("reinforce")
-    def reinforce(logprobs, old_logprobs, advantages, mask, *, scale: float = 1.0):
-        return -scale * per_token(advantages) * logprobs * mask
+from `loss.policy_options`. A dual clip that is on and that the loss does not take is refused.
 
 A loss that treats some tokens of the mini-batch differently is registered with a function that selects them. It sees
 all rollout tokens of the mini-batch, over micro-batches and processes, before the first micro-batch is computed:

@@ -4,10 +4,9 @@
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, get_type_hints
 
-from docstring_parser import parse_from_object
 from trl import GRPOConfig
 
-from dph.config import LossConfig, RehearsalTerm, from_dict
+from dph.config import LossConfig, RehearsalTerm, field_docs, from_dict
 from dph.errors import UserError
 from dph.objective import Objective
 
@@ -20,22 +19,19 @@ _AGGREGATIONS = {
 
 _TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
 """TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""
-del _TERM["estimator"], _TERM["js_scale"]  # JS by its definition needs log π_ref of the rollouts, which TRL lacks
-del _TERM["divergence_options"]  # TRL's parser takes no tables; give them a default in the plug-in
+for _name in ("estimator", "js_scale", "divergence_options"):
+    del _TERM[_name]  # JS by its definition needs log π_ref of the rollouts; TRL's parser takes no tables
 
 
-def _term_fields() -> list[tuple[str, Any, Any]]:
-    """The fields of the rehearsal term under TRL's names, with their docstrings as help texts."""
-    types, docs = get_type_hints(RehearsalTerm), parse_from_object(RehearsalTerm).params
-    texts = {one.arg_name: one.description for one in docs}
-    return [
-        (_TERM[one.name], types[one.name], field(default=one.default, metadata={"help": texts[one.name]}))
+_types, _texts = get_type_hints(RehearsalTerm), field_docs(RehearsalTerm)
+_TermFields: Any = make_dataclass(
+    "_TermFields",
+    [
+        (_TERM[one.name], _types[one.name], field(default=one.default, metadata={"help": _texts[one.name]}))
         for one in fields(RehearsalTerm)
         if one.name in _TERM
-    ]
-
-
-_TermFields: Any = make_dataclass("_TermFields", _term_fields())
+    ],
+)
 
 
 @dataclass
@@ -44,10 +40,7 @@ class DPHConfig(_TermFields, GRPOConfig):
 
     rehearsal_rows: int | None = field(
         default=None,
-        metadata={
-            "help": "Stored responses per optimizer step, over all processes; by default one per 8 rollouts. 0 trains "
-            "without rehearsal."
-        },
+        metadata={"help": "Stored responses per optimizer step, over all processes; one per 8 rollouts if None."},
     )
     rehearsal_check_rows: int = field(
         default=8,

@@ -1,21 +1,18 @@
 # pyright: reportMissingImports=false
-"""Prompts computed once for all of their responses, in any GRPO trainer of TRL:
+"""Prompts computed once for all of their responses, in any GRPO trainer of TRL.
 
-    class Trainer(SharedPrefixMixin, GRPOTrainer):
-        pass
-
-Loss, advantages, metrics and everything else remain TRL's. Rows of a micro-batch that have the same prompt are packed
-(see `dph.models.packing`) and go through TRL's own call of the model, so that wrappers, adapters, precision, output
-embedding and temperature are TRL's too. That call takes one target per token, and its positions count the padding on
-the left; the packed rows have both.
+Rows of a micro-batch that have the same prompt are packed (see `dph.models.packing`) and go through TRL's own call of
+the model, so that wrappers, adapters, precision, output embedding and temperature are TRL's too. That call takes one
+target per token, and its positions count the padding on the left; the packed rows have both.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
 
@@ -28,11 +25,6 @@ from dph.models.traits import has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer as _Trainer
-else:
-    _Trainer = object
 
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
@@ -47,9 +39,7 @@ _NEUTRAL = {"do_sample": True, "top_k": 0, "min_p": None, "repetition_penalty": 
 def refusal(args: Any, parallelism: Any) -> str | None:
     """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none.
 
-    Args:
-        args: of the trainer.
-        parallelism: accelerate's ParallelismConfig, if there is one.
+    args: of the trainer. parallelism: accelerate's ParallelismConfig, if there is one.
     """
     if args.use_liger_kernel:
         return "use_liger_kernel replaces parts of the model after it was checked"
@@ -60,8 +50,10 @@ def refusal(args: Any, parallelism: Any) -> str | None:
     return None
 
 
-class SharedPrefixMixin(_Trainer):
-    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update."""
+class SharedPrefixMixin(GRPOTrainer):
+    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update:
+    `class Trainer(SharedPrefixMixin, GRPOTrainer): pass`. Loss, advantages, metrics and everything else remain TRL's.
+    """
 
     def __init__(
         self,
@@ -74,11 +66,10 @@ class SharedPrefixMixin(_Trainer):
         """
         Args:
             shared_prefix: False trains as TRL does.
-            whole_groups: bring the responses to a prompt into the same micro-batches. They move only among the
-                micro-batches of one optimizer step. Where the loss depends on which rows a micro-batch holds (bnpo, an
-                entropy bonus, an entropy quantile), they stay where TRL put them.
+            whole_groups: bring the responses to a prompt into the same micro-batches of an optimizer step, unless the
+                loss depends on which rows a micro-batch holds.
             shared_generation: where TRL would generate with transformers, sample with `dph.sampling`, which keeps a
-                prompt once for all of its responses. The distribution is the same, the random draws are others.
+                prompt once for all of its responses.
             args, kwargs: all other arguments are the trainer's.
 
         Raises UserError for settings under which packed rows would not be computed exactly.
@@ -89,7 +80,6 @@ class SharedPrefixMixin(_Trainer):
         self._sharing: dict[int, list[Sharing]] = {}
         """By the id of a model; the trainer keeps the policy and the reference model."""
         self._sampler: HFSampler | None = None
-        """Made once, so that what it finds out about the model is kept."""
         self._told: set[str] = set()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
         if shared_prefix and (reason := refusal(self.args, parallelism)):
@@ -102,7 +92,6 @@ class SharedPrefixMixin(_Trainer):
             )
 
     def _tell(self, text: str) -> None:
-        """Show a text once, on one process."""
         if text not in self._told and self.accelerator.is_main_process:
             warn(text)
         self._told.add(text)
@@ -120,7 +109,6 @@ class SharedPrefixMixin(_Trainer):
         compute_aux_loss: bool = False,
         **modal: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """As TRL's method: [B, T] log-probabilities, entropies if asked for, and an auxiliary loss if asked for."""
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
         if not self.shared_prefix:
             return super()._get_per_token_logps_and_entropies(*call, **modal)
@@ -145,9 +133,7 @@ class SharedPrefixMixin(_Trainer):
     def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B, T] by one forward pass over the packed rows; 0 where a row has no token.
 
-        Args:
-            mask: [B, L], the attention mask of the padded rows.
-            steps: T, the number of their last columns that hold responses.
+        mask: [B, L], the attention mask of the padded rows. steps: T, their last columns, which hold responses.
         """
         device = self.accelerator.device
         width = mask.shape[1] - steps
@@ -246,7 +232,6 @@ class SharedPrefixMixin(_Trainer):
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """As TRL's method: token ids of a response to each prompt, the end token included, and log-probabilities."""
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
             responses, reason = None, "of images or other inputs beside tokens"
             if not images and not multimodal_fields:
@@ -297,10 +282,8 @@ def padded_rows(rows: Sequence[Tokens], pad: int, device: torch.device) -> tuple
 
 
 def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
-    """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding.
-
-    Padding leaves one piece of each row, with the last token of its prompt.
-    """
+    """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding, which
+    leaves one piece of each row, with the last token of its prompt."""
     seen = mask.bool().cpu()
     width = seen.shape[1] - steps
     pieces = (seen[:, 1:] & ~seen[:, :-1]).sum(1) + seen[:, 0]
@@ -336,11 +319,7 @@ def group_rows(parts: Sequence[Mapping[str, Tensor | None]]) -> list[dict[str, A
 
 def unknown_setting(model: Any, chosen: Any) -> str | None:
     """A setting of transformers' generation, with its value, that the sampler does not have; None if there is none.
-
-    Args:
-        model: whose own generation config holds for what `chosen` leaves open.
-        chosen: the generation config of the call.
-    """
+    The model's own generation config holds for what `chosen`, that of the call, leaves open."""
     settings = model.generation_config.to_diff_dict() | chosen.to_diff_dict()
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
     return min((f"{name}={value!r}" for name, value in changed if name not in _SUPPORTED), default=None)

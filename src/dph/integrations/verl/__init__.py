@@ -1,8 +1,6 @@
 """DPH-RL inside verl: a plug-in through verl's own registries (trainer, reward function, Hydra configuration), no fork.
 
-    python -m dph.integrations.verl actor_rollout_ref.model.path=… data.train_files=… dph.rehearsal=… dph.rows=256
-
-`dph verl` writes such a launch, with data, scripts and evaluation. The files:
+`dph verl` writes a launch, with data, scripts and evaluation. The files:
 
     plugin    the entry point that verl loads in every process
     settings  the block `dph` of verl's configuration, and the objective that it makes with verl's own settings

@@ -112,6 +112,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
     # GRPO's own division is a setting of verl's; other advantages keep an option of this name
     std = options.pop("normalize_std", "true") if advantage.name == "group" else "true"
     engine = {"ray_init": {"runtime_env": {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}}}
+    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
     return {
         "trainer": {
             "nnodes": cluster.gpus // per_node,
@@ -145,19 +146,12 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
         },
         "actor_rollout_ref": {
             "model": _model(config),
-            "actor": _actor(config, layout),
-            "ref": {
-                "fsdp_config": {
-                    "offload_policy": layout.offload == "cpu",
-                    "param_offload": layout.offload == "between",
-                }
-            },
+            "actor": _actor(config, layout, offloaded),
+            "ref": {"fsdp_config": offloaded},
             "rollout": _rollout(config, layout),
         },
         "reward": {
-            "custom_reward_function": {
-                "reward_kwargs": {**asdict(config.verifier), "plugins": list(config.plugins)},
-            }
+            "custom_reward_function": {"reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)}}
         },
         "dph": _dph(config, options, folder),
         "ray_kwargs": engine if shares_prompts(config, layout) else {},
@@ -185,7 +179,7 @@ def _model(config: VerlConfig) -> dict[str, Any]:
     }
 
 
-def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
+def _actor(config: VerlConfig, layout: ClusterLayout, offloaded: dict[str, bool]) -> dict[str, Any]:
     loss, optim = config.loss, config.optim
     definition = loss.estimator == "definition" and loss.eta > 0
     clip = optim.grad_clip or _NO_GRAD_CLIP
@@ -214,8 +208,7 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
             "clip_grad": clip,
         },
         "fsdp_config": {
-            "offload_policy": layout.offload == "cpu",
-            "param_offload": layout.offload == "between",
+            **offloaded,
             "optimizer_offload": layout.offload == "between",
             "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
             "seed": config.seed,

@@ -15,7 +15,7 @@ def group_load(prompt: float, rows: Sequence[float]) -> float:
 def grouped_order(
     groups: Sequence[Sequence[int]], loads: Sequence[float], ranks: int, minibatches: int
 ) -> list[list[list[int]]]:
-    """The rows of each cell: whole groups, and about the same work. verl's own order scatters groups over all ranks.
+    """The rows of each cell: whole groups, and about the same work.
 
     The heaviest group goes first, into the cell with the least work that has room for all of it. If no cell has, the
     group is cut, which happens only if the groups do not fill the cells exactly.
@@ -58,11 +58,6 @@ def grouped_order(
         dealt.append([cell_of[rank] for rank in range(ranks)])
     dealt.sort(key=lambda minibatch: min(min(rows[cell]) for cell in minibatch))
     return [[rows[minibatch[rank]] for minibatch in dealt] for rank in range(ranks)]
-
-
-def padded_count(rows: int, cells: int) -> int:
-    """The smallest multiple of `cells` that is at least `rows`."""
-    return -(-rows // cells) * cells
 
 
 def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: int) -> list[int]:
