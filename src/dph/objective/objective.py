@@ -14,14 +14,11 @@ multiplies by their number.) Which set a row belongs to is a property of the row
 ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
 `sampler_correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old.
 The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
-
-The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,14 +73,6 @@ class LossCounts:
         return cls(*torch.stack(counts).tolist())
 
 
-class TermWeights(NamedTuple):
-    """Factors on the sums of the objective; see the head of this file."""
-
-    exp: float
-    pef: float
-    js_lambda: float
-
-
 class Objective:
     """The objective of one training run: its settings are validated once, then it is called for every micro-batch."""
 
@@ -118,7 +107,7 @@ class Objective:
         names = [name for name in ("clip_low", "clip_high") if name not in self._policy.clips]
         return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
-    def weights(self, counts: LossCounts) -> TermWeights:
+    def weights(self, counts: LossCounts) -> tuple[float, float, float]:
         """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
 
         λ gives both halves of JS the same weight in the mini-batch. The paper says that it depends on the sizes of the
@@ -131,8 +120,8 @@ class Objective:
             n_exp, n_pef = counts.exp_sequences, counts.pef_sequences
         if config.reduction == "pooled":
             total = max(n_exp + n_pef, 1.0)
-            return TermWeights(1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0))
-        return TermWeights(1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta)
+            return 1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0)
+        return 1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta
 
     def __call__(
         self,
@@ -157,7 +146,7 @@ class Objective:
         Raises:
             ValueError: the batch lacks what the settings need.
         """
-        config, weights = self.config, self.weights(counts)
+        config, (w_exp, w_pef, js_lambda) = self.config, self.weights(counts)
         mask = batch.response_mask.bool()
         pef_rows = batch.is_rehearsal.bool()[:, None]
         dtype = torch.promote_types(logprobs.dtype, torch.float32)
@@ -178,7 +167,7 @@ class Objective:
             js = weigh * js_definition_policy_term(
                 logprobs, batch.old_logprobs, _ref(batch), exp, scale=config.js_scale, official=config.official
             )
-            loss_exp = loss_exp + weights.js_lambda * js
+            loss_exp = loss_exp + js_lambda * js
             sums["exp/js_policy_term"] = js.sum()
         if entropy is not None:
             entropy = torch.where(exp.bool(), entropy.to(dtype), 0.0)
@@ -186,24 +175,21 @@ class Objective:
             sums["exp/entropy"] = entropy.sum()
         elif config.entropy_coef:
             raise ValueError("loss.entropy_coef is set, but the objective was given no entropy")
-        loss = weights.exp * (share * loss_exp).sum()
+        loss = w_exp * (share * loss_exp).sum()
 
         if config.eta > 0:
             # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
             ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
             log_ratio = masked_log_ratio(logprobs, ref, pef)
             f = self.divergence.f(log_ratio) * pef
-            loss = loss + weights.pef * (share * f).sum()
+            loss = loss + w_pef * (share * f).sum()
             sums |= {"pef/divergence": f.sum(), "pef/log_ratio": log_ratio.sum()}
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
 
     @torch.no_grad()
     def forgetting_sums(self, logprobs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
-        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up.
-
-        `rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
-        """
+        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up."""
         pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
         ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
         log_ratio = masked_log_ratio(logprobs, ref, pef)
@@ -311,9 +297,7 @@ def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def rehearsal_diagnostics(
-    log_ratios: Tensor, divergence: Divergence, quantiles: Sequence[float] = (0.01, 0.1, 0.5, 0.9, 0.99)
-) -> dict[str, float]:
+def rehearsal_diagnostics(log_ratios: Tensor, divergence: Divergence) -> dict[str, float]:
     """How far the policy is from π_ref on D_pef.
 
     Args:
@@ -326,6 +310,7 @@ def rehearsal_diagnostics(
     """
     if log_ratios.numel() == 0:
         return {}
+    quantiles = (0.01, 0.1, 0.5, 0.9, 0.99)
     levels = torch.tensor(quantiles, dtype=log_ratios.dtype, device=log_ratios.device)
     out = {
         f"log_ratio_q{round(100 * level):02d}": value

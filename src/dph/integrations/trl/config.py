@@ -54,9 +54,9 @@ class DPHConfig(_TermFields, GRPOConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_type not in _AGGREGATIONS:
-            names = ", ".join(sorted(_AGGREGATIONS))
             raise UserError(
-                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {names}"
+                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of "
+                f"{', '.join(sorted(_AGGREGATIONS))}"
             )
         if self.rehearsal_rows is not None and self.rehearsal_rows < 0:
             raise UserError(f"rehearsal_rows is {self.rehearsal_rows}; it must be 0 or more")
@@ -74,10 +74,7 @@ class DPHConfig(_TermFields, GRPOConfig):
         return self.rehearsal_rows != 0
 
     def loss_config(self) -> LossConfig:
-        """The rehearsal term in this package's settings; the policy loss is TRL's own.
-
-        Raises UserError for a value that a setting cannot take.
-        """
+        """The rehearsal term in this package's settings. Raises UserError for a value that a setting cannot take."""
         term = {ours: getattr(self, theirs) for ours, theirs in _TERM.items()}
         denominators = {
             "aggregation": _AGGREGATIONS[self.loss_type],

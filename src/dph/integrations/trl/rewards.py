@@ -83,11 +83,11 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
         weights: [functions].
         responses: to each prompt.
     """
-    valid = ~scored.isnan().all(1)
+    judged = ~scored.isnan().all(1)
     rewards = (scored * weights).nansum(1)
     verdicts = [
         Verdict((Outcome.CORRECT if value >= 1 else Outcome.WRONG) if scored_at_all else Outcome.INFRA_ERROR, value)
-        for value, scored_at_all in zip(rewards.tolist(), valid.tolist(), strict=True)
+        for value, scored_at_all in zip(rewards.tolist(), judged.tolist(), strict=True)
     ]
     advantages = []
     for start in range(0, len(rewards), responses):
@@ -102,7 +102,7 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
         if values.ndim != 1:
             raise UserError("TRL needs one advantage for each response; this one gives one for each token")
         advantages.append(values)
-    return torch.where(valid, torch.cat(advantages), 0.0)
+    return torch.cat(advantages)
 
 
 class PassAtKMixin(GRPOTrainer):

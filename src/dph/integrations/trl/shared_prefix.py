@@ -7,6 +7,7 @@ target per token, and its positions count the padding on the left; the packed ro
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -233,18 +234,18 @@ class SharedPrefixMixin(GRPOTrainer):
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
     ) -> tuple[list[list[int]], list[list[float]] | None]:
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
-            responses, reason = None, "of images or other inputs beside tokens"
-            if not images and not multimodal_fields:
-                responses, reason = self._sample_shared(prompt_ids)
-            if responses is not None:
-                return responses, None
-            self._tell(f"transformers generates, because {reason}")
+            try:
+                if images or multimodal_fields:
+                    raise UserError("of images or other inputs beside tokens")
+                return self._sample_shared(prompt_ids), None
+            except UserError as error:
+                self._tell(f"transformers generates, because {error}")
         return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
 
-    def _sample_shared(self, prompts: list[list[int]]) -> tuple[list[list[int]] | None, str]:
-        """Responses of this package's sampler, or None and why it cannot take transformers' place."""
+    def _sample_shared(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Responses of this package's sampler. Raises UserError if it cannot take transformers' place."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.mixed_precision == "fp16":
-            return None, "the sampler was not tried with FSDP, DeepSpeed or fp16"
+            raise UserError("the sampler was not tried with FSDP, DeepSpeed or fp16")
         chosen = self.generation_config
         with unwrap_model_for_generation(
             self.model_wrapped,
@@ -253,17 +254,14 @@ class SharedPrefixMixin(GRPOTrainer):
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as model:
             if unknown := unknown_setting(model, chosen):
-                return None, f"the sampler does not support {unknown}"
+                raise UserError(f"the sampler does not support {unknown}")
             if self._sampler is None:
                 precision = "bf16" if self.accelerator.mixed_precision == "bf16" else "fp32"
                 policy = Policy(model, self._tokenizer, precision=precision)
                 policy.eos_ids = frozenset(self.eos_token_ids)
                 self._sampler = HFSampler(policy)
             params = SamplingParams(1, chosen.temperature, chosen.top_p, chosen.max_new_tokens)
-            try:
-                return sample_groups(self._sampler, prompts, params), ""
-            except UserError as error:
-                return None, str(error)
+            return sample_groups(self._sampler, prompts, params)
 
 
 # Rows of token ids as TRL's tensors hold them: prompts padded on the left, responses on the right ---------------------
@@ -296,21 +294,14 @@ def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
     ]
 
 
-def group_rows(parts: Sequence[Mapping[str, Tensor | None]]) -> list[dict[str, Any]]:
+def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of TRL's micro-batches in as many of the same size, those with the same prompt next to each other."""
-
-    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
-        first = values[0]
-        return first if first is None or first.ndim == 0 else torch.cat([one for one in values if one is not None])
-
-    every = {name: joined([part[name] for part in parts]) for name in parts[0]}
+    by_row = [name for name, value in parts[0].items() if value is not None and value.ndim > 0]
+    every = {name: torch.cat([part[name] for part in parts]) for name in by_row}
     ids, mask = every["prompt_ids"], every["prompt_mask"]
-    assert ids is not None and mask is not None
     prompts = [Tokens(row[seen].tolist(), []) for row, seen in zip(ids.cpu(), mask.bool().cpu(), strict=True)]
     order = torch.tensor([index for group in group_by_prompt(prompts) for index in group], device=ids.device)
-    ordered: dict[str, Any] = {
-        name: value if value is None or value.ndim == 0 else value[order] for name, value in every.items()
-    }
+    ordered: Any = {**parts[0], **{name: value[order] for name, value in every.items()}}
     return split_tensor_dict(ordered, len(parts))
 
 
@@ -335,8 +326,7 @@ def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: 
     for count in sorted({len(group) for group in groups}):
         alike = [group for group in groups if len(group) == count]
         keys = torch.randint(1 << 62, (len(alike),)).tolist()
-        asked = SamplingParams(count, params.temperature, params.top_p, params.max_tokens)
-        sampled = sampler.sample([prompts[group[0]] for group in alike], asked, keys)
+        sampled = sampler.sample([prompts[group[0]] for group in alike], replace(params, n=count), keys)
         for group, completions in zip(alike, sampled, strict=True):
             for row, completion in zip(group, completions, strict=True):
                 responses[row] = list(completion.token_ids)

@@ -110,8 +110,8 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         rehearsal, sums = self._objective(logprobs, batch, counts)
         self._note(sums | self._objective.forgetting_sums(logprobs, batch))
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
-        share = self._objective.weights(counts).exp * exp_count
-        return share * loss + processes * rehearsal  # gradients are averaged over processes
+        w_exp, *_ = self._objective.weights(counts)
+        return w_exp * exp_count * loss + processes * rehearsal  # gradients are averaged over processes
 
     def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
         """log π_θ [B, T] of stored responses, padded as TRL pads rollouts."""

@@ -89,11 +89,8 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
 def preset_launch(
     presets: Sequence[str], out: Path, settings: Mapping[str, Any], shape: ModelShape | None = None
 ) -> Launch:
-    """Write a launch from presets (a model's and a method's) and settings that override them.
-
-    `settings` are nested as in a settings file: {"model": {"path": …}, "task": {"options": {…}}, "cluster": {"gpus":
-    32}, "seed": 1, …}. Raises UserError as `write_launch` does, and for unknown presets and keys.
-    """
+    """Write a launch from presets (a model's and a method's) and settings that override them, nested as in a settings
+    file. Raises UserError as `write_launch` does, and for unknown presets and keys."""
     default = from_dict(VerlConfig, merge_settings("verl", presets, []))
     return write_launch(replace(from_dict(VerlConfig, settings, default=default), out=str(out)), shape)
 

@@ -24,8 +24,7 @@ def grouped_order(
         groups: rows of each group; all rows together divide evenly into ranks × minibatches.
         loads: work of each group.
     Returns:
-        [ranks][minibatches] lists of rows. Mini-batches are in the order of their first groups; the ranks of one
-        mini-batch have cells of similar work.
+        [ranks][minibatches] lists of rows, mini-batches in the order of their first groups.
     """
     cells = ranks * minibatches
     room, extra = divmod(sum(map(len, groups)), cells)
@@ -68,8 +67,7 @@ def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: 
         lengths: tokens of each stored response; these are the rows from `rollouts` on.
         ranks, minibatches: their product divides both numbers of rows.
     Returns:
-        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards, so that
-        every cell gets the same number of them and about the same number of tokens.
+        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards.
     """
     cells = ranks * minibatches
     if rollouts % cells or len(lengths) % cells:

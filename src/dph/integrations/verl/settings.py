@@ -70,9 +70,7 @@ def term_of(settings: RehearsalTerm) -> dict[str, Any]:
 
 def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
     """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
-
-    Raises UserError for settings that cannot be meant, or that this objective has no counterpart for.
-    """
+    Raises UserError for settings that cannot be meant, or that this objective has no counterpart for."""
     from dph.build import load_plugin
 
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")

@@ -108,7 +108,7 @@ def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
     settings fix are kept. Raises UserError if no layout fits.
     """
     cluster, adapters = config.cluster, config.model.lora_rank > 0
-    microbatch, longest = config.optim.tokens_per_microbatch, _longest(config)
+    microbatch, rollout = config.optim.tokens_per_microbatch, config.rollout
     if not microbatch:
         raise UserError("verl does not choose the size of a micro-batch; set optim.tokens_per_microbatch")
     memory = cluster.memory * 1e9
@@ -125,7 +125,7 @@ def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
     least = float("inf")
     for offload in choices:
         for sequence in parallel:
-            tokens = -(-max(microbatch, longest) // sequence)
+            tokens = -(-max(microbatch, rollout.max_prompt_tokens + rollout.max_tokens) // sequence)
             needed = training_bytes(shape, config, tokens, offload)
             least = min(least, needed)
             if needed <= _USABLE * memory:
@@ -138,13 +138,10 @@ def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
     )
 
 
-def _longest(config: VerlConfig) -> int:
-    return config.rollout.max_prompt_tokens + config.rollout.max_tokens
-
-
 def _tensor_parallel(shape: ModelShape, config: VerlConfig, per_node: int, room: float) -> int:
     """Number of GPUs that hold the weights in bf16 and the cache of a few whole groups."""
-    group = (config.rollout.max_prompt_tokens + config.rollout.n * config.rollout.max_tokens) * shape.cache_bytes
+    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_tokens
+    group = (prompt + config.rollout.n * response) * shape.cache_bytes
     wanted = 2 * shape.parameters + _CACHE_GROUPS * group
     powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0]
     possible = [count for count in powers if shape.heads % count == 0]
@@ -152,7 +149,7 @@ def _tensor_parallel(shape: ModelShape, config: VerlConfig, per_node: int, room:
         if wanted <= count * room:
             return count
     count = possible[-1]
-    if 2 * shape.parameters + _longest(config) * shape.cache_bytes > count * room:
+    if 2 * shape.parameters + (prompt + response) * shape.cache_bytes > count * room:
         raise UserError(
             f"vLLM needs {2 * shape.parameters / 1e9:.0f} GB for the weights of {shape.parameters / 1e9:.1f} billion "
             f"parameters and has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs per node"

@@ -248,7 +248,7 @@ def judged_advantages(
     advantages = [torch.zeros(())] * len(judged)
     for members in groups.values():
         rows = [judged[index] for index in members]
-        rewards = [row.reward + overlong_penalty(row.length, limit, overlong) for row in rows]
+        rewards = [row.reward + overlong_penalty(len(row.response), limit, overlong) for row in rows]
         references = [row.ref_logprobs.float() for row in rows if row.ref_logprobs is not None]
         view = GroupView(
             rewards=torch.tensor(rewards),
@@ -258,7 +258,7 @@ def judged_advantages(
             ref_logprobs=references if len(references) == len(rows) else None,
         )
         for index, row, value in zip(members, rows, advantage(view), strict=True):
-            kept = value if value.ndim == 0 else value[: row.length]
+            kept = value if value.ndim == 0 else value[: len(row.response)]
             advantages[index] = kept if row.scored else torch.zeros_like(kept)
     return advantages
 

@@ -50,10 +50,6 @@ class JudgedResponse:
     padding: bool
 
     @property
-    def length(self) -> int:
-        return len(self.response)
-
-    @property
     def verdict(self) -> Verdict:
         """As our verifiers gave it; with another reward function a reward of at least 1 is correct."""
         if not self.scored:

@@ -104,16 +104,11 @@ class DPHLoss:
         if rehearses:
             sums |= self._objective.forgetting_sums(logprobs, batch)
         scale = int(data["dp_size"])
-        return loss * scale, _metrics(sums, counts, scale)
-
-
-def _metrics(sums: dict[str, Tensor], counts: LossCounts, scale: int) -> dict[str, Any]:
-    """Contributions to metrics that verl adds up over micro-batches and averages over ranks."""
-    tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
-    metrics: dict[str, Any] = {}
-    for name, value in sums.items():
-        share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
-        if share:
-            key = "hybrid_loss" if name == "loss" else name
-            metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
-    return metrics
+        metrics: dict[str, Any] = {}  # contributions that verl adds up over micro-batches and averages over ranks
+        tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
+        for name, value in sums.items():
+            share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
+            if share:
+                key = "hybrid_loss" if name == "loss" else name
+                metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
+        return loss * scale, metrics
