@@ -469,12 +469,14 @@ def test_masked_log_ratio_keeps_nan_out_of_the_backward_pass():
 def test_rehearsal_diagnostics():
     log_ratio = torch.tensor([[0.0, -1.0, -2.0], [-3.0, -4.0, 99.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    found = rehearsal_diagnostics(log_ratio[mask.bool()], get_divergence("forward_kl"), (0.25, 0.5, 1.0))
+    found = rehearsal_diagnostics(log_ratio[mask.bool()], get_divergence("forward_kl"))
     mean_pull = sum(math.expm1(-i) for i in range(5)) / 5
     assert found == pytest.approx({
-        "log_ratio_q25": -3.0,
+        "log_ratio_q01": -3.96,  # of −4, −3 … 0, which are a quarter of the way apart
+        "log_ratio_q10": -3.6,
         "log_ratio_q50": -2.0,
-        "log_ratio_q100": 0.0,
+        "log_ratio_q90": -0.4,
+        "log_ratio_q99": -0.04,
         "forgotten": 0.4,  # e^−3 = 0.0498 and e^−4; e^−2 = 0.135 is not below 0.1
         "pull_weight": mean_pull,
     })  # fmt: skip

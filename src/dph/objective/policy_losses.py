@@ -38,21 +38,24 @@ POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What training and its metrics have to know of a policy loss. The defaults hold for a loss that says nothing."""
+    """What training and its metrics have to know of a policy loss; see `register_policy_loss`."""
 
     select: Selection | None = None
-    """Chooses tokens of the whole mini-batch, which the loss takes as `selected`."""
     needs_advantage: bool = False
-    """A response whose advantage is 0 has no gradient, so training leaves out its backward pass."""
     clip_ratio: ClipRatio | None = importance_ratio
-    """What the loss compares with its clips, for the metrics; None if its clips stop no gradient."""
 
 
 _traits: dict[str, Traits] = {}
 
 
 def register_policy_loss(name: str, **traits: Any) -> Callable[[Added], Added]:
-    """Decorator: make a policy loss available under a name; `traits` are the fields of `Traits`."""
+    """Decorator: make a policy loss available under a name.
+
+    Args:
+        select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
+        needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
+        clip_ratio: what the loss compares with its clips, for the metrics; None if its clips stop no gradient.
+    """
     _traits.setdefault(name, Traits(**traits))
     return POLICY_LOSSES.register(name)
 
