@@ -9,9 +9,9 @@ activations 2. A rate is the published peak of a GPU times an assumed share of i
 from argparse import ArgumentParser
 from dataclasses import dataclass, fields
 
-from dph.config import ClusterConfig
+from dph.config import ClusterConfig, OptimConfig, RolloutConfig, VerlConfig
 from dph.errors import UserError
-from dph.integrations.verl.sizes import ModelShape, Work, plan
+from dph.integrations.verl.sizes import ModelShape, plan
 
 MODELS = {
     "Llama-3.1-8B": ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128),
@@ -58,14 +58,22 @@ def parts(shape: ModelShape, gpus: int, tensor: int, given: Assumed) -> dict[str
     }
 
 
+def settings(gpus: int) -> VerlConfig:
+    """The paper's SQL run on a number of GPUs."""
+    return VerlConfig(
+        rollout=RolloutConfig(max_prompt_tokens=16000, max_tokens=4096, n=ROLLOUTS),
+        optim=OptimConfig(tokens_per_microbatch=16384),
+        cluster=ClusterConfig(gpus=gpus),
+    )
+
+
 def main(given: Assumed) -> None:
     """Print the tables of docs/guides/scale.md."""
-    work = Work(16000, 4096, ROLLOUTS, 16384)
     print("| model | GPUs | training GB a GPU | host GB a node | layout |\n|---|---|---|---|---|")
     for name, shape in MODELS.items():
         for gpus in (1, 4, 8, 32):
             try:
-                layout = plan(shape, work, ClusterConfig(gpus=gpus))
+                layout = plan(shape, settings(gpus))
             except UserError:
                 print(f"| {name} | {gpus} | does not fit | | |")
                 continue
@@ -75,7 +83,7 @@ def main(given: Assumed) -> None:
     print("|---" * 9 + "|")
     for name, shape in MODELS.items():
         for gpus in (8, 32):
-            seconds = parts(shape, gpus, plan(shape, work, ClusterConfig(gpus=gpus)).tensor_parallel, given)
+            seconds = parts(shape, gpus, plan(shape, settings(gpus)).tensor_parallel, given)
             total = sum(seconds.values()) - seconds["reference"]
             cells = " | ".join(f"{value:.1f}" for value in seconds.values())
             print(f"| {name} | {gpus} | {cells} | {total:.0f} s |")

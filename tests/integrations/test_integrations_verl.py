@@ -21,7 +21,7 @@ from dph.errors import UserError
 from dph.integrations.verl import settings
 from dph.integrations.verl.__main__ import one_sentence
 from dph.integrations.verl.data import verl_row, write_rows
-from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order, padded_count
+from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.reward import compute_score, score
 from dph.integrations.verl.settings import NO_DUAL_CLIP, TRAINER_MODE, DPHSettings, configured
 from dph.types import Outcome, Problem, Verdict, problem_json, read_problem
@@ -40,7 +40,7 @@ def test_every_cell_gets_its_rollouts_in_order_and_as_many_stored_rows(
     ranks: int, minibatches: int, share: int, lengths: list[int]
 ) -> None:
     cells = ranks * minibatches
-    lengths += [1] * (padded_count(len(lengths), cells) - len(lengths))
+    lengths += [1] * (-len(lengths) % cells)
     rollouts = share * cells
     order = mixed_order(rollouts, lengths, ranks, minibatches)
     assert sorted(order) == list(range(rollouts + len(lengths)))

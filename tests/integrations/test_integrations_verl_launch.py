@@ -15,7 +15,10 @@ from dph.cli.main import parse
 from dph.config import (
     ClusterConfig,
     EvalConfig,
+    ModelConfig,
+    OptimConfig,
     PresampleConfig,
+    RolloutConfig,
     TrainConfig,
     VerlConfig,
     from_dict,
@@ -25,11 +28,15 @@ from dph.integrations.verl import launch as module
 from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
 from dph.integrations.verl.launch import launch_yaml, verl
 from dph.integrations.verl.settings import check_registered
-from dph.integrations.verl.sizes import ModelShape, Work, plan, read_shape, training_bytes
+from dph.integrations.verl.sizes import ModelShape, plan, read_shape, training_bytes
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 QWEN_32B = ModelShape(32_763_876_352, 5120, 64, 152_064, 40, 8, 128)
-SQL = Work(prompt=16000, response=4096, n=16, tokens=16384)
+SQL = VerlConfig(
+    rollout=RolloutConfig(max_prompt_tokens=16000, max_tokens=4096, n=16),
+    optim=OptimConfig(tokens_per_microbatch=16384),
+    cluster=ClusterConfig(gpus=32),
+)
 
 
 def launch(folder: Path, *presets: str, shape: ModelShape = LLAMA_8B, **settings: Any) -> Path:
@@ -249,10 +256,8 @@ def test_shape_is_that_of_the_model(tmp_path: Path) -> None:
 def test_the_estimate_term_by_term() -> None:
     """8B, 20096 tokens on one of 32 GPUs: states 16·8.03/32 = 4.02, two layers 2·2·8.03/32 = 1.00, activations
     20096·4096·(64 + 68) = 10.87, logits 20096·128256·10 = 25.77 GB."""
-    assert training_bytes(LLAMA_8B, SQL, 32, 20096, "none") / 1e9 == pytest.approx(
-        4.02 + 1.00 + 10.87 + 25.77, abs=0.02
-    )
-    assert training_bytes(LLAMA_8B, SQL, 32, 20096, "cpu") / 1e9 == pytest.approx(1.00 + 10.87 + 25.77, abs=0.02)
+    assert training_bytes(LLAMA_8B, SQL, 20096, "none") / 1e9 == pytest.approx(4.02 + 1.00 + 10.87 + 25.77, abs=0.02)
+    assert training_bytes(LLAMA_8B, SQL, 20096, "cpu") / 1e9 == pytest.approx(1.00 + 10.87 + 25.77, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -268,26 +273,26 @@ def test_the_estimate_term_by_term() -> None:
     ],
 )
 def test_layouts_of_the_papers_models(shape: ModelShape, gpus: int, tensor: int, offload: str) -> None:
-    layout = plan(shape, SQL, ClusterConfig(gpus=gpus, per_node=min(gpus, 8)))
+    layout = plan(shape, replace(SQL, cluster=ClusterConfig(gpus=gpus, per_node=min(gpus, 8))))
     assert (layout.tensor_parallel, layout.sequence_parallel, layout.offload) == (tensor, 1, offload)
     assert layout.training_gb <= 72 and layout.tokens_per_gpu >= 20096
 
 
 def test_sequences_are_shared_where_they_do_not_fit() -> None:
-    layout = plan(LLAMA_8B, SQL, ClusterConfig(gpus=8, memory=48.0))
-    assert layout.sequence_parallel == 2 and layout.tokens_per_gpu * 2 >= SQL.longest
+    layout = plan(LLAMA_8B, replace(SQL, cluster=ClusterConfig(gpus=8, memory=48.0)))
+    assert layout.sequence_parallel == 2 and layout.tokens_per_gpu * 2 >= 20096
     assert layout.training_gb <= 0.9 * 48
 
 
 def test_weights_that_no_node_can_sample_from_are_refused() -> None:
     with pytest.raises(UserError, match="vLLM needs 66 GB"):
-        plan(QWEN_32B, SQL, ClusterConfig(gpus=1))
+        plan(QWEN_32B, replace(SQL, cluster=ClusterConfig(gpus=1)))
 
 
 def test_adapters_need_less() -> None:
-    full, adapters = SQL, replace(SQL, adapters=True)
-    saved = training_bytes(LLAMA_8B, full, 4, 1, "none") - training_bytes(LLAMA_8B, adapters, 4, 1, "none")
-    assert saved == 12 * LLAMA_8B.parameters / 4
+    adapters = replace(SQL, model=ModelConfig(lora_rank=8))
+    saved = training_bytes(LLAMA_8B, SQL, 1, "none") - training_bytes(LLAMA_8B, adapters, 1, "none")
+    assert saved == 12 * LLAMA_8B.parameters / 32
 
 
 # The plug-in, whose errors verl does not report --------------------------------------------------------------------

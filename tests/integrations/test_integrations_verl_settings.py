@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dph.config import TrainConfig, VerlConfig, flatten, from_dict, merge_settings, to_dict
 from dph.errors import UserError
-from dph.integrations.verl.launch import verl, work_of
+from dph.integrations.verl.launch import verl
 from dph.integrations.verl.launch_config import WITHOUT_EFFECT, unused_settings, verl_config
 from dph.integrations.verl.sizes import ModelShape, plan
 from dph.objective import GroupView, register_advantage
@@ -68,7 +68,7 @@ def other_values(name: str, value: Any) -> Iterator[Any]:
 
 def result(config: VerlConfig) -> dict[str, Any]:
     """verl's configuration for these settings."""
-    return verl_config(config, plan(LLAMA_8B, work_of(config), config.cluster), Path(config.out))
+    return verl_config(config, plan(LLAMA_8B, config), Path(config.out))
 
 
 def nested(name: str, value: Any) -> dict[str, Any]:

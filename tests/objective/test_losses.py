@@ -252,17 +252,17 @@ def test_golden_objective():
 @pytest.mark.parametrize("config", CONFIGS, ids=label)
 def test_both_halves_of_js_weigh_the_same(config):
     counts = LossCounts(exp_tokens=900, pef_tokens=100, exp_sequences=64, pef_sequences=8)
-    weights = Objective(config).weights(counts)
+    w_exp, w_pef, js_lambda = Objective(config).weights(counts)
     n_exp, n_pef = (900, 100) if config.aggregation == "token" else (64, 8)
     # the total weight of N equal tokens (rows) of each half in the loss
-    assert weights.exp * weights.js_lambda * n_exp == pytest.approx(weights.pef * n_pef, rel=1e-12)
+    assert w_exp * js_lambda * n_exp == pytest.approx(w_pef * n_pef, rel=1e-12)
 
 
 def test_pooled_weakens_eta_by_the_mix_and_per_set_does_not():
     counts = LossCounts(exp_tokens=8000, pef_tokens=1000)
-    pooled, per_set = (Objective(LossConfig(eta=0.2, reduction=r)).weights(counts) for r in ("pooled", "per_set"))
-    assert pooled.pef * 1000 == pytest.approx(0.2 / 9)
-    assert per_set.pef * 1000 == pytest.approx(0.2)
+    pooled, per_set = (Objective(LossConfig(eta=0.2, reduction=r)).weights(counts)[1] for r in ("pooled", "per_set"))
+    assert pooled * 1000 == pytest.approx(0.2 / 9)
+    assert per_set * 1000 == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("name", ["forward_kl", "reverse_kl", "js", "alpha"])
@@ -469,12 +469,14 @@ def test_masked_log_ratio_keeps_nan_out_of_the_backward_pass():
 def test_rehearsal_diagnostics():
     log_ratio = torch.tensor([[0.0, -1.0, -2.0], [-3.0, -4.0, 99.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
-    found = rehearsal_diagnostics(log_ratio[mask.bool()], get_divergence("forward_kl"), (0.25, 0.5, 1.0))
+    found = rehearsal_diagnostics(log_ratio[mask.bool()], get_divergence("forward_kl"))
     mean_pull = sum(math.expm1(-i) for i in range(5)) / 5
     assert found == pytest.approx({
-        "log_ratio_q25": -3.0,
+        "log_ratio_q01": -3.96,  # of −4, −3 … 0, which are a quarter of the way apart
+        "log_ratio_q10": -3.6,
         "log_ratio_q50": -2.0,
-        "log_ratio_q100": 0.0,
+        "log_ratio_q90": -0.4,
+        "log_ratio_q99": -0.04,
         "forgotten": 0.4,  # e^−3 = 0.0498 and e^−4; e^−2 = 0.135 is not below 0.1
         "pull_weight": mean_pull,
     })  # fmt: skip

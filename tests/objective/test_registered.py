@@ -41,11 +41,10 @@ def view(*verdicts: Verdict, lengths=(2, 3, 1)) -> GroupView:
     )
 
 
-def test_the_view_says_who_is_correct_valid_and_of_which_style():
+def test_the_view_says_who_is_correct_and_valid():
     group = view(CORRECT, LOST, WRONG)
     assert group.valid.tolist() == [True, False, True]
     assert group.correct.tolist() == [True, False, False]
-    assert group.styles == ["0", "1", "2"]
 
 
 def test_the_default_is_grpo_and_its_settings_are_options():

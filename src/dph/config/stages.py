@@ -214,6 +214,10 @@ class ClusterConfig:
     """Where the training state is kept: none, on the GPUs; between, in host memory while responses are sampled; cpu,
     always in host memory."""
 
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.per_node)
+
 
 @dataclass(frozen=True)
 class PartitionConfig(PartitionRule):

@@ -6,7 +6,6 @@
 from dph.objective.advantages import ADVANTAGES, Advantage, GroupView, group_advantages, register_advantage
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, register_divergence
 from dph.objective.objective import (
-    LossBatch,
     LossCounts,
     Objective,
     TokenBatch,
@@ -15,12 +14,7 @@ from dph.objective.objective import (
     sampler_correction,
 )
 from dph.objective.policy_losses import POLICY_LOSSES, ppo_clip, register_policy_loss
-from dph.objective.token_losses import (
-    importance_ratio,
-    masked_log_ratio,
-    per_token,
-    sequence_ratio,
-)
+from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
 
 __all__ = [
     "ADVANTAGES",
@@ -29,7 +23,6 @@ __all__ = [
     "Advantage",
     "Divergence",
     "GroupView",
-    "LossBatch",
     "LossCounts",
     "Objective",
     "TokenBatch",

@@ -1,14 +1,9 @@
 """Advantages: GRPO's, relative to the group (arXiv 2509.07430, eq. 9), and published alternatives, by name.
 
 An advantage sees one group of rollouts and returns one value for each, or one for each of its tokens. Its keyword-only
-parameters are its settings (`advantage.options`):
-
-    @register_advantage("centred")
-    def centred(group: GroupView, *, scale: float = 1.0) -> Tensor:
-        return scale * group.centred
-
-In the formulas r is the reward, p the share of correct responses in the group, G the number of judged ones, and Â
-GRPO's advantage (r − mean)/std. Responses that could not be judged are left out of all of these, and get 0.
+parameters are its settings (`advantage.options`). In the formulas r is the reward, p the share of correct responses in
+the group, G the number of judged ones, and Â GRPO's advantage (r − mean)/std. Responses that could not be judged are
+left out of all of these, and get 0.
 """
 
 from collections import Counter
@@ -35,7 +30,7 @@ class GroupView:
     old_logprobs: Sequence[Tensor]
     """For each response [T_i], log-probabilities in nats of its tokens under the policy that generated it."""
     texts: Sequence[str]
-    style_of: Callable[[str], str | None]
+    style_of: Callable[[str], str | None] = lambda _: None
     """Solution style of a response's text, "other" for none of the known ones; None where the task has no styles."""
     answer_of: Callable[[str], str | None] = lambda _: None
     """What a response's text answers (its query, its number), in one way of writing; None for a text without answer,
@@ -58,11 +53,6 @@ class GroupView:
         """[G] Rewards minus their mean over the judged responses: exactly 0 if these are equal, 0 for the others."""
         return group_advantages(self.rewards[None], self.valid[None], normalize_std=False)[0]
 
-    @property
-    def styles(self) -> list[str | None]:
-        """Solution style of each response."""
-        return [self.style_of(text) for text in self.texts]
-
 
 AdvantageFunction = Callable[..., Tensor]
 """(GroupView, **settings) → [G], or [G, T] with T at least the tokens of the longest response."""
@@ -78,12 +68,8 @@ def register_advantage(name: str, *, reference: bool = False, logprobs: bool = F
         logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages.
     """
 
-    def add(function: Added) -> Added:
-        added = ADVANTAGES.register(name)(function)
-        _reads[name] = reference, logprobs
-        return added
-
-    return add
+    _reads.setdefault(name, (reference, logprobs))
+    return ADVANTAGES.register(name)
 
 
 _reads: dict[str, tuple[bool, bool]] = {}
@@ -187,8 +173,6 @@ def passk(group: GroupView, *, k: int = 4) -> Tensor:
     correct = group.correct
     count = int(group.valid.sum())
     k, wrong = min(k, count), count - int(correct.sum())
-    if k == 0:
-        return torch.zeros_like(group.rewards)
     mean = 1 - comb(wrong, k) / comb(count, k)
     spread = sqrt(mean * (1 - mean))
     if spread == 0:
@@ -292,7 +276,7 @@ def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Te
     if not alpha >= 0:
         raise UserError(f"advantage.options alpha must not be negative, but is {alpha}")
     if by == "style":
-        kinds = [style for style in group.styles if style is not None]
+        kinds = [style for text in group.texts if (style := group.style_of(text)) is not None]
         if len(kinds) < len(group.texts):
             raise UserError("this task has no solution styles; set advantage.options by to answer or text")
     elif by in ("answer", "text"):

@@ -58,12 +58,7 @@ DivergenceFactory = Callable[..., Divergence]
 DIVERGENCES: Registry[DivergenceFactory] = Registry("divergence")
 register_divergence = DIVERGENCES.register
 """Decorator: make a divergence available under a name. The keyword-only parameters of the factory are its settings:
-`alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`.
-
-    @register_divergence("squared_log")
-    def squared_log(*, scale: float = 1.0):
-        return Divergence("squared_log", f=lambda l: 0.5 * scale * l**2, pull_weight=lambda l: scale * l)
-"""
+`alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`."""
 
 
 def get_divergence(

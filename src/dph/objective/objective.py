@@ -14,14 +14,11 @@ multiplies by their number.) Which set a row belongs to is a property of the row
 ω_t = 1, unless another engine than the trainer sampled the rollouts: then it is the importance weight of token t (see
 `sampler_correction`). It stands on every term whose expectation over the sampled token is meant to be one under π_old.
 The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
-
-The terms per token are in `policy_losses` and `token_losses`, the generators f in `divergences`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -31,40 +28,16 @@ from dph.config.checks import check_loss
 from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
 from dph.objective.policy_losses import PolicyLoss
-from dph.objective.token_losses import (
-    importance_ratio,
-    js_definition_policy_term,
-    kl_loss,
-    masked_log_ratio,
-    per_token,
-    rehearsal_loss,
-)
+from dph.objective.token_losses import importance_ratio, js_definition_policy_term, kl_loss, masked_log_ratio, per_token
 from dph.registry import settings_of
 
 FORGOTTEN_BELOW = 0.1
 """A rehearsal token counts as forgotten when u = π_θ/π_ref is below this."""
 
 
-class LossBatch(Protocol):
-    """What the loss reads of a batch: the fields of `TokenBatch`."""
-
-    @property
-    def old_logprobs(self) -> Tensor: ...
-    @property
-    def ref_logprobs(self) -> Tensor | None: ...
-    @property
-    def response_mask(self) -> Tensor: ...
-    @property
-    def advantages(self) -> Tensor: ...
-    @property
-    def is_rehearsal(self) -> Tensor: ...
-    @property
-    def selected(self) -> Tensor | None: ...
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenBatch:
-    """B rows with T response positions, for training loops that do not use `dph.training.rows.Batch`."""
+    """What the loss reads of B rows with T response positions; `dph.training.rows.Batch` adds the model's inputs."""
 
     old_logprobs: Tensor
     """[B, T] under the policy that generated the rollouts; not read on D_pef rows."""
@@ -91,21 +64,13 @@ class LossCounts:
     pef_sequences: float = 0.0
 
     @classmethod
-    def of(cls, batch: LossBatch) -> "LossCounts":
+    def of(cls, batch: TokenBatch) -> "LossCounts":
         """Count one batch."""
         mask = batch.response_mask.bool()
         pef = batch.is_rehearsal.bool()
         tokens, rows = mask.sum(-1), mask.any(-1)
         counts = [tokens[~pef].sum(), tokens[pef].sum(), rows[~pef].sum(), rows[pef].sum()]
         return cls(*torch.stack(counts).tolist())
-
-
-class TermWeights(NamedTuple):
-    """Factors on the sums of the objective; see the head of this file."""
-
-    exp: float
-    pef: float
-    js_lambda: float
 
 
 class Objective:
@@ -142,7 +107,7 @@ class Objective:
         names = [name for name in ("clip_low", "clip_high") if name not in self._policy.clips]
         return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
-    def weights(self, counts: LossCounts) -> TermWeights:
+    def weights(self, counts: LossCounts) -> tuple[float, float, float]:
         """w_exp, w_pef (η included) and λ from the global counts; the N of a set that is absent counts as 1.
 
         λ gives both halves of JS the same weight in the mini-batch. The paper says that it depends on the sizes of the
@@ -155,13 +120,13 @@ class Objective:
             n_exp, n_pef = counts.exp_sequences, counts.pef_sequences
         if config.reduction == "pooled":
             total = max(n_exp + n_pef, 1.0)
-            return TermWeights(1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0))
-        return TermWeights(1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta)
+            return 1.0 / total, config.eta / total, config.eta * n_pef / max(n_exp, 1.0)
+        return 1.0 / max(n_exp, 1.0), config.eta / max(n_pef, 1.0), config.eta
 
     def __call__(
         self,
         logprobs: Tensor,
-        batch: LossBatch,
+        batch: TokenBatch,
         counts: LossCounts,
         entropy: Tensor | None = None,
         importance: Tensor | None = None,
@@ -181,7 +146,7 @@ class Objective:
         Raises:
             ValueError: the batch lacks what the settings need.
         """
-        config, weights = self.config, self.weights(counts)
+        config, (w_exp, w_pef, js_lambda) = self.config, self.weights(counts)
         mask = batch.response_mask.bool()
         pef_rows = batch.is_rehearsal.bool()[:, None]
         dtype = torch.promote_types(logprobs.dtype, torch.float32)
@@ -202,7 +167,7 @@ class Objective:
             js = weigh * js_definition_policy_term(
                 logprobs, batch.old_logprobs, _ref(batch), exp, scale=config.js_scale, official=config.official
             )
-            loss_exp = loss_exp + weights.js_lambda * js
+            loss_exp = loss_exp + js_lambda * js
             sums["exp/js_policy_term"] = js.sum()
         if entropy is not None:
             entropy = torch.where(exp.bool(), entropy.to(dtype), 0.0)
@@ -210,23 +175,21 @@ class Objective:
             sums["exp/entropy"] = entropy.sum()
         elif config.entropy_coef:
             raise ValueError("loss.entropy_coef is set, but the objective was given no entropy")
-        loss = weights.exp * (share * loss_exp).sum()
+        loss = w_exp * (share * loss_exp).sum()
 
         if config.eta > 0:
             # A micro-batch without D_pef rows may come without ref_logprobs; its sums are 0 either way.
             ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-            f = rehearsal_loss(logprobs, ref, pef, self.divergence)
-            loss = loss + weights.pef * (share * f).sum()
-            sums |= {"pef/divergence": f.sum(), "pef/log_ratio": masked_log_ratio(logprobs, ref, pef).sum()}
+            log_ratio = masked_log_ratio(logprobs, ref, pef)
+            f = self.divergence.f(log_ratio) * pef
+            loss = loss + w_pef * (share * f).sum()
+            sums |= {"pef/divergence": f.sum(), "pef/log_ratio": log_ratio.sum()}
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
 
     @torch.no_grad()
-    def forgetting_sums(self, logprobs: Tensor, batch: LossBatch) -> dict[str, Tensor]:
-        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up.
-
-        `rehearsal_diagnostics` gives the same numbers, and quantiles, where all tokens are at hand.
-        """
+    def forgetting_sums(self, logprobs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
+        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up."""
         pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
         ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
         log_ratio = masked_log_ratio(logprobs, ref, pef)
@@ -255,7 +218,7 @@ def _token_weights(mask: Tensor, config: LossConfig) -> Tensor:
     return mask
 
 
-def _selected(batch: LossBatch, exp: Tensor) -> Tensor:
+def _selected(batch: TokenBatch, exp: Tensor) -> Tensor:
     if batch.selected is not None:
         return batch.selected
     if exp.any():
@@ -263,14 +226,14 @@ def _selected(batch: LossBatch, exp: Tensor) -> Tensor:
     return torch.zeros_like(exp, dtype=torch.bool)  # stored rows only: nothing was there to select from
 
 
-def _ref(batch: LossBatch) -> Tensor:
+def _ref(batch: TokenBatch) -> Tensor:
     if batch.ref_logprobs is None:
         raise ValueError("the loss needs ref_logprobs, but the batch has none")
     return batch.ref_logprobs
 
 
 @torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: LossBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
+def _policy_sums(logprobs: Tensor, batch: TokenBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
     """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
     ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
     clip_ratio, clips = policy.traits.clip_ratio, policy.clips
@@ -334,9 +297,7 @@ def mean_metrics(sums: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def rehearsal_diagnostics(
-    log_ratios: Tensor, divergence: Divergence, quantiles: Sequence[float] = (0.01, 0.1, 0.5, 0.9, 0.99)
-) -> dict[str, float]:
+def rehearsal_diagnostics(log_ratios: Tensor, divergence: Divergence) -> dict[str, float]:
     """How far the policy is from π_ref on D_pef.
 
     Args:
@@ -349,6 +310,7 @@ def rehearsal_diagnostics(
     """
     if log_ratios.numel() == 0:
         return {}
+    quantiles = (0.01, 0.1, 0.5, 0.9, 0.99)
     levels = torch.tensor(quantiles, dtype=log_ratios.dtype, device=log_ratios.device)
     out = {
         f"log_ratio_q{round(100 * level):02d}": value

@@ -3,11 +3,7 @@
 A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
 sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
 are its settings: `clip_low`, `clip_high` and `dual_clip` come from the fields of these names in `LossConfig`, others
-from `loss.policy_options`. A dual clip that is on and that the loss does not take is refused:
-
-    @register_policy_loss("reinforce")
-    def reinforce(logprobs, old_logprobs, advantages, mask, *, scale: float = 1.0):
-        return -scale * per_token(advantages) * logprobs * mask
+from `loss.policy_options`. A dual clip that is on and that the loss does not take is refused.
 
 A loss that treats some tokens of the mini-batch differently is registered with a function that selects them. It sees
 all rollout tokens of the mini-batch, over micro-batches and processes, before the first micro-batch is computed:
@@ -42,7 +38,7 @@ POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss")
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What training and its metrics have to know of a policy loss. The defaults hold for a loss that says nothing."""
+    """What training and its metrics have to know of a policy loss; see `register_policy_loss`."""
 
     select: Selection | None = None
     needs_advantage: bool = False
@@ -52,13 +48,7 @@ class Traits:
 _traits: dict[str, Traits] = {}
 
 
-def register_policy_loss(
-    name: str,
-    *,
-    select: Selection | None = None,
-    needs_advantage: bool = False,
-    clip_ratio: ClipRatio | None = importance_ratio,
-) -> Callable[[Added], Added]:
+def register_policy_loss(name: str, **traits: Any) -> Callable[[Added], Added]:
     """Decorator: make a policy loss available under a name.
 
     Args:
@@ -66,13 +56,8 @@ def register_policy_loss(
         needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
         clip_ratio: what the loss compares with its clips, for the metrics; None if its clips stop no gradient.
     """
-
-    def add(function: Added) -> Added:
-        added = POLICY_LOSSES.register(name)(function)
-        _traits[name] = Traits(select, needs_advantage, clip_ratio)
-        return added
-
-    return add
+    _traits.setdefault(name, Traits(**traits))
+    return POLICY_LOSSES.register(name)
 
 
 def selects_tokens(name: str) -> bool:

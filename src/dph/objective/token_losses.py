@@ -1,7 +1,7 @@
-"""Per-token losses besides the policy loss: rehearsal, KL estimators, the policy half of JS (eqs. 6, 13–17).
+"""Per-token losses on rollouts besides the policy loss: KL estimators, the policy half of JS (eqs. 13–17).
 
-Every function takes log-probabilities and a mask [B, T] and returns [B, T] with zeros outside the mask; `losses`
-sums them into the objective. Log-probabilities are at the sampling temperature; arithmetic is in fp32 at least.
+Every function takes log-probabilities and a mask [B, T] and returns [B, T] with zeros outside the mask;
+`objective` sums them. Log-probabilities are at the sampling temperature; arithmetic is in fp32 at least.
 """
 
 from typing import Literal
@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from dph.objective.divergences import Divergence, get_divergence, log_ratio_to_mixture
+from dph.objective.divergences import get_divergence, log_ratio_to_mixture
 
 JS_BASELINE = 0.25
 """Baseline of the policy half of JS: the constant for which its gradient vanishes at π_θ = π_ref sample by sample."""
@@ -42,11 +42,6 @@ def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tens
     """s = (Π_t ρ_t)^(1/T): the geometric mean of a response's token ratios (GSPO), [B, 1]; 1 for one without tokens."""
     log_ratio = masked_log_ratio(logprobs, old_logprobs, mask).sum(-1, keepdim=True)
     return (log_ratio / mask.sum(-1, keepdim=True).clamp(min=1)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-
-
-def rehearsal_loss(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, divergence: Divergence) -> Tensor:
-    """f(u) per token on stored responses of π_ref (eq. 6), [B, T]; its bias: see `divergences`."""
-    return divergence.f(masked_log_ratio(logprobs, ref_logprobs, mask)) * mask
 
 
 def kl_loss(

@@ -40,10 +40,18 @@ class RewardFunction:
     number of threads and event loops.
     """
 
-    def __init__(self, kind: str, options: Mapping[str, Any], answer_column: str = "answer") -> None:
-        """See `reward_function`."""
+    def __init__(self, kind: str, *, answer_column: str = "answer", **options: Any) -> None:
+        """
+        Args:
+            kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one
+                that a plug-in registered.
+            answer_column: the column of a batch that holds the gold answers.
+            options: of the verifier, such as policy="strict", timeout=5.0 (seconds), workers=2 (processes, the
+                default).
+        Raises UserError for an unknown verifier or option.
+        """
         self.__name__ = kind  # trainers log rewards under this name
-        self._kind, self._options, self._answers = kind, dict(options), answer_column
+        self._kind, self._options, self._answers = kind, options, answer_column
         self._key = f"{kind} {json.dumps(self._options, sort_keys=True, default=repr)}"
         self._shared()
 
@@ -68,7 +76,7 @@ class RewardFunction:
             if isinstance(values, list) and len(values) == count and name not in (*_NOT_META, self._answers)
         }
         items = [
-            _item(_text(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
+            _item(text_of(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
             for row, (completion, answer, prompt) in enumerate(
                 zip(completions, columns[self._answers], prompts, strict=True)
             )
@@ -115,22 +123,15 @@ class RewardFunction:
             verdicts = shared.verifier.verify(items)
         except OSError as error:  # no memory or no descriptors left, for example
             verdicts = [Verdict(Outcome.INFRA_ERROR, 0.0, str(error))] * len(items)
-        for outcome, detail in {(one.outcome, one.detail) for one in verdicts if not one.scored}:
-            shared.tell(f"{self._kind}: {outcome}", detail)
+        for verdict in verdicts:
+            if not verdict.scored and verdict.outcome not in shared.told:
+                shared.told.add(verdict.outcome)
+                message = "a response was not judged and has no reward (%s: %s: %s); not repeated"
+                _LOG.warning(message, self._kind, verdict.outcome, verdict.detail)
         return verdicts
 
 
-def reward_function(kind: str, *, answer_column: str = "answer", **options: Any) -> RewardFunction:
-    """A reward function that judges with a verifier.
-
-    Args:
-        kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one that
-            a plug-in registered.
-        answer_column: the column of a batch that holds the gold answers.
-        options: of the verifier, such as policy="strict", timeout=5.0 (seconds), workers=2 (processes, the default).
-    Raises UserError for an unknown verifier or option.
-    """
-    return RewardFunction(kind, options, answer_column)
+reward_function = RewardFunction
 
 
 class _Shared:
@@ -145,20 +146,16 @@ class _Shared:
         self.verifier: Verifier = make(**{**defaults, **options})
         workers = options.get("workers", _WORKERS)
         self.threads = ThreadPoolExecutor(workers, thread_name_prefix="dph-reward")
-        self._told: set[str] = set()
-
-    def tell(self, what: str, detail: str) -> None:
-        """Report the first failure of a kind."""
-        if what not in self._told:
-            self._told.add(what)
-            _LOG.warning("a response was not judged and has no reward (%s: %s); not repeated", what, detail)
+        self.told: set[Outcome] = set()
+        """Kinds of failure whose first one was reported."""
 
 
 def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
     return Problem("", prompt if isinstance(prompt, str) else tuple(prompt), answer, "", meta), response
 
 
-def _text(completion: Any) -> str:
+def text_of(completion: Any) -> str:
+    """A completion as TRL gives it: a text, or a conversation whose last message is the response."""
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
 
@@ -178,5 +175,4 @@ def _after_fork() -> None:
     _made, _lock = {}, threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

@@ -18,10 +18,8 @@ async def compute_score(
     reward_model_tokenizer: object = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Judge one response.
-
-    verl cannot leave a response out: where the judging failed, `score` is 0 and `scored` is 0. Every result has the
-    same keys, which verl requires.
+    """Judge one response. verl cannot leave one out: where the judging failed, `score` is 0 and `scored` is 0. Every
+    result has the same keys, which verl requires.
 
     Args:
         kind, options: as for `reward_function`; they come from `custom_reward_function.reward_kwargs`.

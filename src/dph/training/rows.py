@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dph.models.batch import Inputs, Tokens, collate_tokens, moved, padded
 from dph.models.policy import Policy
+from dph.objective.objective import TokenBatch
 from dph.process.distributed import World
 from dph.rehearsal.store import Rehearsal
 
@@ -52,23 +53,11 @@ class Row(Tokens):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Inputs):
-    """B rows as the model's inputs and the loss's tensors; see `Inputs` for the shapes."""
+class Batch(TokenBatch, Inputs):
+    """B rows as the model's inputs and the loss's tensors, in fp32; see `Inputs` and `TokenBatch` for the shapes."""
 
-    response_mask: Tensor
-    """float [B, T]: 1 on response tokens that count in the loss."""
-    old_logprobs: Tensor
-    """float [B, T]"""
-    ref_logprobs: Tensor | None
-    """float [B, T], or None where no row has them stored."""
-    advantages: Tensor
-    """float [B], or [B, T] where a row has one for each token."""
-    is_rehearsal: Tensor
-    """bool [B]"""
     sampled_logprobs: Tensor | None = None
     """float [B, T]: the sampler's own log-probabilities, where any row has them apart from `old_logprobs`."""
-    selected: Tensor | None = None
-    """bool [B, T]: tokens that the policy loss treats differently, where it selects any."""
 
 
 def collate(

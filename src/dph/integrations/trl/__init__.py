@@ -1,9 +1,8 @@
 # pyright: reportMissingImports=false
 """DPH-RL for users of TRL: `DPHTrainer` is `GRPOTrainer` with rehearsal. It needs the extra `trl` (TRL 1.16).
 
-`SharedPrefixMixin` lets any GRPO trainer of TRL compute each prompt once for all of its responses; `PassAtKMixin`
-logs unbiased pass@k, and `AdvantageMixin` trains with the advantages of `dph.objective`.
-`exploration_set` gives the prompts of a presample run, and `VerifierReward` its verifiers as a reward function.
+`SharedPrefixMixin`, `PassAtKMixin` and `AdvantageMixin` extend any GRPO trainer of TRL. `exploration_set` gives the
+prompts of a presample run, and `VerifierReward` its verifiers as a reward function.
 """
 
 try:

@@ -4,10 +4,9 @@
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, get_type_hints
 
-from docstring_parser import parse_from_object
 from trl import GRPOConfig
 
-from dph.config import LossConfig, RehearsalTerm, from_dict
+from dph.config import LossConfig, RehearsalTerm, field_docs, from_dict
 from dph.errors import UserError
 from dph.objective import Objective
 
@@ -20,22 +19,19 @@ _AGGREGATIONS = {
 
 _TERM = {one.name: one.name for one in fields(RehearsalTerm)} | {"alpha": "divergence_alpha"}
 """TRL's name for each field of the rehearsal term: among TRL's many settings, `alpha` alone would say too little."""
-del _TERM["estimator"], _TERM["js_scale"]  # JS by its definition needs log π_ref of the rollouts, which TRL lacks
-del _TERM["divergence_options"]  # TRL's parser takes no tables; give them a default in the plug-in
+for _name in ("estimator", "js_scale", "divergence_options"):
+    del _TERM[_name]  # JS by its definition needs log π_ref of the rollouts; TRL's parser takes no tables
 
 
-def _term_fields() -> list[tuple[str, Any, Any]]:
-    """The fields of the rehearsal term under TRL's names, with their docstrings as help texts."""
-    types, docs = get_type_hints(RehearsalTerm), parse_from_object(RehearsalTerm).params
-    texts = {one.arg_name: one.description for one in docs}
-    return [
-        (_TERM[one.name], types[one.name], field(default=one.default, metadata={"help": texts[one.name]}))
+_types, _texts = get_type_hints(RehearsalTerm), field_docs(RehearsalTerm)
+_TermFields: Any = make_dataclass(
+    "_TermFields",
+    [
+        (_TERM[one.name], _types[one.name], field(default=one.default, metadata={"help": _texts[one.name]}))
         for one in fields(RehearsalTerm)
         if one.name in _TERM
-    ]
-
-
-_TermFields: Any = make_dataclass("_TermFields", _term_fields())
+    ],
+)
 
 
 @dataclass
@@ -44,10 +40,7 @@ class DPHConfig(_TermFields, GRPOConfig):
 
     rehearsal_rows: int | None = field(
         default=None,
-        metadata={
-            "help": "Stored responses per optimizer step, over all processes; by default one per 8 rollouts. 0 trains "
-            "without rehearsal."
-        },
+        metadata={"help": "Stored responses per optimizer step, over all processes; one per 8 rollouts if None."},
     )
     rehearsal_check_rows: int = field(
         default=8,
@@ -61,9 +54,9 @@ class DPHConfig(_TermFields, GRPOConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.loss_type not in _AGGREGATIONS:
-            names = ", ".join(sorted(_AGGREGATIONS))
             raise UserError(
-                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of {names}"
+                f"loss_type {self.loss_type!r} has no fixed denominator to share with rehearsal; choose one of "
+                f"{', '.join(sorted(_AGGREGATIONS))}"
             )
         if self.rehearsal_rows is not None and self.rehearsal_rows < 0:
             raise UserError(f"rehearsal_rows is {self.rehearsal_rows}; it must be 0 or more")
@@ -81,10 +74,7 @@ class DPHConfig(_TermFields, GRPOConfig):
         return self.rehearsal_rows != 0
 
     def loss_config(self) -> LossConfig:
-        """The rehearsal term in this package's settings; the policy loss is TRL's own.
-
-        Raises UserError for a value that a setting cannot take.
-        """
+        """The rehearsal term in this package's settings. Raises UserError for a value that a setting cannot take."""
         term = {ours: getattr(self, theirs) for ours, theirs in _TERM.items()}
         denominators = {
             "aggregation": _AGGREGATIONS[self.loss_type],

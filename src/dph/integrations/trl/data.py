@@ -13,6 +13,7 @@ from dph.errors import UserError
 from dph.models.language_model import render_prompt
 from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import check_problems, partition_of
+from dph.rewards import text_of
 from dph.types import as_messages, as_text, problem_json, read_problem
 
 
@@ -21,8 +22,8 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
 
     As in `dph presample`, prompts are conversations if the tokenizer has a chat template, and plain text if not.
 
-    Args:
-        plugins: Python files or modules that register the run's task.
+    plugins: Python files or modules that register the run's task.
+
     Raises UserError for a run that is not complete, has an empty exploration set, or sampled other problems, and for a
     prompt that the chat template cannot render.
     """
@@ -55,8 +56,8 @@ class VerifierReward:
             completions: texts, or conversations whose last message is the response.
             problem: the column of `exploration_set`.
         """
-        texts = [one if isinstance(one, str) else one[-1]["content"] for one in completions]
-        verdicts = self._verifiers.verify(list(zip(map(read_problem, problem), texts, strict=True)))
+        items = zip(map(read_problem, problem), map(text_of, completions), strict=True)
+        verdicts = self._verifiers.verify(list(items))
         return [verdict.reward if verdict.scored else None for verdict in verdicts]
 
     def close(self) -> None:

@@ -1,34 +1,21 @@
 # pyright: reportMissingImports=false
-"""What a GRPO trainer of TRL makes of rewards: the advantages of `dph.objective`, and unbiased pass@k in its logs.
-
-class Trainer(AdvantageMixin, PassAtKMixin, GRPOTrainer):
-    pass
-
-trainer = Trainer(..., advantage="maxrl")
-"""
+"""What a GRPO trainer of TRL makes of rewards: the advantages of `dph.objective`, and unbiased pass@k in its logs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
+from trl import GRPOTrainer
 
 from dph.errors import UserError
 from dph.evaluation.passk import pass_at_powers
 from dph.objective import Advantage, GroupView
 from dph.types import Outcome, Verdict
 
-if TYPE_CHECKING:
-    from trl import GRPOTrainer as _Trainer
-else:
-    _Trainer = object
 
-_TRLS_OWN = ("group", "sum_then_normalize")
-"""TRL's defaults of the settings by which it makes advantages from rewards."""
-
-
-class AdvantageMixin(_Trainer):
+class AdvantageMixin(GRPOTrainer):
     """Replaces TRL's advantages; rewards, their weights and everything else remain TRL's."""
 
     def __init__(
@@ -46,20 +33,22 @@ class AdvantageMixin(_Trainer):
         settings of TRL's own advantages.
         """
         super().__init__(*args, **kwargs)
+        self._scored, self._said = torch.empty(0, 0), [""]
         self._advantage = Advantage(advantage, advantage_options) if advantage else None
-        if self._advantage is not None and (self._advantage.needs_logprobs or self._advantage.needs_reference):
+        if self._advantage is None:
+            return
+        if self._advantage.needs_logprobs or self._advantage.needs_reference:
             raise UserError(
                 f"the advantage {advantage!r} reads log-probabilities of whole groups, which TRL does not have; train "
                 "it with `dph train` or through verl"
             )
         if advantage == "uniqueness" and (advantage_options or {}).get("by", "style") != "text":
             raise UserError("TRL hands no problems to advantages; set the option by of advantage uniqueness to text")
-        if self._advantage is not None and (self.scale_rewards, self.multi_objective_aggregation) != _TRLS_OWN:
+        if (self.scale_rewards, self.multi_objective_aggregation) != ("group", "sum_then_normalize"):  # TRL's defaults
             raise UserError(
                 "scale_rewards and multi_objective_aggregation shape TRL's own advantages only; leave them out, or "
                 "leave out advantage"
             )
-        self._scored, self._said = torch.empty(0, 0), [""]
 
     def _calculate_rewards(
         self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: list[list[int]], *args: Any
@@ -75,9 +64,8 @@ class AdvantageMixin(_Trainer):
         output = super()._generate_and_score_completions(inputs)
         if self._advantage is None or not self.model.training:
             return output
-        values = group_advantages(
-            self._advantage, self._scored, self.reward_weights.cpu(), self._said, self.num_generations
-        )
+        weights = self.reward_weights.cpu()
+        values = group_advantages(self._advantage, self._scored, weights, self._said, self.num_generations)
         theirs, logged = output["advantages"], self._logs["advantages"]
         for _ in range(min(len(values), len(logged))):  # those that TRL has just logged, of all processes
             logged.pop()
@@ -93,14 +81,13 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
     Args:
         scored: [N, functions], NaN where a function gave no score; the responses to a prompt follow each other.
         weights: [functions].
-        texts: of the responses.
         responses: to each prompt.
     """
-    valid = ~scored.isnan().all(1)
+    judged = ~scored.isnan().all(1)
     rewards = (scored * weights).nansum(1)
     verdicts = [
         Verdict((Outcome.CORRECT if value >= 1 else Outcome.WRONG) if scored_at_all else Outcome.INFRA_ERROR, value)
-        for value, scored_at_all in zip(rewards.tolist(), valid.tolist(), strict=True)
+        for value, scored_at_all in zip(rewards.tolist(), judged.tolist(), strict=True)
     ]
     advantages = []
     for start in range(0, len(rewards), responses):
@@ -110,21 +97,17 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
             verdicts=verdicts[group],
             old_logprobs=[torch.empty(0)] * len(verdicts[group]),
             texts=texts[group],
-            style_of=lambda _: None,
         )
         values = advantage(view)
         if values.ndim != 1:
             raise UserError("TRL needs one advantage for each response; this one gives one for each token")
         advantages.append(values)
-    return torch.where(valid, torch.cat(advantages), 0.0)
+    return torch.cat(advantages)
 
 
-class PassAtKMixin(_Trainer):
-    """Logs `rewards/NAME/pass@K` for K = 2, 4, … up to the size of a group, beside TRL's `rewards/NAME/mean` (pass@1).
-
-    It does so for every reward function that gave only 0 and 1. A group counts if at least K of its responses were
-    scored (None is no score).
-    """
+class PassAtKMixin(GRPOTrainer):
+    """Logs `rewards/NAME/pass@K` for K = 2, 4, … up to the size of a group, for every reward function that gave only 0
+    and 1. A group counts if at least K of its responses were scored (None is no score)."""
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
         rewards = super()._calculate_rewards(*args, **kwargs)
@@ -137,11 +120,8 @@ class PassAtKMixin(_Trainer):
 
 
 def passes(rewards: Tensor) -> dict[int, float]:
-    """Mean pass@k over groups, for k = 2, 4, …; empty if a reward is neither 0 nor 1.
-
-    Args:
-        rewards: [groups, responses], NaN where a response was not scored.
-    """
+    """Mean pass@k over groups, for k = 2, 4, …, from rewards [groups, responses]; NaN is a response without a score.
+    Empty if a reward is neither 0 nor 1."""
     scored = ~rewards.isnan()
     if not ((rewards == 0) | (rewards == 1) | ~scored).all():
         return {}

@@ -1,21 +1,19 @@
 # pyright: reportMissingImports=false
-"""Prompts computed once for all of their responses, in any GRPO trainer of TRL:
+"""Prompts computed once for all of their responses, in any GRPO trainer of TRL.
 
-    class Trainer(SharedPrefixMixin, GRPOTrainer):
-        pass
-
-Loss, advantages, metrics and everything else remain TRL's. Rows of a micro-batch that have the same prompt are packed
-(see `dph.models.packing`) and go through TRL's own call of the model, so that wrappers, adapters, precision, output
-embedding and temperature are TRL's too. That call takes one target per token, and its positions count the padding on
-the left; the packed rows have both.
+Rows of a micro-batch that have the same prompt are packed (see `dph.models.packing`) and go through TRL's own call of
+the model, so that wrappers, adapters, precision, output embedding and temperature are TRL's too. That call takes one
+target per token, and its positions count the padding on the left; the packed rows have both.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from trl import GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import split_tensor_dict
 
@@ -28,11 +26,6 @@ from dph.models.traits import has_noise
 from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer as _Trainer
-else:
-    _Trainer = object
 
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
@@ -47,9 +40,7 @@ _NEUTRAL = {"do_sample": True, "top_k": 0, "min_p": None, "repetition_penalty": 
 def refusal(args: Any, parallelism: Any) -> str | None:
     """Settings that change a model in ways that its trial on a few tokens does not see; None if there are none.
 
-    Args:
-        args: of the trainer.
-        parallelism: accelerate's ParallelismConfig, if there is one.
+    args: of the trainer. parallelism: accelerate's ParallelismConfig, if there is one.
     """
     if args.use_liger_kernel:
         return "use_liger_kernel replaces parts of the model after it was checked"
@@ -60,8 +51,10 @@ def refusal(args: Any, parallelism: Any) -> str | None:
     return None
 
 
-class SharedPrefixMixin(_Trainer):
-    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update."""
+class SharedPrefixMixin(GRPOTrainer):
+    """Computes each prompt of a micro-batch once, in passes for log-probabilities and in the update:
+    `class Trainer(SharedPrefixMixin, GRPOTrainer): pass`. Loss, advantages, metrics and everything else remain TRL's.
+    """
 
     def __init__(
         self,
@@ -74,11 +67,10 @@ class SharedPrefixMixin(_Trainer):
         """
         Args:
             shared_prefix: False trains as TRL does.
-            whole_groups: bring the responses to a prompt into the same micro-batches. They move only among the
-                micro-batches of one optimizer step. Where the loss depends on which rows a micro-batch holds (bnpo, an
-                entropy bonus, an entropy quantile), they stay where TRL put them.
+            whole_groups: bring the responses to a prompt into the same micro-batches of an optimizer step, unless the
+                loss depends on which rows a micro-batch holds.
             shared_generation: where TRL would generate with transformers, sample with `dph.sampling`, which keeps a
-                prompt once for all of its responses. The distribution is the same, the random draws are others.
+                prompt once for all of its responses.
             args, kwargs: all other arguments are the trainer's.
 
         Raises UserError for settings under which packed rows would not be computed exactly.
@@ -89,7 +81,6 @@ class SharedPrefixMixin(_Trainer):
         self._sharing: dict[int, list[Sharing]] = {}
         """By the id of a model; the trainer keeps the policy and the reference model."""
         self._sampler: HFSampler | None = None
-        """Made once, so that what it finds out about the model is kept."""
         self._told: set[str] = set()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
         if shared_prefix and (reason := refusal(self.args, parallelism)):
@@ -102,7 +93,6 @@ class SharedPrefixMixin(_Trainer):
             )
 
     def _tell(self, text: str) -> None:
-        """Show a text once, on one process."""
         if text not in self._told and self.accelerator.is_main_process:
             warn(text)
         self._told.add(text)
@@ -120,7 +110,6 @@ class SharedPrefixMixin(_Trainer):
         compute_aux_loss: bool = False,
         **modal: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """As TRL's method: [B, T] log-probabilities, entropies if asked for, and an auxiliary loss if asked for."""
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
         if not self.shared_prefix:
             return super()._get_per_token_logps_and_entropies(*call, **modal)
@@ -145,9 +134,7 @@ class SharedPrefixMixin(_Trainer):
     def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B, T] by one forward pass over the packed rows; 0 where a row has no token.
 
-        Args:
-            mask: [B, L], the attention mask of the padded rows.
-            steps: T, the number of their last columns that hold responses.
+        mask: [B, L], the attention mask of the padded rows. steps: T, their last columns, which hold responses.
         """
         device = self.accelerator.device
         width = mask.shape[1] - steps
@@ -246,20 +233,19 @@ class SharedPrefixMixin(_Trainer):
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
     ) -> tuple[list[list[int]], list[list[float]] | None]:
-        """As TRL's method: token ids of a response to each prompt, the end token included, and log-probabilities."""
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
-            responses, reason = None, "of images or other inputs beside tokens"
-            if not images and not multimodal_fields:
-                responses, reason = self._sample_shared(prompt_ids)
-            if responses is not None:
-                return responses, None
-            self._tell(f"transformers generates, because {reason}")
+            try:
+                if images or multimodal_fields:
+                    raise UserError("of images or other inputs beside tokens")
+                return self._sample_shared(prompt_ids), None
+            except UserError as error:
+                self._tell(f"transformers generates, because {error}")
         return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
 
-    def _sample_shared(self, prompts: list[list[int]]) -> tuple[list[list[int]] | None, str]:
-        """Responses of this package's sampler, or None and why it cannot take transformers' place."""
+    def _sample_shared(self, prompts: list[list[int]]) -> list[list[int]]:
+        """Responses of this package's sampler. Raises UserError if it cannot take transformers' place."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.mixed_precision == "fp16":
-            return None, "the sampler was not tried with FSDP, DeepSpeed or fp16"
+            raise UserError("the sampler was not tried with FSDP, DeepSpeed or fp16")
         chosen = self.generation_config
         with unwrap_model_for_generation(
             self.model_wrapped,
@@ -268,17 +254,14 @@ class SharedPrefixMixin(_Trainer):
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as model:
             if unknown := unknown_setting(model, chosen):
-                return None, f"the sampler does not support {unknown}"
+                raise UserError(f"the sampler does not support {unknown}")
             if self._sampler is None:
                 precision = "bf16" if self.accelerator.mixed_precision == "bf16" else "fp32"
                 policy = Policy(model, self._tokenizer, precision=precision)
                 policy.eos_ids = frozenset(self.eos_token_ids)
                 self._sampler = HFSampler(policy)
             params = SamplingParams(1, chosen.temperature, chosen.top_p, chosen.max_new_tokens)
-            try:
-                return sample_groups(self._sampler, prompts, params), ""
-            except UserError as error:
-                return None, str(error)
+            return sample_groups(self._sampler, prompts, params)
 
 
 # Rows of token ids as TRL's tensors hold them: prompts padded on the left, responses on the right ---------------------
@@ -297,10 +280,8 @@ def padded_rows(rows: Sequence[Tokens], pad: int, device: torch.device) -> tuple
 
 
 def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
-    """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding.
-
-    Padding leaves one piece of each row, with the last token of its prompt.
-    """
+    """The rows of padded tensors, as `padded_rows` returns them; None if the mask has another shape than padding, which
+    leaves one piece of each row, with the last token of its prompt."""
     seen = mask.bool().cpu()
     width = seen.shape[1] - steps
     pieces = (seen[:, 1:] & ~seen[:, :-1]).sum(1) + seen[:, 0]
@@ -313,21 +294,14 @@ def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
     ]
 
 
-def group_rows(parts: Sequence[Mapping[str, Tensor | None]]) -> list[dict[str, Any]]:
+def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of TRL's micro-batches in as many of the same size, those with the same prompt next to each other."""
-
-    def joined(values: Sequence[Tensor | None]) -> Tensor | None:
-        first = values[0]
-        return first if first is None or first.ndim == 0 else torch.cat([one for one in values if one is not None])
-
-    every = {name: joined([part[name] for part in parts]) for name in parts[0]}
+    by_row = [name for name, value in parts[0].items() if value is not None and value.ndim > 0]
+    every = {name: torch.cat([part[name] for part in parts]) for name in by_row}
     ids, mask = every["prompt_ids"], every["prompt_mask"]
-    assert ids is not None and mask is not None
     prompts = [Tokens(row[seen].tolist(), []) for row, seen in zip(ids.cpu(), mask.bool().cpu(), strict=True)]
     order = torch.tensor([index for group in group_by_prompt(prompts) for index in group], device=ids.device)
-    ordered: dict[str, Any] = {
-        name: value if value is None or value.ndim == 0 else value[order] for name, value in every.items()
-    }
+    ordered: Any = {**parts[0], **{name: value[order] for name, value in every.items()}}
     return split_tensor_dict(ordered, len(parts))
 
 
@@ -336,11 +310,7 @@ def group_rows(parts: Sequence[Mapping[str, Tensor | None]]) -> list[dict[str, A
 
 def unknown_setting(model: Any, chosen: Any) -> str | None:
     """A setting of transformers' generation, with its value, that the sampler does not have; None if there is none.
-
-    Args:
-        model: whose own generation config holds for what `chosen` leaves open.
-        chosen: the generation config of the call.
-    """
+    The model's own generation config holds for what `chosen`, that of the call, leaves open."""
     settings = model.generation_config.to_diff_dict() | chosen.to_diff_dict()
     changed = (pair for pair in settings.items() if pair[1] not in (None, _NEUTRAL.get(pair[0], False)))
     return min((f"{name}={value!r}" for name, value in changed if name not in _SUPPORTED), default=None)
@@ -356,8 +326,7 @@ def sample_groups(sampler: HFSampler, prompts: Sequence[Sequence[int]], params: 
     for count in sorted({len(group) for group in groups}):
         alike = [group for group in groups if len(group) == count]
         keys = torch.randint(1 << 62, (len(alike),)).tolist()
-        asked = SamplingParams(count, params.temperature, params.top_p, params.max_tokens)
-        sampled = sampler.sample([prompts[group[0]] for group in alike], asked, keys)
+        sampled = sampler.sample([prompts[group[0]] for group in alike], replace(params, n=count), keys)
         for group, completions in zip(alike, sampled, strict=True):
             for row, completion in zip(group, completions, strict=True):
                 responses[row] = list(completion.token_ids)

@@ -5,8 +5,8 @@
     per_set:  L = L_TRL                          +  η/N_pef · Σ_{D_pef} f(u)
 
 N counts tokens of an optimizer step (sequences, where TRL's loss type averages sequences), over its micro-batches and
-all processes. N_exp is TRL's own denominator. All of the mathematics is in `dph.objective`. TRL's own method computes
-the log-probabilities of the stored responses, so temperature, precision, adapters, FSDP and DeepSpeed are TRL's.
+all processes. N_exp is TRL's own denominator. TRL's own method computes the log-probabilities of the stored responses,
+so temperature, precision, adapters, FSDP and DeepSpeed are TRL's.
 """
 
 import math
@@ -84,8 +84,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
     def stored_rows(self, step: int, rollouts: int) -> list[Rehearsal]:
         """The stored responses of an optimizer step, over all processes: a function of the seed and the step alone.
 
-        Args:
-            rollouts: of an optimizer step, over all processes; they decide how many where `rehearsal_rows` is None.
+        rollouts: of an optimizer step, over all processes; they decide how many where `rehearsal_rows` is None.
         """
         rows = self.args.rehearsal_rows or math.ceil(rollouts / 8)
         return self._rehearsal.take(step * rows, rows)
@@ -111,18 +110,15 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         rehearsal, sums = self._objective(logprobs, batch, counts)
         self._note(sums | self._objective.forgetting_sums(logprobs, batch))
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
-        share = self._objective.weights(counts).exp * exp_count
-        return share * loss + processes * rehearsal  # gradients are averaged over processes
+        w_exp, *_ = self._objective.weights(counts)
+        return w_exp * exp_count * loss + processes * rehearsal  # gradients are averaged over processes
 
     def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
         """log π_θ [B, T] of stored responses, padded as TRL pads rollouts."""
         device = self.accelerator.device
         ids, seen, steps = padded_rows(rows, self._tokenizer.pad_token_id, device)
-        mask, references = [], []
-        for row in rows:
-            assert row.ref_logprobs is not None
-            mask.append([row.weight] * len(row.response_ids))
-            references.append(row.ref_logprobs)
+        mask = [[row.weight] * len(row.response_ids) for row in rows]
+        references = [row.ref_logprobs or () for row in rows]
         logprobs, *_ = self._get_per_token_logps_and_entropies(model, ids, seen, steps)
         mask, reference = (padded(values, steps, torch.float32).to(device) for values in (mask, references))
         return logprobs, TokenBatch(

@@ -11,7 +11,6 @@ from dph.process.progress import show_messages
 
 
 def run(config: Any) -> None:
-    """Check the settings before anything starts, then train as verl does."""
     show_messages()
     from omegaconf import OmegaConf
     from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
@@ -40,7 +39,6 @@ def one_sentence(task: Callable[..., None]) -> Callable[..., None]:
 
 
 def train() -> None:
-    """Train with the configuration that the command line names."""
     check_registered()
     import hydra
 
@@ -49,9 +47,5 @@ def train() -> None:
     start(one_sentence(run))()
 
 
-main = one_sentence(train)
-"""Entry point."""
-
-
 if __name__ == "__main__":
-    main()
+    one_sentence(train)()

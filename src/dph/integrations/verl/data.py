@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dph.build import load_plugin, load_problems, make_verifiers, select
 from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError, reason_of
+from dph.integrations.verl.__main__ import one_sentence
 from dph.models.language_model import render_prompt
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
@@ -52,8 +53,7 @@ def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str)
 
 
 def chat_tokenizer(model: ModelConfig) -> Any:
-    """The tokenizer with whose chat template verl renders every prompt. Raises UserError for a tokenizer without
-    one."""
+    """The tokenizer with whose chat template verl renders every prompt. Raises UserError if it has none."""
     from transformers import AutoTokenizer
 
     from dph.models.loading import from_hub
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True, help="settings of `dph train` as TOML")
     parser.add_argument("--out", type=Path, required=True, help="directory to write")
     parser.add_argument(
-        "--plugin", action="append", default=[], help="a file or module that registers tasks or verifiers"
+        "--plugin", action="append", default=[], help="a file or module that registers tasks, verifiers"
     )
     words = parser.parse_args()
     show_messages()
@@ -107,10 +107,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import sys
-
-    try:
-        main()
-    except UserError as error:
-        print(f"dph: {error}", file=sys.stderr)
-        sys.exit(2)
+    one_sentence(main)()

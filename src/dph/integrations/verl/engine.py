@@ -1,10 +1,8 @@
 # pyright: reportMissingImports=false
 """verl's FSDP2 engine with prompts computed once for all of their responses.
 
-verl chooses an engine by strategy, device and vendor. This one is registered for the vendor `dph`, so it is used where
-the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. Loss, metrics, optimizer, sharding and
-checkpoints remain verl's. The engine differs in two places: it cuts a batch into micro-batches of whole groups, and it
-packs the rows of a micro-batch (see `dph.models.packing`).
+verl uses it where the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. It differs from verl's in
+two places: it cuts a batch into micro-batches of whole groups, and packs their rows (see `dph.models.packing`).
 """
 
 import itertools
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tensordict import NonTensorData, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
@@ -31,7 +29,6 @@ from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import has_noise
 from dph.process.progress import warn
 
-_TEMPERATURES = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
 _FIXED_SIZE = "micro-batches of a fixed number of rows cut groups; set use_dynamic_bsz=True"
 
 
@@ -40,12 +37,8 @@ def _sentence(reason: str) -> str:
 
 
 def refusal(model: Any, engine: Any) -> str | None:
-    """Why packed rows would not be exact, or were not tried, with these settings of verl; None if they can be used.
-
-    Args:
-        model: verl's HFModelConfig, or a mapping or object with its names.
-        engine: verl's FSDPEngineConfig, likewise.
-    """
+    """Why packed rows would not be exact, or were not tried, with verl's HFModelConfig and FSDPEngineConfig; None if
+    they can be used."""
     if engine.strategy != "fsdp2":
         return f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2"
     if engine.ulysses_sequence_parallel_size > 1:
@@ -92,11 +85,8 @@ def _pieces(nested: Any) -> list[tuple[int, ...]]:
 
 
 def in_parts(parts: Sequence[list[IndexedTokens]], count: int) -> list[list[IndexedTokens]]:
-    """The same rows in `count` micro-batches: the largest of several rows are halved.
-
-    `count` is at least the number of parts and at most that of rows. FSDP's ranks wait for each other in every forward
-    pass, so all of them need the same number.
-    """
+    """The same rows in `count` micro-batches: the largest are halved. FSDP's ranks wait for each other in every forward
+    pass, so all of them need the same number."""
     out = list(parts)
     while len(out) < count:
         out.sort(key=lambda part: packed_tokens(part) if len(part) > 1 else 0)
@@ -107,14 +97,8 @@ def in_parts(parts: Sequence[list[IndexedTokens]], count: int) -> list[list[Inde
 
 
 def whole_sequences(values: Tensor, rows: Sequence[Tokens], ids: Any) -> Tensor:
-    """Values of all response tokens as verl keeps them: at the token that predicts each, and 0 elsewhere.
-
-    Args:
-        values: [K], row by row.
-        ids: the nested token ids of the rows.
-    Returns:
-        Nested, as long as the rows.
-    """
+    """Values [K] of all response tokens, row by row, as verl keeps them: nested as the token ids, at the token that
+    predicts each, and 0 elsewhere."""
     starts = ids.offsets()[:-1].tolist()
     places = [
         start + len(row.prompt_ids) - 1 + step
@@ -144,7 +128,6 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     def forward_backward_batch(
         self, data: TensorDict, loss_function: Callable[..., Any] | None, forward_only: bool = False
     ) -> Any:
-        """As verl's method, with micro-batches of whole groups, as many on each rank."""
         rows = self._shareable(data)
         if rows is None:
             return super().forward_backward_batch(data, loss_function, forward_only)
@@ -180,7 +163,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
         """The rows of a batch if they can be packed and any rank has several with the same prompt."""
         if isinstance(data["temperature"], Tensor):
-            raise UserError(_sentence(_TEMPERATURES))
+            reason = "each row has a temperature of its own, and rows share the logits after their prompt; use one"
+            raise UserError(_sentence(reason))
         if not tu.get_non_tensor_data(data=data, key="use_dynamic_bsz", default=True):
             raise UserError(_sentence(_FIXED_SIZE))
         if self._sharing is None:  # all ranks come here together
@@ -203,7 +187,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         for name in ("distillation_use_topk", "distillation_only", "calculate_sum_pi_squared"):
             if tu.get_non_tensor_data(data=data, key=name, default=False):
                 return f"{name}, which needs the logits of every token"
-        if any(_holds_anything(inputs) for inputs in data.get("multi_modal_inputs", [])):
+        others = [getattr(one, "data", one) for one in data.get("multi_modal_inputs", [])]
+        if any(inputs is not None and len(list(inputs.keys())) > 0 for inputs in others):
             return "images or other inputs beside tokens"
         if rows is None:
             return "rows that are not a prompt and then a response at positions 0, 1, 2 …"
@@ -236,7 +221,6 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     # A micro-batch -----------------------------------------------------------------------------------------------
 
     def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
-        """As verl's method."""
         if self._rows is None:
             return super().forward_step(micro_batch, loss_function, forward_only)
         model: Any = self.module.get_base_model() if hasattr(self.module, "get_base_model") else self.module
@@ -244,7 +228,6 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             return super().forward_step(micro_batch, loss_function, forward_only)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As verl's method: keyword arguments of the model, and what `prepare_model_outputs` needs."""
         if self._rows is None:
             return super().prepare_model_inputs(micro_batch)
         packed, device = pack(self._rows), micro_batch["input_ids"].device
@@ -260,7 +243,6 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, Tensor]:
-        """As verl's method: nested log-probabilities, and entropies if asked for, over whole sequences."""
         if self._rows is None:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         entropy: Entropy = "none"
@@ -268,15 +250,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             entropy = "gradient" if torch.is_grad_enabled() else "value"
         temperature = max(float(micro_batch["temperature"]), 1e-8)  # as verl, which calls greedy sampling 0
         targets = micro_batch["responses"].values()
-        logprobs, entropies = token_logprobs(
-            output.logits.squeeze(0), output_args["states"], targets, temperature, entropy
-        )
+        logits, states = output.logits.squeeze(0), output_args["states"]
+        logprobs, entropies = token_logprobs(logits, states, targets, temperature, entropy)
         ids = micro_batch["input_ids"]
         outputs = {"log_probs": logprobs} if entropies is None else {"log_probs": logprobs, "entropy": entropies}
         return {name: whole_sequences(values, self._rows, ids) for name, values in outputs.items()}
-
-
-def _holds_anything(inputs: Any) -> bool:
-    """Whether one row of verl's column multi_modal_inputs has inputs beside tokens."""
-    held = inputs.data if isinstance(inputs, NonTensorData) else inputs
-    return held is not None and len(list(held.keys())) > 0

@@ -1,11 +1,7 @@
 """`dph verl`: writes a directory with everything that training through verl needs, on one machine or a cluster.
 
-launch.yaml      verl's configuration          presample.sh   1. partition and rehearsal set, through vLLM
-presample.toml   settings of each stage        data.sh        2. problems as verl's Parquet
-train.toml                                     ray.sh         3. with several nodes: join them, on each
-eval.toml                                      train.sh       4. train; the same command resumes
-verl.toml        the settings of `dph verl`    eval.sh        5. merge a checkpoint and score it
-README.md        all of this, with the estimates of memory
+launch.yaml is verl's configuration; presample.toml, train.toml and eval.toml have the settings of each stage, verl.toml
+those of `dph verl`; there is a script for each step; README.md says what to run, with the estimates of memory.
 """
 
 import os
@@ -38,14 +34,11 @@ from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, shares_prompts, unused_settings, verl_config
 from dph.integrations.verl.settings import check_registered
-from dph.integrations.verl.sizes import ClusterLayout, ModelShape, Work, plan, read_shape
+from dph.integrations.verl.sizes import ClusterLayout, ModelShape, plan, read_shape
 from dph.models.gguf import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
 from dph.runs.files import write_atomically
-
-STEPS = ("presample.sh", "data.sh", "train.sh", "eval.sh")
-"""Scripts of a launch in the order in which they run; a method without a partition has no presample.sh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +52,10 @@ class Launch:
 
 
 def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
-    """Write a launch directory.
+    """Write a launch into the directory `config.out`.
 
-    Args:
-        config: settings; `out` is the directory.
-        shape: of the model; by default it is read from the model's configuration.
+    shape: of the model; by default it is read from the model's configuration.
+
     Raises UserError for settings that verl has no counterpart for, for a model that does not fit the memory by
     estimate, and for a directory that holds another launch.
     """
@@ -76,7 +68,7 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
     config = _absolute(config)
     folder = Path(config.out)
     shape = shape or read_shape(config.model.path, trust_remote_code=config.model.trust_remote_code)
-    layout = plan(shape, work_of(config), config.cluster)
+    layout = plan(shape, config)
     files = {"launch.yaml": launch_yaml(verl_config(config, layout, folder)), **_settings_files(config, layout, folder)}
     files |= scripts(config, folder)
     files["README.md"] = readme(config, layout, shape)
@@ -89,18 +81,16 @@ def write_launch(config: VerlConfig, shape: ModelShape | None = None) -> Launch:
         write_atomically(folder / name, text)
         if name.endswith(".sh"):
             (folder / name).chmod(0o755)
-    steps = tuple(folder / name for name in STEPS if name in files)
+    in_order = ("presample.sh", "data.sh", "train.sh", "eval.sh")  # without a partition there is no presample.sh
+    steps = tuple(folder / name for name in in_order if name in files)
     return Launch(folder, steps, layout)
 
 
 def preset_launch(
     presets: Sequence[str], out: Path, settings: Mapping[str, Any], shape: ModelShape | None = None
 ) -> Launch:
-    """Write a launch from presets (a model's and a method's) and settings that override them.
-
-    `settings` are nested as in a settings file: {"model": {"path": …}, "task": {"options": {…}}, "cluster": {"gpus":
-    32}, "seed": 1, …}. Raises UserError as `write_launch` does, and for unknown presets and keys.
-    """
+    """Write a launch from presets (a model's and a method's) and settings that override them, nested as in a settings
+    file. Raises UserError as `write_launch` does, and for unknown presets and keys."""
     default = from_dict(VerlConfig, merge_settings("verl", presets, []))
     return write_launch(replace(from_dict(VerlConfig, settings, default=default), out=str(out)), shape)
 
@@ -117,13 +107,13 @@ def verl(config: VerlConfig) -> Path:
     """The stage: write a launch and, with `start`, run it. Returns the launch directory."""
     if config.start and config.cluster.gpus > config.cluster.per_node:
         raise UserError("--start runs on one node; for several write the launch and follow its README.md")
-    if find_spec("verl"):
-        try:
+    try:
+        if find_spec("verl"):
             check_registered()
-        except UserError as error:
-            if config.start and "PYTHON" not in os.environ:
-                raise
-            say(f"{error} (this launch may run in another environment)")
+    except UserError as error:
+        if config.start and "PYTHON" not in os.environ:
+            raise
+        say(f"{error} (this launch may run in another environment)")
     launch = write_launch(config)
     if unused := [*unused_settings(config), *Objective(config.loss).unused]:
         say(f"training through verl does not use: {', '.join(unused)}")
@@ -134,15 +124,6 @@ def verl(config: VerlConfig) -> Path:
     if config.start:
         run_launch(launch)
     return launch.path
-
-
-def work_of(config: VerlConfig) -> Work:
-    """Lengths and sizes that a run's memory depends on."""
-    rollout = config.rollout
-    tokens = config.optim.tokens_per_microbatch
-    if not tokens:
-        raise UserError("verl does not choose the size of a micro-batch; set optim.tokens_per_microbatch")
-    return Work(rollout.max_prompt_tokens, rollout.max_tokens, rollout.n, tokens, adapters=config.model.lora_rank > 0)
 
 
 def _absolute(config: VerlConfig) -> VerlConfig:
@@ -188,9 +169,7 @@ def _settings_files(config: VerlConfig, layout: ClusterLayout, folder: Path) -> 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes every value out, without YAML's references between equal ones."""
-
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: Any) -> bool:  # between equal values
         return True
 
 
@@ -219,24 +198,21 @@ def launch_yaml(config: Mapping[str, Any]) -> str:
 
 # Scripts -------------------------------------------------------------------------------------------------------------
 
-_HEAD = """#!/usr/bin/env bash
-# {title}
-# PYTHON names the interpreter of an environment that has {needs}.
-set -euo pipefail
-here={here}
-python="${{PYTHON:-python}}"
-"""
-
 
 def script(folder: Path, title: str, needs: str, body: str) -> str:
     """A script that begins with the variables `here`, its directory, and `python`, the interpreter."""
-    return _HEAD.format(title=title, needs=needs, here=shlex.quote(str(folder))) + body.lstrip("\n")
+    return f"""#!/usr/bin/env bash
+# {title}
+# PYTHON names the interpreter of an environment that has {needs}.
+set -euo pipefail
+here={shlex.quote(str(folder))}
+python="${{PYTHON:-python}}"
+{body}"""
 
 
 def presample_script(folder: Path, title: str, plugins: str = "") -> str:
     """Pre-sampling with the settings in the folder's presample.toml; started again, it continues."""
-    body = f"""
-resume=""
+    body = f"""resume=""
 if [ -e "$here/presample" ]; then resume=--resume; fi
 exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
 """
@@ -246,18 +222,31 @@ exec "$python" -m dph presample --config "$here/presample.toml" $resume{plugins}
 def scripts(config: VerlConfig, folder: Path) -> dict[str, str]:
     """Every script by name."""
     plugins = "".join(f" --plugin {shlex.quote(name)}" for name in config.plugins)
-    nodes = -(-config.cluster.gpus // config.cluster.per_node)
-    data = f"""
-"$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
+    nodes, files = config.cluster.nodes, {}
+    if presamples(config):
+        title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
+        files["presample.sh"] = presample_script(folder, title, plugins)
+    data = f""""$python" -m dph.integrations.verl.data --config "$here/train.toml" --out "$here/data"{plugins}
 """
+    title = "2. Write the problems as verl's Parquet, where every node can read them."
+    files["data.sh"] = script(folder, title, "dph-rl", data)
+    ray = f"""port="${{RAY_PORT:-6379}}"
+case "${{1:?head, or the address of the head node}}" in
+    head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
+    *) exec "$python" -m ray.scripts.scripts start --address="$1:$port" --num-gpus={config.cluster.per_node} ;;
+esac
+"""
+    if nodes > 1:
+        title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
+        files["ray.sh"] = script(folder, title, "dph-rl[verl] and vLLM", ray)
     join = 'export RAY_ADDRESS="${RAY_ADDRESS:-auto}" # the cluster that ray.sh made\n' if nodes > 1 else ""
-    train = f"""
-export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
+    train = f"""export VERL_FILE_LOGGER_PATH="$here/metrics.jsonl" TENSORBOARD_DIR="$here/tensorboard"
 {join}cd "$here"
 exec "$python" -m dph.integrations.verl --config-dir "$here" --config-name launch hydra.run.dir="$here/hydra" "$@"
 """
-    score = f"""
-step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
+    title = "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration."
+    files["train.sh"] = script(folder, title, "dph-rl[verl] and vLLM", train)
+    score = f"""step="${{1:-$(cat "$here/checkpoints/latest_checkpointed_iteration.txt")}}"
 model="$here/models/step-$step"
 if [ ! -e "$model/config.json" ]; then
     "$python" -m verl.model_merger merge --backend fsdp \\
@@ -266,40 +255,20 @@ fi
 exec "$python" -m dph eval --config "$here/eval.toml" --model.path "$model" \\
     --out "$here/eval/step-$step"{plugins} "${{@:2}}"
 """
-    ray = f"""
-port="${{RAY_PORT:-6379}}"
-case "${{1:?head, or the address of the head node}}" in
-    head) exec "$python" -m ray.scripts.scripts start --head --port="$port" --num-gpus={config.cluster.per_node} ;;
-    *) exec "$python" -m ray.scripts.scripts start --address="$1:$port" --num-gpus={config.cluster.per_node} ;;
-esac
-"""
-    sample_title = "1. Make the partition and the rehearsal set from the reference policy, sampled through vLLM."
-    data_title = "2. Write the problems as verl's Parquet, where every node can read them."
-    ray_title = f"3. On each of the {nodes} nodes: ray.sh head on the first, ray.sh ADDRESS-OF-THE-FIRST on the others."
-    train_title = "4. Train; again, from the newest checkpoint. Arguments KEY=VALUE change verl's configuration."
-    score_title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
-    files = {
-        "data.sh": script(folder, data_title, "dph-rl", data),
-        "train.sh": script(folder, train_title, "dph-rl[verl] and vLLM", train),
-        "eval.sh": script(folder, score_title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score),
-    }
-    if presamples(config):
-        files["presample.sh"] = presample_script(folder, sample_title, plugins)
-    if nodes > 1:
-        files["ray.sh"] = script(folder, ray_title, "dph-rl[verl] and vLLM", ray)
+    title = "5. Merge a checkpoint, by default the newest, and score it: eval.sh [STEP [settings of dph eval]]."
+    files["eval.sh"] = script(folder, title, "dph-rl[verl], or dph-rl[vllm] once it is merged", score)
     return files
 
 
 def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
     """The launch's README: what to run, and how much memory to expect."""
     cluster = config.cluster
-    nodes = -(-cluster.gpus // cluster.per_node)
     training = f"{layout.training_gb:.0f} of a GPU's {cluster.memory:.0f} GB"
     ray = ["./ray.sh head                  # the first node", "./ray.sh ADDRESS               # the others"]
     commands = [
         *(["./presample.sh                 # one node with GPUs"] if presamples(config) else []),
         "./data.sh                      # needs the data, no GPU",
-        *(ray if nodes > 1 else []),
+        *(ray if cluster.nodes > 1 else []),
         "./train.sh                     # the first node",
         "./eval.sh                      # the newest checkpoint",
     ]
@@ -309,21 +278,20 @@ def readme(config: VerlConfig, layout: ClusterLayout, shape: ModelShape) -> str:
         "cpu": "all training states in host memory",
     }[layout.offload]
     rollout, rows, ranks = config.rollout, config.rehearsal.rows, cluster.gpus // layout.sequence_parallel
-    lines = [
-        f"# {config.method} on {config.task.name}, {cluster.gpus} GPUs",
-        "",
-        "Written by `dph verl`. Every node must see this directory, and all that it names, under the same paths.",
-        "",
-        "```sh",
-        *commands,
-        "```",
-        "",
-        f"* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;",
-        f"  {config.optim.minibatches} mini-batches; {config.steps} steps.",
-        f"* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over",
-        f"  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.",
-        f"* In training each prompt is computed once{'' if shares_prompts(config, layout) else ' for each response'}.",
-        f"* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:",
-        f"  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.",
-    ]
-    return "\n".join(lines) + "\n"
+    listed = "\n".join(commands)
+    return f"""# {config.method} on {config.task.name}, {cluster.gpus} GPUs
+
+Written by `dph verl`. Every node must see this directory, and all that it names, under the same paths.
+
+```sh
+{listed}
+```
+
+* A step: {rollout.prompts} prompts with {rollout.n} responses each, and {rows} stored responses;
+  {config.optim.minibatches} mini-batches; {config.steps} steps.
+* Layout: {ranks} data-parallel ranks of {layout.sequence_parallel} GPU(s), a copy of vLLM over
+  {layout.tensor_parallel} GPU(s), {layout.tokens_per_gpu} tokens per GPU at once; {where}.
+* In training each prompt is computed once{"" if shares_prompts(config, layout) else " for each response"}.
+* Estimated, not measured, for {shape.parameters / 1e9:.2f} billion parameters:
+  in training {training}, and {layout.host_gb:.0f} GB of a node's host memory.
+"""

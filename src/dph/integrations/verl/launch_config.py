@@ -21,8 +21,6 @@ from dph.integrations.verl.settings import (
 from dph.integrations.verl.sizes import ClusterLayout
 from dph.registry import read_option
 
-_NO_GRAD_CLIP = 1e9
-
 WITHOUT_EFFECT: dict[str, Any] = {
     "dynamic_sampling.max_attempts": None,  # verl refills without a limit
     "keep_best": None,  # verl keeps the newest checkpoints
@@ -106,12 +104,16 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
     """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
     check_launch(config, layout)
     cluster, rollout, advantage, cap = config.cluster, config.rollout, config.advantage, config.rollout.importance_cap
+    model, targets = config.model, config.model.lora_targets.split(",")
+    adapters = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha}
+    adapters |= {"target_modules": targets[0] if len(targets) == 1 else targets}
     per_node = min(cluster.gpus, cluster.per_node)
     trackers = [] if config.tracker == "none" else [config.tracker]
     options = dict(advantage.options)
     # GRPO's own division is a setting of verl's; other advantages keep an option of this name
     std = options.pop("normalize_std", "true") if advantage.name == "group" else "true"
     engine = {"ray_init": {"runtime_env": {"env_vars": {"VERL_ENGINE_VENDOR": VENDOR}}}}
+    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
     return {
         "trainer": {
             "nnodes": cluster.gpus // per_node,
@@ -144,20 +146,18 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
             "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None},
         },
         "actor_rollout_ref": {
-            "model": _model(config),
-            "actor": _actor(config, layout),
-            "ref": {
-                "fsdp_config": {
-                    "offload_policy": layout.offload == "cpu",
-                    "param_offload": layout.offload == "between",
-                }
+            "model": {
+                "path": model.path,
+                "trust_remote_code": model.trust_remote_code,
+                "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
+                **(adapters if model.lora_rank else {}),
             },
+            "actor": _actor(config, layout, offloaded),
+            "ref": {"fsdp_config": offloaded},
             "rollout": _rollout(config, layout),
         },
         "reward": {
-            "custom_reward_function": {
-                "reward_kwargs": {**asdict(config.verifier), "plugins": list(config.plugins)},
-            }
+            "custom_reward_function": {"reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)}}
         },
         "dph": _dph(config, options, folder),
         "ray_kwargs": engine if shares_prompts(config, layout) else {},
@@ -169,26 +169,10 @@ def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
     return config.model.shared_prefix and layout.sequence_parallel == 1
 
 
-def _model(config: VerlConfig) -> dict[str, Any]:
-    model = config.model
-    targets = model.lora_targets.split(",")
-    adapters = {
-        "lora_rank": model.lora_rank,
-        "lora_alpha": model.lora_alpha,
-        "target_modules": targets[0] if len(targets) == 1 else targets,
-    }
-    return {
-        "path": model.path,
-        "trust_remote_code": model.trust_remote_code,
-        "enable_gradient_checkpointing": True,  # the estimate of memory assumes it
-        **(adapters if model.lora_rank else {}),
-    }
-
-
-def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
+def _actor(config: VerlConfig, layout: ClusterLayout, offloaded: dict[str, bool]) -> dict[str, Any]:
     loss, optim = config.loss, config.optim
     definition = loss.estimator == "definition" and loss.eta > 0
-    clip = optim.grad_clip or _NO_GRAD_CLIP
+    clip = optim.grad_clip or 1e9  # clips nothing
     return {
         "ppo_mini_batch_size": config.rollout.prompts // optim.minibatches,
         "ppo_max_token_len_per_gpu": layout.tokens_per_gpu,
@@ -214,8 +198,7 @@ def _actor(config: VerlConfig, layout: ClusterLayout) -> dict[str, Any]:
             "clip_grad": clip,
         },
         "fsdp_config": {
-            "offload_policy": layout.offload == "cpu",
-            "param_offload": layout.offload == "between",
+            **offloaded,
             "optimizer_offload": layout.offload == "between",
             "dtype": "bfloat16" if config.model.precision == "bf16" else "float32",
             "seed": config.seed,

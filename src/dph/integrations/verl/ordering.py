@@ -15,7 +15,7 @@ def group_load(prompt: float, rows: Sequence[float]) -> float:
 def grouped_order(
     groups: Sequence[Sequence[int]], loads: Sequence[float], ranks: int, minibatches: int
 ) -> list[list[list[int]]]:
-    """The rows of each cell: whole groups, and about the same work. verl's own order scatters groups over all ranks.
+    """The rows of each cell: whole groups, and about the same work.
 
     The heaviest group goes first, into the cell with the least work that has room for all of it. If no cell has, the
     group is cut, which happens only if the groups do not fill the cells exactly.
@@ -24,8 +24,7 @@ def grouped_order(
         groups: rows of each group; all rows together divide evenly into ranks × minibatches.
         loads: work of each group.
     Returns:
-        [ranks][minibatches] lists of rows. Mini-batches are in the order of their first groups; the ranks of one
-        mini-batch have cells of similar work.
+        [ranks][minibatches] lists of rows, mini-batches in the order of their first groups.
     """
     cells = ranks * minibatches
     room, extra = divmod(sum(map(len, groups)), cells)
@@ -60,11 +59,6 @@ def grouped_order(
     return [[rows[minibatch[rank]] for minibatch in dealt] for rank in range(ranks)]
 
 
-def padded_count(rows: int, cells: int) -> int:
-    """The smallest multiple of `cells` that is at least `rows`."""
-    return -(-rows // cells) * cells
-
-
 def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: int) -> list[int]:
     """Order of rollouts and stored responses: in every cell an equal part of the stored ones follows the rollouts.
 
@@ -73,8 +67,7 @@ def mixed_order(rollouts: int, lengths: Sequence[int], ranks: int, minibatches: 
         lengths: tokens of each stored response; these are the rows from `rollouts` on.
         ranks, minibatches: their product divides both numbers of rows.
     Returns:
-        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards, so that
-        every cell gets the same number of them and about the same number of tokens.
+        A permutation of all rows. Stored responses are dealt by length, alternately forwards and backwards.
     """
     cells = ranks * minibatches
     if rollouts % cells or len(lengths) % cells:

@@ -1,7 +1,7 @@
 """Our verifiers as verl's reward function (`reward.custom_reward_function`), with typed outcomes.
 
-verl calls `compute_score` for one response at a time, from an event loop. There are as many threads as each verifier
-has worker processes, so that all of these are used; responses wait in the threads' queue.
+verl calls `compute_score` for one response at a time, from an event loop. As many threads as each verifier has worker
+processes keep all of these busy; responses wait in the threads' queue.
 """
 
 import asyncio
@@ -24,11 +24,8 @@ def _judge(config: VerifierConfig, plugins: tuple[str, ...]) -> tuple[Verifiers,
 
 
 def score(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as verl stores it.
-
-    Where the judging failed there is no `acc`, so verl's validation leaves the response out, and `scored` is 0, so
-    training masks it.
-    """
+    """A verdict as verl stores it. Where the judging failed there is no `acc`, so verl's validation leaves the response
+    out, and `scored` is 0, so training masks it."""
     info: dict[str, Any] = {
         "score": float(verdict.reward) if verdict.scored else 0.0,
         "outcome": str(verdict.outcome),

@@ -1,9 +1,8 @@
 # pyright: reportMissingImports=false
 """The plug-in's settings: the block `dph` of verl's configuration, and the objective that it makes with verl's own.
 
-Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`). The block `dph`
-holds the others. No setting is in both. `dph_defaults.yaml` holds the block's defaults for Hydra, and the values of
-verl's settings that DPH-RL needs.
+Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); no setting is in
+both. `dph_defaults.yaml` holds the block's defaults for Hydra, and the values of verl's settings that DPH-RL needs.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
 
-from dph.config import LossConfig, OverlongConfig, RehearsalTerm, check_bounds, from_dict
+from dph.config import LossConfig, RehearsalTerm, check_bounds, from_dict
 from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
 from dph.objective import Advantage, Objective
@@ -63,43 +62,28 @@ class DPHSettings(RehearsalTerm):
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
 
-    @property
-    def overlong(self) -> OverlongConfig:
-        return OverlongConfig(buffer=self.overlong_buffer, penalty=self.overlong_penalty)
-
 
 def term_of(settings: RehearsalTerm) -> dict[str, Any]:
     """The rehearsal term's fields among those of larger settings."""
     return {one.name: getattr(settings, one.name) for one in fields(RehearsalTerm)}
 
 
-def read_settings(config: Mapping[str, Any]) -> DPHSettings:
-    """The block `dph` of a configuration in plain containers. Raises UserError for unknown keys and invalid values."""
+def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
+    """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
+    Raises UserError for settings that cannot be meant, or that this objective has no counterpart for."""
+    from dph.build import load_plugin
+
     settings = from_dict(DPHSettings, config.get("dph") or {}, "the settings under 'dph'")
     check_bounds(settings, "dph.")
     if settings.rows and not settings.rehearsal:
         raise UserError(f"dph.rows is {settings.rows}, but dph.rehearsal names no run of `dph presample`")
-    return settings
-
-
-def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
-    """The block `dph` of a configuration in plain containers, the objective and the advantage; plug-ins are loaded.
-
-    Raises UserError for settings that cannot be meant, or that this objective has no counterpart for.
-    """
-    from dph.build import load_plugin
-
-    settings = read_settings(config)
     for plugin in settings.plugins:
         load_plugin(plugin)
-    return settings, loss_config(config, settings), make_advantage(config, settings)
+    return settings, _loss_config(config, settings), _advantage(config, settings)
 
 
-def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
-    """The advantage, from the block `dph` and verl's setting for GRPO's.
-
-    Raises UserError as `bound_advantage`, and if verl lacks what it reads.
-    """
+def _advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
+    """The advantage, from the block `dph` and verl's setting for GRPO's."""
     name, options = settings.advantage, dict(settings.advantage_options)
     divides = bool(config["algorithm"]["norm_adv_by_std_in_grpo"])
     if name != "group" and not divides:
@@ -119,8 +103,7 @@ def make_advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantag
 
 
 def bound_advantage(name: str, options: Mapping[str, str]) -> Advantage:
-    """An advantage. Raises UserError for a name that nobody registered, for options that it does not take, and for one
-    that reads more of the problems than verl hands to its trainer."""
+    """An advantage. Raises UserError as `Advantage`, and for one that reads the problems."""
     if name == "uniqueness" and options.get("by", "style") != "text":
         raise UserError(
             "verl's trainer sees responses but not their problems; set the option by of advantage uniqueness to text"
@@ -137,13 +120,19 @@ def check_policy_loss(name: str) -> None:
         )
 
 
-def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
-    """The objective, from verl's actor settings and ours.
-
-    Raises UserError for settings of verl that this objective has no counterpart for, and for those that it refuses.
-    """
+def _loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
+    """The objective, from verl's actor settings and ours."""
     actor, algorithm = config["actor_rollout_ref"]["actor"], config["algorithm"]
-    _refuse(config)
+    required = {
+        "algorithm.adv_estimator": (algorithm["adv_estimator"], "grpo"),
+        "algorithm.use_kl_in_reward": (algorithm["use_kl_in_reward"], False),
+        "algorithm.rollout_correction.bypass_mode": (algorithm["rollout_correction"]["bypass_mode"], False),
+        "actor_rollout_ref.actor.policy_loss.loss_mode": (actor["policy_loss"]["loss_mode"], "vanilla"),
+        "distillation.enabled": (config["distillation"]["enabled"], False),
+    }
+    for name, (value, wanted) in required.items():
+        if value != wanted:
+            raise UserError(f"trainer mode {TRAINER_MODE!r} works only with {name}={wanted}, not {value}")
     aggregation = actor["loss_agg_mode"]
     if aggregation not in _OUR_AGGREGATIONS:
         raise UserError(
@@ -169,8 +158,7 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
     check_policy_loss(settings.policy)
     loss = from_dict(LossConfig, {**term_of(settings), **policy, "eta": settings.eta if settings.rows else 0.0})
     Objective(loss)
-    has_reference = actor["use_kl_loss"] or algorithm["use_kl_in_reward"]
-    if loss.estimator == "definition" and loss.eta > 0 and not has_reference:
+    if loss.estimator == "definition" and loss.eta > 0 and not actor["use_kl_loss"]:
         raise UserError(
             "dph.estimator 'definition' needs a reference model: set actor_rollout_ref.actor.use_kl_loss=true and "
             "actor_rollout_ref.actor.kl_loss_coef=0"
@@ -178,27 +166,9 @@ def loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig:
     return loss
 
 
-def _refuse(config: Mapping[str, Any]) -> None:
-    """Raises UserError for settings with which verl would compute something other than the objective."""
-    actor, algorithm = config["actor_rollout_ref"]["actor"], config["algorithm"]
-    wrong = {
-        "algorithm.adv_estimator": (algorithm["adv_estimator"], "grpo"),
-        "algorithm.use_kl_in_reward": (algorithm["use_kl_in_reward"], False),
-        "algorithm.rollout_correction.bypass_mode": (algorithm["rollout_correction"]["bypass_mode"], False),
-        "actor_rollout_ref.actor.policy_loss.loss_mode": (actor["policy_loss"]["loss_mode"], "vanilla"),
-        "distillation.enabled": (config["distillation"]["enabled"], False),
-    }
-    for name, (value, wanted) in wrong.items():
-        if value != wanted:
-            raise UserError(f"trainer mode {TRAINER_MODE!r} works only with {name}={wanted}, not {value}")
-
-
 def check_registered() -> None:
-    """Whether verl finds our plug-in; verl logs an error in a plug-in at debug level only.
-
-    Raises UserError, with what to install, if verl is missing, or if importing the plug-in does not register our
-    trainer.
-    """
+    """Raises UserError, with what to install, if verl is missing or does not know our trainer; verl itself logs an
+    error in a plug-in at debug level only."""
     install = "make a separate environment and run there: pip install 'dph-rl[verl]'"
     if find_spec("verl") is None:
         raise UserError(f"verl is not installed; {install}")

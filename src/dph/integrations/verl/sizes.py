@@ -8,7 +8,7 @@ activations within one layer, and the logits. For sampling, vLLM keeps a copy of
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dph.config import ClusterConfig, ModelConfig
+from dph.config import ModelConfig, VerlConfig
 from dph.errors import UserError, reason_of
 
 Offload = Literal["none", "between", "cpu"]
@@ -43,23 +43,6 @@ class ModelShape:
     def cache_bytes(self) -> int:
         """Key/value cache of one token in bf16."""
         return 2 * 2 * self.layers * self.kv_heads * self.head_size
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Lengths in tokens, and responses per prompt."""
-
-    prompt: int
-    response: int
-    n: int
-    tokens: int
-    """Tokens of a micro-batch, over all GPUs that share a sequence."""
-    adapters: bool = False
-    """Train adapters only; the other weights have neither gradient nor moments."""
-
-    @property
-    def longest(self) -> int:
-        return self.prompt + self.response
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +91,31 @@ def read_shape(path: str, *, trust_remote_code: bool = False) -> ModelShape:
     )
 
 
-def training_bytes(shape: ModelShape, work: Work, gpus: int, tokens: int, offload: Offload) -> float:
-    """Peak memory of one GPU in training, in bytes, with `tokens` tokens on it at once."""
-    state = (4 if work.adapters else STATE_BYTES) * shape.parameters / gpus
+def training_bytes(shape: ModelShape, config: VerlConfig, tokens: int, offload: Offload) -> float:
+    """Peak memory of one GPU in training, in bytes, with `tokens` tokens on it at once. With adapters the other weights
+    have neither gradient nor moments."""
+    state = (4 if config.model.lora_rank else STATE_BYTES) * shape.parameters / config.cluster.gpus
     layer = 2 * shape.parameters / shape.layers
     activations = tokens * shape.hidden * (2 * shape.layers + _LAYER_BYTES)
     logits = tokens * shape.vocab * _LOGIT_BYTES
     return (0.0 if offload == "cpu" else state) + _GATHERED_LAYERS * layer + activations + logits
 
 
-def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> ClusterLayout:
+def plan(shape: ModelShape, config: VerlConfig) -> ClusterLayout:
     """The simplest layout that fits by estimate.
 
     It keeps states on the GPUs rather than in host memory, and whole sequences rather than shared ones. Values that the
     settings fix are kept. Raises UserError if no layout fits.
     """
+    cluster, adapters = config.cluster, config.model.lora_rank > 0
+    microbatch, rollout = config.optim.tokens_per_microbatch, config.rollout
+    if not microbatch:
+        raise UserError("verl does not choose the size of a micro-batch; set optim.tokens_per_microbatch")
     memory = cluster.memory * 1e9
     per_node = min(cluster.gpus, cluster.per_node)
     utilization = 0.6
-    tensor = cluster.tensor_parallel or _tensor_parallel(shape, work, per_node, utilization * memory)
-    resident = (4 if work.adapters else 12) * shape.parameters / cluster.gpus  # weights and moments, during sampling
+    tensor = cluster.tensor_parallel or _tensor_parallel(shape, config, per_node, utilization * memory)
+    resident = (4 if adapters else 12) * shape.parameters / cluster.gpus  # weights and moments, during sampling
     fits_beside = resident + utilization * memory <= _USABLE * memory
     choices: tuple[Offload, ...] = ("none" if fits_beside else "between", "cpu")
     if cluster.offload != "auto":
@@ -137,11 +125,12 @@ def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> ClusterLayout
     least = float("inf")
     for offload in choices:
         for sequence in parallel:
-            tokens = -(-max(work.tokens, work.longest) // sequence)
-            needed = training_bytes(shape, work, cluster.gpus, tokens, offload)
+            tokens = -(-max(microbatch, rollout.max_prompt_tokens + rollout.max_tokens) // sequence)
+            needed = training_bytes(shape, config, tokens, offload)
             least = min(least, needed)
             if needed <= _USABLE * memory:
-                host = _host_bytes(shape, work, cluster, offload)
+                bytes_each = {"none": 0, "between": 12, "cpu": STATE_BYTES}[offload]
+                host = min(bytes_each, 4 if adapters else STATE_BYTES) * shape.parameters / cluster.nodes
                 return ClusterLayout(tensor, sequence, offload, tokens, utilization, needed / 1e9, host / 1e9)
     raise UserError(
         f"by estimate a model of {shape.parameters / 1e9:.1f} billion parameters needs {least / 1e9:.0f} GB per GPU on "
@@ -149,9 +138,10 @@ def plan(shape: ModelShape, work: Work, cluster: ClusterConfig) -> ClusterLayout
     )
 
 
-def _tensor_parallel(shape: ModelShape, work: Work, per_node: int, room: float) -> int:
+def _tensor_parallel(shape: ModelShape, config: VerlConfig, per_node: int, room: float) -> int:
     """Number of GPUs that hold the weights in bf16 and the cache of a few whole groups."""
-    group = (work.prompt + work.n * work.response) * shape.cache_bytes
+    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_tokens
+    group = (prompt + config.rollout.n * response) * shape.cache_bytes
     wanted = 2 * shape.parameters + _CACHE_GROUPS * group
     powers = [1 << i for i in range(per_node.bit_length()) if per_node % (1 << i) == 0]
     possible = [count for count in powers if shape.heads % count == 0]
@@ -159,17 +149,9 @@ def _tensor_parallel(shape: ModelShape, work: Work, per_node: int, room: float) 
         if wanted <= count * room:
             return count
     count = possible[-1]
-    if 2 * shape.parameters + work.longest * shape.cache_bytes > count * room:
+    if 2 * shape.parameters + (prompt + response) * shape.cache_bytes > count * room:
         raise UserError(
             f"vLLM needs {2 * shape.parameters / 1e9:.0f} GB for the weights of {shape.parameters / 1e9:.1f} billion "
             f"parameters and has {count * room / 1e9:.0f} GB on {count} GPUs of a node; use more GPUs per node"
         )
     return count
-
-
-def _host_bytes(shape: ModelShape, work: Work, cluster: ClusterConfig, offload: Offload) -> float:
-    bytes_each = {"none": 0, "between": 12, "cpu": STATE_BYTES}[offload]
-    if work.adapters and offload != "none":
-        bytes_each = 4
-    nodes = -(-cluster.gpus // cluster.per_node)
-    return bytes_each * shape.parameters / nodes

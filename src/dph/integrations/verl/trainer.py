@@ -4,14 +4,14 @@
     trainer.v1.trainer_mode=shared_prefix_sync    verl's mode `sync`, with whole groups
     trainer.v1.trainer_mode=dph_sync              the same, with judged advantages and stored responses
 
-Both add unbiased pass@k to the validation. `GroupedBatchMixin` and `PassAtKMixin` do these things in a synchronous
-trainer of your own.
+Both add unbiased pass@k to the validation. A synchronous trainer of your own takes `GroupedBatchMixin`, `PassAtKMixin`.
 """
 
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ray
 import torch
@@ -20,11 +20,12 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from torch import Tensor
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.seqlen_balancing import calculate_workload, log_seqlen_unbalance
 from verl.workers.utils.padding import response_from_nested
 
+from dph.config import OverlongConfig
 from dph.errors import UserError
 from dph.evaluation.passk import pass_at_powers
 from dph.integrations.verl.ordering import group_load, grouped_order
@@ -34,27 +35,20 @@ from dph.integrations.verl.transfer import (
     JudgedResponse,
     check_unjudged,
     is_scored,
-    open_stored,
     put_rows,
     read_judged,
 )
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
+from dph.models.language_model import tokenizer_hash
 from dph.objective import Advantage, GroupView
-from dph.rehearsal.check import CheckedSet, check_deviation
+from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import RehearsalSet
 from dph.training.rollouts import overlong_penalty
 
-if TYPE_CHECKING:
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer as _Trainer
-else:
-    _Trainer = object
 
-
-class GroupedBatchMixin(_Trainer):
-    """Orders the rows of a step so that each mini-batch of each rank holds whole groups.
-
-    It does so if verl uses the engine with shared prompts (VERL_ENGINE_VENDOR=dph); otherwise the order is verl's.
-    """
+class GroupedBatchMixin(PPOTrainer):
+    """Orders the rows of a step so that each mini-batch of each rank holds whole groups, if verl uses the engine with
+    shared prompts (VERL_ENGINE_VENDOR=dph)."""
 
     trainer_mode = property(lambda self: "sync", lambda self, name: None)
     """verl's mode that this trainer behaves like, whatever its own name; verl reads its settings under this name."""
@@ -67,7 +61,6 @@ class GroupedBatchMixin(_Trainer):
     def _balance_batch(
         self, batch: KVBatchMeta, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", **more: Any
     ) -> KVBatchMeta:
-        """As verl's method, which pads the batch: rows in the order in which they are cut."""
         batch = super()._balance_batch(batch, metrics, logging_prefix=logging_prefix, **more)
         if os.environ.get("VERL_ENGINE_VENDOR") != VENDOR:
             return batch
@@ -78,10 +71,7 @@ class GroupedBatchMixin(_Trainer):
         for index, name in enumerate(names):
             groups.setdefault(name, []).append(index)
         prompts, whole = (_work([tag[name] for tag in batch.tags]) for name in ("prompt_len", "seq_len"))
-        loads = {
-            name: group_load(prompts[members[0]], [whole[index] for index in members])
-            for name, members in groups.items()
-        }
+        loads = {name: group_load(prompts[its[0]], [whole[index] for index in its]) for name, its in groups.items()}
         cells = grouped_order(list(groups.values()), list(loads.values()), ranks, minibatches)
         shares = [[index for cell in rank for index in cell] for rank in cells]
         lengths = [int(tag["seq_len"]) for tag in batch.tags]
@@ -99,29 +89,20 @@ def _work(lengths: list[int]) -> list[float]:
     return calculate_workload(torch.tensor(lengths, dtype=torch.int64)).tolist()
 
 
-class PassAtKMixin(_Trainer):
-    """Logs `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to the number of responses, for each data source.
-
-    verl's `best@K/mean` draws K of a problem's responses with replacement and so estimates less than pass@K, the
-    probability that one of K responses is correct. NAME is verl's core variable: `acc`, or `reward` without it. A data
-    source gets these numbers if all of its values are 0 or 1. A problem counts if it has at least K values (None is
-    none).
-    """
+class PassAtKMixin(PPOTrainer):
+    """Logs `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to the number of responses, for each data source of which
+    all values are 0 or 1. NAME is verl's core variable: `acc`, or `reward` without it. A problem counts if it has at
+    least K values (None is none)."""
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As verl's method, whose first arguments are the data sources, the ids of the problems, and the values."""
         return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3])
 
 
 def validation_passes(
     sources: Sequence[str], problems: Sequence[str], values: Mapping[str, Sequence[Any]]
 ) -> dict[str, float]:
-    """Mean pass@k by verl's name of it.
-
-    Args:
-        sources, problems: data source, and id of the problem, of each response.
-        values: by name, a value for each response.
-    """
+    """Mean pass@k by verl's name of it, from the data source, the id of the problem and the named values of each
+    response."""
     metrics: dict[str, float] = {}
     for source in dict.fromkeys(sources):
         indices = [index for index, other in enumerate(sources) if other == source]
@@ -144,12 +125,8 @@ class SharedPrefixTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
 
 @register_trainer(TRAINER_MODE)
 class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
-    """Synchronous, colocated training with judged advantages and stored responses.
-
-    Up to the advantages, a step is verl's own. The advantages are computed here, over the responses that could be
-    judged. Then stored responses join the update; they leave the batch again afterwards, so none of verl's metrics
-    includes them.
-    """
+    """Synchronous, colocated training with judged advantages, and with stored responses, which leave the batch again
+    after the update: none of verl's metrics includes them."""
 
     def __init__(self, config: Any) -> None:
         plain: Any = OmegaConf.to_container(config, resolve=True)
@@ -164,7 +141,13 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
         super()._init_tokenizer()
         if self._dph.rows:
             rollout = self.config.actor_rollout_ref.rollout
-            checked = open_stored(self._dph, self.tokenizer, rollout.temperature, rollout.top_p)
+            path = Path(self._dph.rehearsal)
+            checked = open_set(path)
+            if not checked.stored:
+                raise UserError(f"the rehearsal set of {path} is empty; lower its threshold, or set dph.rows=0")
+            sampling = {"temperature": float(rollout.temperature), "top_p": float(rollout.top_p)}
+            facts = {"tokenizer_hash": tokenizer_hash(self.tokenizer), **sampling}
+            check_facts(checked.run.manifest, facts, path)  # the weights are compared before the first update
             self._stored = checked, RehearsalSet(checked.stored, self._dph.seed)
 
     def _init_resource_pool_mgr(self) -> None:
@@ -256,38 +239,33 @@ def judged_advantages(
 ) -> list[Tensor]:
     """The advantage of each response in its group, for all of its tokens or for each; 0 without a verdict.
 
-    An advantage sees neither the problem nor its styles, which verl's trainer does not have.
-
-    Args:
-        limit: length of the longest response, in tokens.
+    limit: length of the longest response, in tokens.
     """
+    overlong = OverlongConfig(buffer=settings.overlong_buffer, penalty=settings.overlong_penalty)
     groups: dict[str, list[int]] = {}
     for index, row in enumerate(judged):
         groups.setdefault(row.group, []).append(index)
     advantages = [torch.zeros(())] * len(judged)
     for members in groups.values():
         rows = [judged[index] for index in members]
-        rewards = [row.reward + overlong_penalty(row.length, limit, settings.overlong) for row in rows]
+        rewards = [row.reward + overlong_penalty(len(row.response), limit, overlong) for row in rows]
         references = [row.ref_logprobs.float() for row in rows if row.ref_logprobs is not None]
         view = GroupView(
             rewards=torch.tensor(rewards),
             verdicts=[row.verdict for row in rows],
             old_logprobs=[row.old_logprobs.float() for row in rows],
             texts=[tokenizer.decode(row.response, skip_special_tokens=True) for row in rows],
-            style_of=lambda _: None,
             ref_logprobs=references if len(references) == len(rows) else None,
         )
         for index, row, value in zip(members, rows, advantage(view), strict=True):
-            kept = value if value.ndim == 0 else value[: row.length]
+            kept = value if value.ndim == 0 else value[: len(row.response)]
             advantages[index] = kept if row.scored else torch.zeros_like(kept)
     return advantages
 
 
 def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:
-    """Share of each outcome among a step's responses, and of those whose judging failed.
-
-    verdicts: outcome of each response, dropped groups included, and whether it could be judged.
-    """
+    """Share of each outcome among a step's responses, and of those whose judging failed, from the outcome of each and
+    whether it could be judged."""
     counts, total = Counter(outcome for outcome, _ in verdicts), max(1, len(verdicts))
     shares = {f"dph/outcome/{name}": counts[name] / total for name in sorted(counts) if name}
     return {"dph/unscored": sum(not scored for _, scored in verdicts) / total, **shares}

@@ -2,11 +2,11 @@
 """What the driver reads from verl's TransferQueue and puts into it: verdicts, DAPO's filter, stored responses."""
 
 import copy
+import math
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -19,11 +19,8 @@ from verl.utils.model import compute_position_id_with_mask
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from dph.errors import UserError
-from dph.integrations.verl.ordering import mixed_order, padded_count
-from dph.integrations.verl.settings import DPHSettings
+from dph.integrations.verl.ordering import mixed_order
 from dph.integrations.verl.worker import IS_REHEARSAL
-from dph.models.language_model import tokenizer_hash
-from dph.rehearsal.check import CheckedSet, check_facts, open_set
 from dph.rehearsal.store import Rehearsal
 from dph.types import Outcome, Verdict
 
@@ -53,10 +50,6 @@ class JudgedResponse:
     padding: bool
 
     @property
-    def length(self) -> int:
-        return len(self.response)
-
-    @property
     def verdict(self) -> Verdict:
         """As our verifiers gave it; with another reward function a reward of at least 1 is correct."""
         if not self.scored:
@@ -66,7 +59,7 @@ class JudgedResponse:
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
-    """What the reward function returned in addition to the score, from verl's column extra_fields."""
+    """What the reward function returned besides the score, from verl's column extra_fields."""
     fields = getattr(extra_fields, "data", extra_fields)
     info = fields.get("reward_extra_info", {}) if isinstance(fields, dict) else {}
     return info if isinstance(info, dict) else {}
@@ -78,7 +71,6 @@ def is_scored(info: Mapping[str, Any]) -> bool:
 
 
 def check_unjudged(failed: int, total: int, limit: float) -> None:
-    """Raises UserError when judging failed for more than the share `limit` of `total` responses."""
     if failed > limit * total:
         raise UserError(
             f"the judging of {failed} of a step's {total} responses failed "
@@ -87,13 +79,10 @@ def check_unjudged(failed: int, total: int, limit: float) -> None:
 
 
 def read_judged(batch: KVBatchMeta, limit: int, eos: int, *, reference: bool = False) -> list[JudgedResponse]:
-    """The rows of a batch, in its order.
+    """The rows of a batch, in its order. Raises UserError for agent loops with several trajectories per session.
 
-    Args:
-        reference: read the log-probabilities of the reference model, too.
-        limit: length of the longest response, in tokens.
-        eos: a response of that length that does not end with this token was cut off.
-    Raises UserError for agent loops with several trajectories per session.
+    limit: length of the longest response, in tokens; one that long that does not end with the token `eos` was cut off.
+    reference: read the log-probabilities of the reference model, too.
     """
     fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
@@ -127,14 +116,9 @@ def read_judged(batch: KVBatchMeta, limit: int, eos: int, *, reference: bool = F
 
 
 def constant_value(metric: str, infos: Sequence[Mapping[str, Any]]) -> float | None:
-    """The value that all judged responses of a group share, or None if they differ.
-
-    A group without any judged response counts as constant (NaN), because nothing can be learned from it.
-    """
-    values = {float(info[metric]) for info in infos if is_scored(info)}
-    if len(values) > 1:
-        return None
-    return values.pop() if values else float("nan")
+    """The value that all judged responses of a group share, or None if they differ; NaN without a judged response."""
+    values = {float(info[metric]) for info in infos if is_scored(info)} or {math.nan}
+    return values.pop() if len(values) == 1 else None
 
 
 class JudgedReplayBuffer(ReplayBuffer):
@@ -148,9 +132,7 @@ class JudgedReplayBuffer(ReplayBuffer):
     def of(cls, buffer: ReplayBuffer, responses: int, max_unjudged: float) -> Self:
         """The same buffer, as verl's trainer made it, with this filter.
 
-        Args:
-            responses: of an update.
-            max_unjudged: share of a step's responses that may fail to be judged.
+        responses: of an update. max_unjudged: share of a step's responses that may fail to be judged.
         """
         made = cls.__new__(cls)
         made.__dict__ |= vars(buffer)
@@ -193,33 +175,18 @@ class JudgedReplayBuffer(ReplayBuffer):
 # Stored responses ----------------------------------------------------------------------------------------------------
 
 
-def open_stored(settings: DPHSettings, tokenizer: Any, temperature: float, top_p: float) -> CheckedSet:
-    """The set that the settings name. Raises UserError if it is not complete, is empty, or does not fit this run.
-
-    The trainer compares the model before the first update, by recomputing log-probabilities.
-    """
-    path = Path(settings.rehearsal)
-    checked = open_set(path)
-    facts = {"tokenizer_hash": tokenizer_hash(tokenizer), "temperature": float(temperature), "top_p": float(top_p)}
-    check_facts(checked.run.manifest, facts, path)
-    if not checked.stored:
-        raise UserError(f"the rehearsal set of {path} is empty; lower its threshold, or set dph.rows=0")
-    return checked
-
-
 def put_rows(
     batch: KVBatchMeta, stored: Sequence[Rehearsal], ranks: int, minibatches: int, step: int
 ) -> tuple[KVBatchMeta, KVBatchMeta]:
-    """Put stored responses, perhaps none, next to a step's rollouts.
+    """Put stored responses, perhaps none, next to a step's rollouts. Copies with an empty mask pad them, so that every
+    mini-batch of every rank gets equally many.
 
-    Copies with an empty mask pad them, so that every mini-batch of every rank gets equally many.
-
-    Returns:
-        All rows in the order of the update, and the stored ones only.
+    Returns all rows in the order of the update, and the stored ones only.
     """
     template = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
     template = {name: template[name] for name in template.keys()}  # noqa: SIM118 (a TensorDict)
-    group, count = f"pef{uuid.uuid4().hex}", padded_count(len(stored), ranks * minibatches)
+    cells = ranks * minibatches
+    group, count = f"pef{uuid.uuid4().hex}", -(-len(stored) // cells) * cells
     padded = [stored[index % len(stored)] for index in range(count)]
     lengths = [len(row.response_ids) for row in padded]
     tags: list[dict[str, Any]] = [
@@ -245,11 +212,8 @@ def put_rows(
 
 
 def _fields(template: Mapping[str, Any], row: Rehearsal, group: str, *, counts: bool) -> dict[str, Any]:
-    """A stored response with every column that the rollouts of this batch have.
-
-    verl's other columns are filled with zeros if they have one value per token, and copied if they do not.
-    """
-    assert row.ref_logprobs is not None
+    """A stored response with every column that the rollouts of this batch have: zeros in verl's other columns with one
+    value per token, copies of the rest."""
     prompt, response = torch.tensor(list(row.prompt_ids)), torch.tensor(list(row.response_ids))
     ids = torch.cat([prompt, response])
     positions = compute_position_id_with_mask(torch.ones_like(ids)[None])[0].to(template["position_ids"].dtype)

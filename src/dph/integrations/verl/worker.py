@@ -1,8 +1,5 @@
 # pyright: reportMissingImports=false
-"""verl's training processes: the objective as verl's loss, with the denominators of both sets over all ranks.
-
-No mathematics here: `dph.objective.Objective` does all of it.
-"""
+"""verl's training processes: the objective as verl's loss, with the denominators of both sets over all ranks."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -76,12 +73,10 @@ class DPHLoss:
         return Objective(self._config)
 
     def __call__(self, model_output: Any, data: Any, dp_group: object = None) -> tuple[Tensor, dict[str, Any]]:
-        """One micro-batch's loss.
+        """One micro-batch's loss, times the number of ranks, because the engines average gradients over them.
 
-        The engines average gradients over ranks, so the loss is multiplied by their number. On stored rows, which are
-        samples of π_ref, the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
-        (column ref_log_prob), if there is one. Weights of verl's rollout correction (column rollout_is_weights) are the
-        objective's importance weights.
+        On stored rows the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
+        (column ref_log_prob), if there is one.
 
         Args:
             model_output: nested log_probs at the sampling temperature, in nats, and perhaps entropy, over whole
@@ -109,16 +104,11 @@ class DPHLoss:
         if rehearses:
             sums |= self._objective.forgetting_sums(logprobs, batch)
         scale = int(data["dp_size"])
-        return loss * scale, _metrics(sums, counts, scale)
-
-
-def _metrics(sums: dict[str, Tensor], counts: LossCounts, scale: int) -> dict[str, Any]:
-    """Contributions to metrics that verl adds up over micro-batches and averages over ranks."""
-    tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
-    metrics: dict[str, Any] = {}
-    for name, value in sums.items():
-        share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
-        if share:
-            key = "hybrid_loss" if name == "loss" else name
-            metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
-    return metrics
+        metrics: dict[str, Any] = {}  # contributions that verl adds up over micro-batches and averages over ranks
+        tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
+        for name, value in sums.items():
+            share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
+            if share:
+                key = "hybrid_loss" if name == "loss" else name
+                metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
+        return loss * scale, metrics
