@@ -335,7 +335,7 @@ def test_a_mean_over_fewer_problems_has_their_number_everywhere(
     judged = {"samples": [16] * 5 + [3], "correct": [16] * 3 + [0] * 3, "greedy": [True, False, None, None, True, True]}
     paths = [
         write_eval(tmp_path / "a", "base", [16] * 6, samples=16, metrics=measured, columns=base | judged),
-        write_eval(tmp_path / "b", "T", [16] * 3 + [0] * 3, samples=16, metrics=measured, columns=other),
+        write_eval(tmp_path / "b", "T", [16] * 3 + [0] * 3, samples=16, metrics=measured, columns=other, measures=2),
     ]
     path = report(paths, tmp_path / "out", base=None, title="T")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
@@ -348,20 +348,25 @@ def test_a_mean_over_fewer_problems_has_their_number_everywhere(
     assert "maj@8 over the problems that have it in every row (5): base 20.0, T 100.0." in main
     assert "greedy over the problems that have it in every row (4): base 75.0, T 50.0." in main
     assert "over 35 of the 40 problems" in main and "over 35 of the 40 problems" in varied
+    # "base" is a run of an earlier version, and T is not.
+    assert text.count("maj@k of base is over problems") == 1 and "maj@k of T" not in text
     page = Page(path.read_text(encoding="utf-8")).text
     curves = page_data(path)["curves"]["test"]
     assert curves["base"]["over"] == ["", "", ", 5 of 6 problems"] and "over" not in curves["T"]
-    assert page.count("3 of 6") == 2
+    assert page.count("3 of 6") == 2 and "maj@k of base is over" in page
     assert "5 of 6" in capsys.readouterr().out
 
 
 def test_a_report_of_runs_that_have_everything_says_nothing_of_problems(tmp_path: Path) -> None:
     columns = {"maj@8": [0.5, 1.0], "samples": [8, 8]}
-    path = write_eval(tmp_path / "a", "a", [1, 2], metrics={"maj@8": interval(0.75)}, columns=columns)
+    path = write_eval(tmp_path / "a", "a", [1, 2], metrics={"maj@8": interval(0.75)}, columns=columns, measures=2)
     report([path], tmp_path / "out", base=None, title="T")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert "75.0 (70.0–80.0) |" in text
-    assert not re.search(r"of the 40|in every row|; \d of 2", text)
+    assert not re.search(r"at least one answer|of the 40|in every row|; \d of 2", text)
+    older = write_eval(tmp_path / "b", "older", [1, 2])  # it has no maj@k
+    report([older], tmp_path / "out", base=None, title="T")
+    assert "at least one answer" not in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 
 def test_rates_say_how_many_problems_they_compare(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ from dph.verifiers.sql.text import extract_sql
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
 _VOTERS = (8, 32)
+RULES = 2
+"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
+record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 

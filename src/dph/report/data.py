@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dph.config import read_settings
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES, METRICS, metric
+from dph.evaluation.measures import MEASURES, METRICS, RULES, metric
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
@@ -70,6 +70,8 @@ class EvalRun:
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, if they were
     stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
+    measures: int = RULES
+    """Version of the rules by which problems have a measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,7 @@ def read_eval(path: Path) -> EvalRun:
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
+        measures = int(scores.get("measures", 1))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
@@ -133,7 +136,7 @@ def read_eval(path: Path) -> EvalRun:
         path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), EVALUATE_AGAIN
     )
     splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
-    return EvalRun(path, label, model, splits, problems)
+    return EvalRun(path, label, model, splits, problems, measures)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:

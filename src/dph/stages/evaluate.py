@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -106,7 +106,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
             with written_atomically(run.path / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file)
-        scores = {"label": label, "model": config.model.path, "splits": splits}
+        scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
         run.finish(weight_hash=weights, tokenizer_hash=tokenizer, label=label)
     for split, summary in splits.items():
