@@ -53,14 +53,6 @@ def cell(name: str, value: Value | None) -> Cell:
     return Cell(f"{scale * value.mean:.{digits}f}", interval, value.over)
 
 
-def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
-    """A difference as text with its sign; in percentage points unless another scale is given."""
-    if math.isnan(value.mean):
-        return Cell("–")
-    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
-    return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
-
-
 _MARKUP = re.compile(
     r"""[\\`*\[\]<|~$]               # code, emphasis, links, HTML, cells, mathematics
     |(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])  # emphasis, which does not begin or end within a word
