@@ -23,7 +23,7 @@ from dph.evaluation.measures import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
-from dph.report.page import Image, render, timelines, visible, within
+from dph.report.page import render, timelines, visible, within
 from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
 from dph.report.write import report
 from dph.runs.coverage import write_visits
@@ -495,7 +495,7 @@ def test_text_is_escaped_and_nothing_hides_in_it() -> None:
     table = Table(hostile, [hostile], [[Cell(hostile, hostile)]], hostile)
     data = {"styles": {}, "training": []}
     text = render(
-        hostile, data, tables=[table], images=[Image(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
+        hostile, data, tables=[table], images=[(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
     )
     page = Page(text)
     # The title twice, four texts of a table and the heading of its column, a figure's caption, two of the settings.
@@ -593,7 +593,7 @@ def test_charts_get_labels_without_markup(tmp_path: Path, label: str) -> None:
     runs = [{"label": label, "run": "r", "metrics": {"<b>metric</b>": [[1, 2], [0.5, 1.0]]}}] * 2
     points = {"x": [1, 2], "y": [0.5, 1], "low": [0.25, 0.5], "high": [0.75, 1]}
     data = {
-        "looks": {label: look}, "curves": {"test": {label: points}}, "training": runs, "training_hidden": [],
+        "looks": {label: look}, "curves": {"test": {label: points}}, "training": runs,
         "styles": {label: {label: 0.75}}, "style_colors": {label: "#111"},
     }  # fmt: skip
     script = (resources.files("dph.report") / "assets" / "report.js").read_text(encoding="utf-8")
