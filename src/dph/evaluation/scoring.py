@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.intervals import Interval, bootstrap_interval
+from dph.evaluation.intervals import bootstrap_interval
 from dph.evaluation.measures import MEASURES
 from dph.evaluation.passk import powers_of_two, sample_metrics
 from dph.tasks import Task
@@ -66,28 +66,13 @@ def greedy_verdict(group: Group) -> bool | None:
     return verdict.correct if verdict.scored else None
 
 
-def metric_means(scored: Sequence[Scored], n: int) -> dict[str, float]:
-    """Mean of every metric over the problems of a split that have it, without intervals; see `summarise`."""
-    return {name: float(values.mean()) for name, values in _values(scored, n).items()}
-
-
-def metric_counts(scored: Sequence[Scored], n: int) -> dict[str, int]:
-    """The number of problems that have each metric, for metrics that some problems lack."""
-    return {name: len(values) for name, values in _values(scored, n).items() if len(values) < len(scored)}
-
-
-def metric_interval(scored: Sequence[Scored], n: int, name: str) -> Interval:
-    """One of these means with its 95 % interval by bootstrap over problems."""
-    return bootstrap_interval(_values(scored, n)[name])
-
-
 def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     """Metrics of a split with 95 % intervals by bootstrap over problems (layout: docs/reference/runs.md).
 
     A metric's "problems" is the number of problems that it is the mean over: those that have it. Problems with fewer
     than n judged samples have pass@k only for those k that they reach.
     """
-    metrics = {name: _with_interval(values) for name, values in _values(scored, n).items()}
+    metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
     styles = sum((item.styles for item in scored), Counter[str]())
     return {
         "problems": len(scored),
@@ -99,7 +84,7 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     }
 
 
-def _values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
+def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
     """Every metric's value for each problem that has one; a metric that no problem has is left out."""
     metrics: dict[str, Iterable[float]] = {
         "greedy": [item.greedy for item in scored if item.greedy is not None],

@@ -77,15 +77,6 @@ def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, titl
     """Pass@k (y, as fractions) against k (x, logarithmic), one line per label with its confidence band."""
     figure, (axes,) = _figure(1, width=5.2)
     _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
-    _legend(axes, len(curves))
-    return figure
-
-
-def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None) -> Figure:
-    """A share, `ylabel`, against training steps, one line per label; with low and high if runs were repeated."""
-    figure, (axes,) = _figure(1, width=5.2)
-    _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, "")
-    _legend(axes, len(curves))
     return figure
 
 
@@ -109,7 +100,6 @@ def overview_figure(
     figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
     _draw_pass_curves(left, pass_curves, look, "pass@k")
-    _legend(left, len(pass_curves))
     if training:
         _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
     if shares:
@@ -167,8 +157,7 @@ def tidy(axes: Axes, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib shows as it is: between two dollar signs it would read TeX."""
-    return text.replace("$", r"\$")
+    return text.replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
 
 
 def _percent(axes: Axes) -> None:
@@ -178,21 +167,10 @@ def _percent(axes: Axes) -> None:
 
 
 def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
-    """Draw one series with its band."""
-    # Markers on all points of a long line would hide the line.
-    every = max(1, len(curve.x) // 10)
-    axes.plot(
-        curve.x,
-        curve.y,
-        label=_plain(curve.label),
-        color=look.color,
-        linestyle=look.linestyle,
-        marker=look.marker if markers else "",
-        markevery=every,
-        markersize=5,
-        linewidth=1.8,
-        zorder=3,
-    )
+    """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
+    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5} if markers else {}
+    style = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.8}
+    axes.plot(curve.x, curve.y, label=_plain(curve.label), zorder=3, **style, **marks)
     if len(curve.low) and len(curve.high):
         axes.fill_between(curve.x, curve.low, curve.high, color=look.color, alpha=0.15, linewidth=0, zorder=2)
 
@@ -209,6 +187,7 @@ def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, L
     axes.set_ylabel("pass@k (%)", fontsize=10)
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     _percent(axes)
+    _legend(axes, len(curves))
 
 
 def _draw_training(
@@ -232,19 +211,12 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     left = [0.0] * len(labels)
     for style in colors:
         widths = [100 * shares[label].get(style, 0.0) for label in labels]
-        axes.barh(
-            range(len(labels)),
-            widths,
-            left=left,
-            height=0.66,
-            color=colors[style],
-            label=_plain(style),
-            edgecolor="white",
-            linewidth=0.8,
-        )
+        bars = {"height": 0.66, "color": colors[style], "edgecolor": "white", "linewidth": 0.8}
+        axes.barh(range(len(labels)), widths, left=left, label=_plain(style), **bars)
         for row, (start, width) in enumerate(zip(left, widths, strict=True)):
             if width >= 7:  # the number does not fit into narrower parts
-                ink = _on(colors[style])
+                red, green, blue = (int(colors[style][i : i + 2], 16) / 255 for i in (1, 3, 5))
+                ink = "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK  # by relative luminance
                 axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
@@ -256,23 +228,10 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     _legend(axes, len(colors), handlelength=1, handleheight=1)
 
 
-def _on(color: str) -> str:
-    """A text colour that is readable on a background colour, by relative luminance."""
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK
-
-
 def _legend(axes: Axes, count: int, **options: float) -> None:
     """Draw the legend below the axes, where it never hides data."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.2),
-        ncols=min(3, count),
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.2,
-        **options,
-    )
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": min(3, count)}
+    axes.legend(**place, frameon=False, fontsize=9, columnspacing=1.2, **options)
 
 
 def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
@@ -289,22 +248,21 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
     figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
     if training:
-        figure = training_figure(training, ylabel=monitored, base=base)
+        figure, (axes,) = _figure(1, width=5.2)
+        _draw_training(axes, training, looks([curve.label for curve in training], base), monitored, "")
+        _legend(axes, len(training))
         figures["training"] = (figure, f"{monitored} through training of {names}")
     if shares:
         figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
     for split, of_split in comparison.elsewhere.items():
         figure = pass_curve_figure(_pass_series(of_split), base=base, title=split)
-        figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
+        figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
     metrics = {name: training_series(trains, name) for name in _CURVES}
     if any(metrics.values()):
         grid = metrics_figure({name: series for name, series in metrics.items() if series})
         figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
     return figures
-
-
-def _file_name(split: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
 
 
 def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:
