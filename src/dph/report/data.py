@@ -285,15 +285,10 @@ def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
     return groups
 
 
-def split_rows(run: EvalRun, split: str) -> list[Mapping[str, Any]]:
-    """The problems of a split in the order of their ids."""
-    return sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"])
-
-
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
-    """Problem rows of several runs in one order. Raises UserError when the runs were not evaluated on the same
-    problems."""
-    rows = [split_rows(run, split) for run in runs]
+    """Problem rows of several runs, in the order of their ids. Raises UserError when the runs were not evaluated on the
+    same problems."""
+    rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
             raise UserError(

@@ -100,16 +100,14 @@ class Metrics:
             return
         name, some = f"samples/{source}", samples[:_SAMPLES]
         if self._board is not None:
-            self._board.add_text(name, "\n\n".join(map(_as_markdown, some)), step)
+            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in some]
+            self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _its_errors(self._name):
-                table = self._tracker.Table(columns=list(_COLUMNS), data=[self._row(sample) for sample in some])
-                self._tracker.log({name: table}, step=step)
-
-    def _row(self, sample: "Sample") -> list[Any]:
-        if self._name == "trackio":  # it reads texts as Markdown
-            sample = replace(sample, prompt=_code(sample.prompt), response=_code(sample.response))
-        return [getattr(sample, column) for column in _COLUMNS]
+                if self._name == "trackio":  # it reads texts as Markdown
+                    some = [replace(one, prompt=_code(one.prompt), response=_code(one.response)) for one in some]
+                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in some]
+                self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
 
     def close(self) -> None:
         if self._board is not None:
@@ -140,11 +138,6 @@ def _silent_about_tensorboard(before: Any) -> Any:
             before(error)
 
     return told
-
-
-def _as_markdown(sample: "Sample") -> str:
-    """A response as TensorBoard shows it."""
-    return f"`{sample.id}`: {sample.facts()}\n\n{_code(sample.prompt)}\n\nanswered by\n\n{_code(sample.response)}"
 
 
 def _code(text: str) -> str:

@@ -6,11 +6,13 @@ The base is made from scratch in the embedded world or, with `--model`, is a lan
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dph.config import (
     DemoConfig,
+    SftConfig,
     TrainConfig,
     check_bounds,
     flatten,
@@ -75,7 +77,9 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
         chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
         options = ("--task.options", *chosen) if chosen else ()
         sizes = [_LANGUAGE, *([_SMOKE, _LANGUAGE_SMOKE] if config.smoke else [])]
-    flags = _flags(*(layer.get(stage, {}) for layer in sizes), settings or {})
+    layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
+    values = {key: value for layer in layers for key, value in flatten(layer).items()}
+    flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     return (stage, *_presets(presets), *options, *more, *flags, "--resume")
 
 
@@ -139,7 +143,7 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
 
 
 def _check_methods(methods: Sequence[str]) -> None:
-    """Raises UserError for what is no method preset, and for methods whose runs or labels would be the same."""
+    """Raises UserError for anything but a method preset, and for methods whose runs or labels would be the same."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
@@ -179,12 +183,6 @@ def _label(method: str) -> str:
     return preset_label(method) or Path(method).stem
 
 
-def _flags(*layers: Mapping[str, Any]) -> list[str]:
-    """Settings as flags; later layers override earlier ones."""
-    settings = {key: value for layer in layers for key, value in flatten(layer).items()}
-    return [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-
-
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
@@ -222,14 +220,9 @@ def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
 
 def _fingerprint() -> str:
     """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
-    from importlib.metadata import version
-
-    import dph
-    from dph.config import SftConfig
-
     settings = from_dict(SftConfig, merge_settings("sft", [_WORLD], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
-    root = Path(dph.__file__).parent
+    root = Path(__file__).parents[1]
     sources = [
         root / "stages" / "sft.py",
         root / "sampling" / "seeding.py",
