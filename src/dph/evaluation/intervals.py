@@ -48,12 +48,13 @@ def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Inter
     return Interval(share, low, high, level)
 
 
-def _mean(values: FloatArray) -> FloatArray:
-    return values.mean(-1)
-
-
 def bootstrap_interval(
-    values: ArrayLike, statistic: Statistic = _mean, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    values: ArrayLike,
+    statistic: Statistic = lambda values: values.mean(-1),
+    *,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Interval of a statistic over problems, the mean by default, by resampling problems.
 

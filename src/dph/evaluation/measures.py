@@ -110,16 +110,13 @@ def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
     if len(texts) < 2:
         return float("nan")
     # Equal texts are common: each pair of distinct texts is compared once and counted as often as it occurs.
-    groups = [(count, _ngrams(text.split(), n)) for text, count in Counter(texts).items()]
+    words = [(count, text.split()) for text, count in Counter(texts).items()]
+    groups = [(count, {tuple(w[i : i + n]) for i in range(max(1, len(w) - n + 1))}) for count, w in words]
     total = sum(count * (count - 1) / 2 for count, _ in groups)
     for (count, grams), (other_count, other) in combinations(groups, 2):
         common = len(grams & other)
         total += count * other_count * common / (len(grams) + len(other) - common)
     return total / (len(texts) * (len(texts) - 1) / 2)
-
-
-def _ngrams(words: list[str], n: int) -> set[tuple[str, ...]]:
-    return {tuple(words[i : i + n]) for i in range(max(1, len(words) - n + 1))}
 
 
 def canonical_sql(sql: str) -> str:

@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.evaluation.intervals import bootstrap_interval
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.measures import AMONG, MEASURES
 from dph.evaluation.passk import powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import Group, Problem
-
-STYLE_SAMPLES = 32
-"""Styles are counted in the first 32 samples of a problem (paper App. B)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Scored:
     greedy: bool | None
     """Whether the greedy response is correct; None where there is none or it could not be judged."""
     styles: Counter[str]
-    """The first STYLE_SAMPLES samples by style; empty where the task knows no styles."""
+    """The first AMONG samples by style (paper App. B); empty where the task knows no styles."""
     styles_correct: Counter[str]
     """The correct samples among them, by style."""
     diversity: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +42,7 @@ def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
     """Results of one problem from its samples and its greedy response."""
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     styles, correct_styles = Counter[str](), Counter[str]()
-    for rollout in scored[:STYLE_SAMPLES]:
+    for rollout in scored[:AMONG]:
         style = task.style(group.problem, rollout.text)
         if style is not None:
             styles[style] += 1

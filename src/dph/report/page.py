@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from dph.report import plots
 from dph.report.comparison import Comparison
-from dph.report.data import Answer, EvalRun, Split, TrainRun, aligned_rows, column, read_answers
+from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, read_answers
 from dph.report.tables import Table
 from dph.runs.samples import MONITOR, Sample, read_samples
 
@@ -173,24 +173,21 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
     for i in np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable"):
         row = rows[0][i]
         answer = row.get("answer")
+        sides = {}
+        for label, of_run, completions in zip(labels, rows, answers, strict=True):
+            drawn = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in completions.get(row["id"], [])]
+            counts = {"correct": of_run[i]["correct"], "samples": of_run[i]["samples"]}
+            sides[label] = counts | {"answers": drawn, "more": 0}
         problems.append(
             {
                 "id": visible(row["id"]),
                 "kind": visible(row["kind"] or ""),
                 "prompt": visible(row.get("prompt") or ""),
                 "answer": None if answer is None else visible(answer),
-                "runs": {
-                    label: _side(run_rows[i], completions.get(row["id"], []))
-                    for label, run_rows, completions in zip(labels, rows, answers, strict=True)
-                },
+                "runs": sides,
             }
         )
     return problems
-
-
-def _side(row: Mapping[str, Any], completions: Sequence[Answer]) -> dict[str, Any]:
-    answers = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in completions]
-    return {"correct": row["correct"], "samples": row["samples"], "answers": answers, "more": 0}
 
 
 def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str, list[dict[str, Any]]]:

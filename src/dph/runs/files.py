@@ -257,20 +257,14 @@ def _take(folder: Path) -> str:
             os.close(descriptor)
             say(f"{folder} is on a file system without locks; make sure that no other run writes to it")
             return ""
-        if _is_still(descriptor, file):
-            break
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                break
         os.close(descriptor)  # its previous owner removed the file after we opened it and before we locked it
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     _locks_held[os.getpid(), file] = descriptor
     return ""
-
-
-def _is_still(descriptor: int, file: Path) -> bool:
-    try:
-        return os.fstat(descriptor).st_ino == file.stat().st_ino
-    except OSError:
-        return False
 
 
 @atexit.register
