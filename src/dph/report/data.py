@@ -140,13 +140,14 @@ def read_eval(path: Path) -> EvalRun:
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
+    curve = {int(k): _value(value) for k, value in split["pass_curve"].items()}
+    if min(curve, default=1) < 1:
+        raise ValueError(f"there is no pass@{min(curve)}")
     return Split(
         problems=int(split["problems"]),
         samples=int(split["samples"]),
         metrics={name: _value(value) for name, value in split["metrics"].items() if value is not None},
-        pass_curve={
-            _from_one(k): _value(value) for k, value in sorted(split["pass_curve"].items(), key=lambda kv: int(kv[0]))
-        },
+        pass_curve=dict(sorted(curve.items())),
         style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
         by_kind={
             str(kind): {name: _value(value) for name, value in row.items() if value is not None}
@@ -205,12 +206,6 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{value} is no share and no metric")
     return value
-
-
-def _from_one(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(f"there is no pass@{text}")
-    return int(text)
 
 
 def read_problems(
@@ -279,10 +274,8 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
 
 def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
     """Runs by label, in the order of first appearance: runs with one label are seeds of one method."""
-    groups: dict[str, list[EvalRun]] = {}
-    for run in runs:
-        groups.setdefault(run.label, []).append(run)
-    return groups
+    labels = dict.fromkeys(run.label for run in runs)
+    return {label: [run for run in runs if run.label == label] for label in labels}
 
 
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:

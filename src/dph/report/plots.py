@@ -107,9 +107,9 @@ def overview_figure(
     return figure
 
 
-def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3) -> Figure:
+def metrics_figure(metrics: Mapping[str, Sequence[Series]]) -> Figure:
     """Training curves: one small panel per metric; metrics[name] holds one line per label."""
-    columns = min(columns, len(metrics))
+    columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
     look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
@@ -125,10 +125,10 @@ def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3)
     return figure
 
 
-def to_png(figure: Figure, dpi: int = 160) -> bytes:
+def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
     return buffer.getvalue()
 
 

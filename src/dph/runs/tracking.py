@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dph.errors import UserError
 from dph.process.progress import say
@@ -109,7 +109,10 @@ class Metrics:
                 rows = [[getattr(sample, column) for column in _COLUMNS] for sample in some]
                 self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._board is not None:
             try:
                 self._board.close()
@@ -121,12 +124,6 @@ class Metrics:
                     self._tracker.finish()
             except UserError as error:  # the run itself goes on
                 say(str(error))
-
-    def __enter__(self) -> "Metrics":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _silent_about_tensorboard(before: Any) -> Any:

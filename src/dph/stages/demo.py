@@ -187,9 +187,8 @@ def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
     _check_methods(config.methods)
-    started = time.monotonic()
-    out = Path(config.out)
     _check_model(config)
+    started, out = time.monotonic(), Path(config.out)
     base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint()
     planned = jobs(config, base)
     if config.model and not config.smoke:
@@ -198,10 +197,9 @@ def demo(config: DemoConfig) -> Path:
         make_base(planned[0], base, out / "logs", config.jobs)
     run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
-    evaluations = [out / "eval" / name for name in ("base", *names)]
-    trained = [out / name for name in names]
+    runs = [*(out / "eval" / name for name in ("base", *names)), *(out / name for name in names)]
     where = f"on {Path(config.world).stem}" if config.world else "in the embedded world"
-    page = report([*evaluations, *trained], out / "report", base="base", title=f"DPH-RL {where}")
+    page = report(runs, out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
 
