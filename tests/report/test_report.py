@@ -382,12 +382,12 @@ def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
     (run,), _ = read_runs([write_eval(tmp_path / "a", "base", [1, 0])])
     answers = read_answers(run, "test")
     # p0: greedy and sample 0 are "select 1"; samples 1, 2 and 3 are "wrong 1", "wrong 0" and "wrong 1".
-    assert [(a.text, a.count, a.greedy) for a in answers["p0"]] == [
+    assert [(text, count, greedy) for text, _, _, count, greedy in answers["p0"]] == [
         ("select 1", 1, True),
         ("wrong 1", 2, False),
         ("wrong 0", 1, False),
     ]
-    assert sum(a.count for a in answers["p1"]) == SAMPLES
+    assert sum(count for *_, count, _ in answers["p1"]) == SAMPLES
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
-"""Confidence intervals: of a share, over problems, and over seeds and problems together.
-
-Intervals over problems are percentile intervals of the bootstrap, reproducible from their seed; those over seeds and
-problems add Student's t for the seeds. Only numpy.
-"""
+"""Confidence intervals: of a share, over problems (percentile bootstrap, reproducible from its seed), and over seeds
+and problems together. Only numpy."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +7,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from dph.evaluation.passk import FloatArray
+
 Statistic = Callable[[FloatArray], FloatArray]
 """From resampled values [resamples, problems] or [resamples, problems, d] to the statistic of each, [resamples]."""
 
@@ -106,9 +104,8 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
     * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
       rest. Its two half-widths may differ.
 
-    The result is never narrower than the given interval. `tests/evaluation/test_coverage.py` measures its coverage. One
-    approximate t for the sum of all variances (Satterthwaite) is too narrow with two or three seeds, and so are Welch's
-    degrees of freedom where the side with fewer seeds varies more.
+    The result is never narrower than the given interval. One approximate t for the sum of all variances (Satterthwaite)
+    is too narrow with few seeds, and so are Welch's degrees of freedom if the side with fewer seeds varies more.
     """
     several = [values for values in sides if len(values) > 1]
     column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)

@@ -108,10 +108,8 @@ def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
         return {}
     summaries = {}
     for kind, items in sorted(kinds.items()):
-        values = {
-            "greedy": [float(item.greedy) for item in items if item.greedy is not None],
-            "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
-        }
-        means = {name: float(np.mean(numbers)) for name, numbers in values.items() if numbers}
+        values = metric_values(items, 1)
+        named = {"greedy": values.get("greedy"), "pass@1": values.get("mean@1")}
+        means = {name: float(numbers.mean()) for name, numbers in named.items() if numbers is not None}
         summaries[kind] = {"problems": len(items)} | means
     return summaries

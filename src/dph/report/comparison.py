@@ -66,10 +66,7 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and the problems
-    that have the metric in each of them, with intervals over runs and problems together.
-
-    Raises UserError when the runs were evaluated on different problems.
-    """
+    that have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
     every = [run.splits[split] for run in runs]
     first = every[0]
     if len(runs) == 1:

@@ -84,15 +84,8 @@ class TrainRun:
     """Lines of metrics.jsonl, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One distinct completion of a problem and how often it was drawn."""
-
-    text: str
-    outcome: str
-    style: str
-    count: int
-    greedy: bool
+Answer = tuple[str, str, str, int, bool]
+"""A distinct completion of a problem: text, outcome, style, how often it was drawn, whether it is the greedy one."""
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
@@ -267,8 +260,8 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
     for problem in counts.keys() | greedy.keys():
         drawn = counts.get(problem, Counter())
         best = greedy.get(problem)
-        first = [Answer(*best, drawn.pop(best, 0), True)] if best is not None else []
-        answers[problem] = first + [Answer(*key, count, False) for key, count in drawn.most_common()]
+        first: list[Answer] = [(*best, drawn.pop(best, 0), True)] if best is not None else []
+        answers[problem] = first + [(*key, count, False) for key, count in drawn.most_common()]
     return answers
 
 

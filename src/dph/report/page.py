@@ -37,10 +37,8 @@ _NOT_CURVES = frozenset({"step", "skipped"})
 
 
 def visible(text: str) -> str:
-    """The text with every unprintable character but line ends and tabs made visible, and cut when it is very long.
-
-    Control characters are unprintable, and so are those that reorder text: a completion shows what it is.
-    """
+    """The text with every unprintable character but line ends and tabs made visible, also those that reorder text, and
+    cut when it is very long."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]} … ({len(text)} characters in all)"
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -175,7 +173,7 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
         answer = row.get("answer")
         sides = {}
         for label, of_run, completions in zip(labels, rows, answers, strict=True):
-            drawn = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in completions.get(row["id"], [])]
+            drawn = [[visible(text), *facts] for text, *facts in completions.get(row["id"], [])]
             counts = {"correct": of_run[i]["correct"], "samples": of_run[i]["samples"]}
             sides[label] = counts | {"answers": drawn, "more": 0}
         problems.append(

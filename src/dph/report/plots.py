@@ -1,5 +1,4 @@
-"""The figures of a report, drawn by functions that take plain data and return a matplotlib Figure, without global state
-or a display.
+"""The figures of a report, drawn from plain data without global state or a display.
 
 The colours are Okabe and Ito's, which colour-blind readers can distinguish; each series also has its own marker, so
 that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
@@ -230,8 +229,8 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
 
 def _legend(axes: Axes, count: int, **options: float) -> None:
     """Draw the legend below the axes, where it never hides data."""
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": min(3, count)}
-    axes.legend(**place, frameon=False, fontsize=9, columnspacing=1.2, **options)
+    options |= {"ncols": min(3, count), "fontsize": 9, "columnspacing": 1.2}
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, **options)
 
 
 def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:

@@ -8,6 +8,7 @@ chunks.tsv      finished work of a stage that writes its outputs at its end, unt
 .lock           present while a process uses the directory: the id of that process
 """
 
+import contextlib
 import json
 import math
 import os
@@ -40,10 +41,8 @@ def package_versions() -> dict[str, str]:
 
     found = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found | {"sqlite": sqlite3.sqlite_version}
 
 

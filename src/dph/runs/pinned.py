@@ -178,10 +178,7 @@ def code_hashes(config: Any) -> dict[str, str]:
 
 
 def check_code(run: Path, before: object, config: Any) -> None:
-    """Compare the files with the hashes recorded at the start of the run, `before`.
-
-    Raises UserError if a file has changed or is missing.
-    """
+    """Raises UserError if a Python file differs from the hashes recorded at the start of the run, `before`."""
     recorded = {absolute(file): digest for file, digest in before.items()} if isinstance(before, Mapping) else {}
     for file, now in code_hashes(config).items():
         if recorded.get(absolute(file)) != now:

@@ -64,7 +64,7 @@ START_STEPS = 30
 """Steps of a part of a language model's supervised start."""
 MAX_PARTS = 12
 MASTERED_SHARE = 1 / 8
-"""The start ends after the part that masters this share of the probed prompts: those prompts are near-perfect."""
+"""The start ends after the part that makes this share of the probed prompts near-perfect."""
 _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 """Settings of the pre-sampling after each part of a supervised start."""
 
@@ -113,11 +113,8 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
 
 
 def start_language_model(config: DemoConfig, base: Path) -> None:
-    """Train a language model on demonstrations until it masters some prompts and has the others left to explore.
-
-    A model that masters nothing has nothing to rehearse, and one that masters all has nothing to learn. So its start is
-    extended, a few steps at a time, until `MASTERED_SHARE` of the probed prompts are near-perfect.
-    """
+    """Train a language model on demonstrations, a few steps at a time, until it masters `MASTERED_SHARE` of the probed
+    prompts: one that masters nothing has nothing to rehearse, and one that masters all has nothing to learn."""
     out, seed, mastered = Path(config.out), str(config.seed), ""
     for number in range(1, MAX_PARTS + 1):
         probe = out / "probes" / str(number)
@@ -164,8 +161,7 @@ def _check_methods(methods: Sequence[str]) -> None:
 
 
 def _check_model(config: DemoConfig) -> None:
-    """Raises UserError for a world without a language model, for data without a world, and for a preset, a folder or a
-    model that is missing."""
+    """Raises UserError for settings that need others, and for a preset, a folder or a model that is missing."""
     if config.world and not config.model:
         raise UserError("--world needs a language model: add --model smollm2")
     if config.data and not config.world:
