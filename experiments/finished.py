@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dph.evaluation.intervals import cluster_difference
 from dph.report.comparison import mean_of
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.runs.directory import read_metrics
 from experiments.grid import Arm, Base
+from experiments.intervals import cluster_difference
 from experiments.plan import Choice, RunPaths
 
 DOMAINS = IN_DOMAIN, CROSS_DOMAIN, OUT_OF_DOMAIN = "in-domain", "cross-domain", "out-of-domain"

@@ -1,16 +1,21 @@
 """The paper's experiments as one resumable command, with its tables and figures."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dph.config import check_bounds
 from dph.errors import UserError
 from dph.process.jobs import check_finished, run_jobs
 from dph.process.progress import say
 from dph.report import plots
-from dph.report.page import Image
-from dph.report.tables import Table, print_table, to_markdown
-from dph.report.write import Extra, write_report
+from dph.report.comparison import Comparison, compare
+from dph.report.data import TrainRun
+from dph.report.page import MAX_TIMELINES, page_data, render, settings_of, timelines
+from dph.report.tables import Table, to_markdown
+from dph.report.tables import tables as report_tables
+from dph.report.write import write_report
 from dph.runs.files import write_atomically, written_atomically
 from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, warn_of_other_bases, write_counts
@@ -111,7 +116,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     parts = ["# The paper's experiments", f"Scale {choice.grid.name!r}.", *map(to_markdown, found)]
     for name, (figure, description) in figures(results).items():
         image = plots.to_png(figure)
-        images.append(Image(image, description))
+        images.append((image, description))
         write_atomically(out / "figures" / f"{name}.png", image)
         with written_atomically(out / "figures" / f"{name}.svg") as file:
             figure.savefig(file, format="svg", metadata={"Date": None})
@@ -130,9 +135,24 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     trains = [run for name in methods for run in results.trained[name]]
     further = [run for name, runs in results.trained.items() if name not in methods for run in runs]
     title = f"DPH-RL: the paper's experiments, scale {choice.grid.name}"
-    report = write_report(evals, trains, out, base=base.label, title=title, extra=Extra(found, images, further))
-    print_table(report.tables[0])
-    return report.page
+    page = write_report(evals, trains, out, base=base.label, title=title)
+    comparison = compare(evals, base.label)
+    data = extended_data(comparison, trains, further)
+    shown = [*found, *report_tables(comparison, trains)]
+    settings = settings_of([*evals, *trains])
+    if page.suffix == ".html":  # Plotly is installed
+        write_atomically(page, render(title, data, tables=shown, settings=settings, images=images))
+    return page
+
+
+def extended_data(comparison: Comparison, trains: Sequence[TrainRun], further: Sequence[TrainRun]) -> dict[str, Any]:
+    """The data of the page's script with further training runs, in the training chart only and hidden until their names
+    are clicked."""
+    shown = {*comparison.runs, *(run.label for run in trains)}
+    return page_data(comparison, [*trains, *further]) | {
+        "timelines": timelines(trains, MAX_TIMELINES),
+        "training_hidden": sorted({run.label for run in further} - shown),
+    }
 
 
 def tables(results: Results) -> list[Table]:

@@ -5,12 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from dph.evaluation.intervals import student_interval
 from dph.report.data import EvalRun, Value, aligned_rows
-from dph.report.tables import Cell, Table, cell, signed_cell
+from dph.report.tables import Cell, Table, cell
 from experiments.finished import DOMAINS, IN_DOMAIN, INTERVALS, Results, mean_of, values
 from experiments.grid import Base
+from experiments.intervals import student_interval
 from experiments.plan import AGAIN
+from experiments.tables import signed_cell
 
 EDGES = (0.0, 1 / 16, 1 / 4, 5 / 8, 1.0)
 """Upper ends of the classes of problems: shares of the base model's samples that are correct."""

@@ -11,7 +11,7 @@ import numpy as np
 from dph.config import flatten
 from dph.report.comparison import RATES, retention
 from dph.report.data import EvalRun, Value
-from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, Table, cell, retention_note, signed_cell
+from dph.report.tables import DIVERSITY, DIVERSITY_NOTE, Cell, Table, cell, retention_note
 from experiments.finished import (
     CROSS_DOMAIN,
     DIFFERENCES,
@@ -25,6 +25,14 @@ from experiments.finished import (
 )
 from experiments.grid import Base, train_settings
 from experiments.plan import AGAIN, Choice
+
+
+def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
+    """A difference as text with its sign; in percentage points unless another scale is given."""
+    if math.isnan(value.mean):
+        return Cell("–")
+    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
+    return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
 
 
 def accuracy_table(results: Results, base: Base, title: str, ks: Sequence[int] = (8, 16, 32)) -> Table:

@@ -34,11 +34,13 @@ def write_eval(
     shares: Mapping[str, float] | None = None,
     kinds: Sequence[str] = ("join",),
     columns: Mapping[str, Sequence[Any]] = {},
+    measures: int | None = None,
 ) -> Path:
     """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any.
 
     wrong: how many distinct wrong completions there are. shares: of the solution styles. kinds: of the problems, in
-    turn. columns: of problems.parquet, in place of or besides the usual ones.
+    turn. columns: of problems.parquet, in place of or besides the usual ones. measures: the version of the rules of
+    measures; none for a run of an earlier version.
     """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
@@ -55,7 +57,10 @@ def write_eval(
         },
     }
     (path / "scores.json").write_text(
-        json.dumps({"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)})
+        json.dumps(
+            {"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)}
+            | ({} if measures is None else {"measures": measures})
+        )
     )
     problems, completions = [], []
     for name in splits:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dph.evaluation.intervals import student_interval
 from dph.report.data import Value
+from experiments.intervals import student_interval
 
 Place = tuple[float, float]
 

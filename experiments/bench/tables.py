@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dph.report.data import Value, range_of
-from dph.report.tables import Cell, Table, cell, signed_cell
+from dph.report.tables import Cell, Table, cell
 from experiments.bench.choose import ROLES
 from experiments.bench.design import Bench, Setting, with_steps
 from experiments.bench.merit import Components, attained, components, hypervolume, over_worlds
 from experiments.bench.results import Frontiers, Phase, by_name, differences, evaluated, frontier
+from experiments.tables import signed_cell
 
 Frozen = Mapping[str, Mapping[str, str]]
 

@@ -152,9 +152,9 @@ def test_a_package_that_runs_from_its_source(monkeypatch):
 def cards(monkeypatch):
     """Two GPUs: free GiB of each, and whether they have bf16."""
     import torch
-    from dph.models.attention import Choice
 
     from dph.models import attention
+    from dph.models.attention import Choice
 
     said = SimpleNamespace(free=70, bf16=True)
     card = SimpleNamespace(name="Card", total_memory=80 << 30, major=9, minor=0)

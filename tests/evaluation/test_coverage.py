@@ -1,68 +1,22 @@
-"""How often 95 % intervals over seeds and problems hold the truth, in worlds where the truth is known.
-
-A value is the difficulty of its problem, a shift of its training seed, and a rest. `pytest -m slow -s
-tests/evaluation/test_coverage.py` prints the table of experiments/results/reproduce.md.
-"""
+"""How often 95 % intervals over seeds and problems hold the truth, and the quantiles that they use."""
 
 import numpy as np
 import pytest
 
-from dph.evaluation.intervals import cluster_bootstrap, cluster_difference, student_quantile
-
-PROBLEMS = 200
-MEAN, GAP = 1 / 1.3, 0.1
-SEEDS, SPREADS = (1, 2, 3, 5), (0.0, 0.02, 0.06)
+from dph.evaluation.intervals import cluster_bootstrap, student_quantile
 
 
-def coverage(kind: str, seeds: tuple[int, int], spreads: tuple[float, float], trials: int) -> float:
-    """Share of the intervals that hold the truth: the mean over all seeds, or with one seed the mean of that seed."""
-    rng = np.random.default_rng([*seeds, *(round(1000 * spread) for spread in spreads)])
-    hits = 0
-    for trial in range(trials):
-        difficulty = rng.random(PROBLEMS) ** 0.3  # skewed, as accuracies are; mean 1/1.3
-        harder = difficulty - GAP + 0.1 * rng.normal(size=PROBLEMS)
-        sides, truths = [], []
-        for problems, truth, count, spread in zip(
-            (difficulty, harder), (MEAN, MEAN - GAP), seeds, spreads, strict=True
-        ):
-            shift = spread * rng.normal(size=(count, 1))
-            sides.append(problems + shift + 0.15 * rng.normal(size=(count, PROBLEMS)))
-            truths.append(truth + (float(shift[0, 0]) if count == 1 else 0.0))
-        if kind == "mean":
-            found, truth = cluster_bootstrap(sides[0], resamples=400, seed=trial), truths[0]
-        else:
-            found, truth = cluster_difference(*sides, resamples=400, seed=trial), truths[0] - truths[1]
-        hits += found.low <= truth <= found.high
-    return hits / trials
-
-
-@pytest.mark.parametrize("kind", ["mean", "difference"])
-def test_intervals_of_few_seeds_that_vary_hold_the_truth(kind: str) -> None:
-    for seeds in (2, 3):
-        # 0.95 of 150 with a standard deviation of 0.018
-        assert coverage(kind, (seeds, seeds), (0.06, 0.06), 150) >= 0.90
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", ["mean", "difference"])
-def test_the_table_of_coverage(kind: str) -> None:
-    trials = 1000
-    for seeds in SEEDS:
-        row = [coverage(kind, (seeds, seeds), (spread, spread), trials) for spread in SPREADS]
-        print(f"| {kind} | {seeds} | " + " | ".join(f"{share:.3f}" for share in row) + " |")
-        # 0.95 with a standard deviation of 0.007; percentile intervals over 200 problems run a little short
-        assert all(0.93 <= share <= 0.999 for share in row)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seeds", [(2, 5), (5, 1), (5, 5)])
-@pytest.mark.parametrize("spreads", [(0.06, 0.0), (0.0, 0.06), (0.06, 0.02)])
-def test_unequal_sides(seeds: tuple[int, int], spreads: tuple[float, float]) -> None:
-    share = coverage("difference", seeds, spreads, 1000)
-    print(f"| {seeds} | {spreads} | {share:.3f} |")
-    assert 0.93 <= share <= 0.999
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_intervals_of_few_seeds_that_vary_hold_the_truth(seeds: int) -> None:
+    """A value is its problem's difficulty, a shift of its seed and a rest; experiments/tests/test_coverage.py has more
+    seeds and differences."""
+    rng, hits = np.random.default_rng(seeds), 0
+    for trial in range(150):
+        difficulty = rng.random(200) ** 0.3  # skewed, as accuracies are; mean 1/1.3
+        values = difficulty + 0.06 * rng.normal(size=(seeds, 1)) + 0.15 * rng.normal(size=(seeds, 200))
+        found = cluster_bootstrap(values, resamples=400, seed=trial)
+        hits += found.low <= 1 / 1.3 <= found.high
+    assert hits / 150 >= 0.90  # 0.95 of 150 with a standard deviation of 0.018
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
-from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, score_group, summarise
 from dph.stages.evaluate import evaluate
 from dph.tasks import register_task
@@ -205,6 +205,7 @@ def test_a_mixed_split(tmp_path: Path, judge, voters: int, rows, capsys):
     run = evaluate(settings, reward=judge)
     scores = json.loads((run / "scores.json").read_text())
     metrics = scores["splits"]["dev"]["metrics"]
+    assert scores["measures"] == RULES
     assert [metrics[name]["problems"] for name in ("maj@8", "styles", "pass@8")] == [voters, 3, 4]
     found = pq.read_table(run / "problems.parquet").to_pylist()
     assert [found[3][name] for name in ("styles", "styles_correct", "distinct_answers", "maj@8")] == rows

@@ -12,8 +12,6 @@ from dph.errors import UserError
 from dph.evaluation.intervals import (
     bootstrap_interval,
     cluster_bootstrap,
-    cluster_difference,
-    paired_difference,
     wilson_interval,
 )
 from dph.evaluation.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_at_powers
@@ -169,14 +167,6 @@ def test_resamples_in_which_a_ratio_is_undefined_are_left_out():
     assert math.isnan(never.low)
 
 
-@settings(deadline=None)
-@given(shift=st.floats(-1, 1))
-def test_paired_difference_of_a_constant_shift_has_no_width(shift):
-    hard_and_easy = np.linspace(0, 1, 20)
-    interval = paired_difference(hard_and_easy + shift, hard_and_easy, resamples=50)
-    assert [interval.low, interval.estimate, interval.high] == pytest.approx([shift] * 3, abs=1e-15)
-
-
 def test_cluster_bootstrap_adds_the_variances_of_seeds_and_problems():
     rng = np.random.default_rng(2)
     of_seed, of_problem = rng.normal(scale=0.5, size=(40, 1)), rng.normal(scale=1.0, size=(1, 60))
@@ -200,13 +190,10 @@ def test_cluster_bootstrap_of_one_seed_is_the_ordinary_one():
 
 def test_seeds_that_agree_add_nothing():
     values = np.random.default_rng(5).random(200)
-    other = np.random.default_rng(6).random(200)
-    alone = bootstrap_interval(values)
+    alone, together = bootstrap_interval(values), cluster_bootstrap([values] * 4)
     assert cluster_bootstrap([values]) == alone
-    together, difference = cluster_bootstrap([values] * 4), cluster_difference([values] * 4, [other] * 2)
-    for found, expected in ((together, alone), (difference, paired_difference(values, other))):
-        bounds = expected.estimate, expected.low, expected.high
-        assert (found.estimate, found.low, found.high) == pytest.approx(bounds, rel=1e-12)  # sums in another order
+    bounds = alone.estimate, alone.low, alone.high
+    assert (together.estimate, together.low, together.high) == pytest.approx(bounds, rel=1e-12)  # another order of sums
 
 
 @pytest.mark.parametrize(("seeds", "quantile"), [(2, 12.7062), (3, 4.30265), (5, 2.77645)])
@@ -216,21 +203,6 @@ def test_where_problems_agree_the_interval_is_students_over_seeds(seeds, quantil
     half_width = quantile * means.std(ddof=1) / math.sqrt(seeds)
     assert interval.high - interval.estimate == pytest.approx(half_width, rel=1e-5)  # the quantile's digits
     assert interval.estimate - interval.low == pytest.approx(half_width, rel=1e-5)
-
-
-def test_where_problems_agree_the_difference_is_welchs_or_adds_both_sides():
-    first, second, more = np.array([0.5, 0.7, 0.9]), np.array([0.2, 0.3, 0.7]), np.array([0.2, 0.3, 0.7, 0.6])
-
-    def half_width(a, b):
-        found = cluster_difference(np.repeat(a[:, None], 9, 1), np.repeat(b[:, None], 9, 1))
-        return found.high - found.estimate
-
-    # Variances 0.04 and 0.07 of three seeds each: df = 2 · 0.11² / (0.04² + 0.07²) = 3.7231, whose quantile is 2.85982.
-    assert half_width(first, second) == pytest.approx(2.85982 * math.sqrt(0.11 / 3), rel=1e-5)
-    apart = (4.30265 * math.sqrt(0.04 / 3), 3.18245 * more.std(ddof=1) / 2)
-    assert half_width(first, more) == pytest.approx(math.hypot(*apart), rel=1e-5)
-    # The model of a single seed is compared as it is.
-    assert half_width(first, second[:1]) == pytest.approx(4.30265 * math.sqrt(0.04 / 3), rel=1e-5)
 
 
 def test_an_interval_stays_within_the_range_of_what_it_estimates():
@@ -246,32 +218,3 @@ def test_bootstrap_refuses_what_it_cannot_mean():
         bootstrap_interval([1.0], level=95)
     with pytest.raises(ValueError, match=r"\[seeds, problems\]"):
         cluster_bootstrap([1.0, 2.0])
-    with pytest.raises(ValueError, match="same problems"):
-        paired_difference([1.0], [1.0, 2.0])
-
-
-def test_cluster_difference_with_one_seed_is_the_paired_difference():
-    rng = np.random.default_rng(0)
-    a = rng.random(60)
-    b = a - 0.1 + 0.02 * rng.normal(size=60)
-    one, pair = cluster_difference([a], [b], resamples=8000), paired_difference(a, b, resamples=8000)
-    assert one.estimate == pytest.approx(pair.estimate)
-    assert (one.low, one.high) == pytest.approx((pair.low, pair.high), abs=1e-3)
-
-
-def test_cluster_difference_covers_the_truth_as_often_as_it_says():
-    # a and b share the problems' difficulty; seeds have effects of their own. The true difference is 0.3.
-    rng = np.random.default_rng(1)
-    hits = 0
-    for trial in range(200):
-        problems = rng.normal(size=(1, 40))
-        a = 0.3 + problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
-        b = problems + 0.3 * rng.normal(size=(8, 1)) + rng.normal(size=(8, 40))
-        interval = cluster_difference(a, b, resamples=300, seed=trial)
-        hits += interval.low <= 0.3 <= interval.high
-    assert 0.88 <= hits / 200 <= 0.99
-
-
-def test_cluster_difference_needs_the_same_problems():
-    with pytest.raises(ValueError, match="same problems"):
-        cluster_difference(np.zeros((2, 3)), np.zeros((2, 4)))

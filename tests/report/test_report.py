@@ -23,7 +23,7 @@ from dph.evaluation.measures import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
-from dph.report.page import Image, render, timelines, visible, within
+from dph.report.page import render, timelines, visible, within
 from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
 from dph.report.write import report
 from dph.runs.coverage import write_visits
@@ -335,7 +335,7 @@ def test_a_mean_over_fewer_problems_has_their_number_everywhere(
     judged = {"samples": [16] * 5 + [3], "correct": [16] * 3 + [0] * 3, "greedy": [True, False, None, None, True, True]}
     paths = [
         write_eval(tmp_path / "a", "base", [16] * 6, samples=16, metrics=measured, columns=base | judged),
-        write_eval(tmp_path / "b", "T", [16] * 3 + [0] * 3, samples=16, metrics=measured, columns=other),
+        write_eval(tmp_path / "b", "T", [16] * 3 + [0] * 3, samples=16, metrics=measured, columns=other, measures=2),
     ]
     path = report(paths, tmp_path / "out", base=None, title="T")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
@@ -348,20 +348,25 @@ def test_a_mean_over_fewer_problems_has_their_number_everywhere(
     assert "maj@8 over the problems that have it in every row (5): base 20.0, T 100.0." in main
     assert "greedy over the problems that have it in every row (4): base 75.0, T 50.0." in main
     assert "over 35 of the 40 problems" in main and "over 35 of the 40 problems" in varied
+    # "base" is a run of an earlier version, and T is not.
+    assert text.count("maj@k of base is over problems") == 1 and "maj@k of T" not in text
     page = Page(path.read_text(encoding="utf-8")).text
     curves = page_data(path)["curves"]["test"]
     assert curves["base"]["over"] == ["", "", ", 5 of 6 problems"] and "over" not in curves["T"]
-    assert page.count("3 of 6") == 2
+    assert page.count("3 of 6") == 2 and "maj@k of base is over" in page
     assert "5 of 6" in capsys.readouterr().out
 
 
 def test_a_report_of_runs_that_have_everything_says_nothing_of_problems(tmp_path: Path) -> None:
     columns = {"maj@8": [0.5, 1.0], "samples": [8, 8]}
-    path = write_eval(tmp_path / "a", "a", [1, 2], metrics={"maj@8": interval(0.75)}, columns=columns)
+    path = write_eval(tmp_path / "a", "a", [1, 2], metrics={"maj@8": interval(0.75)}, columns=columns, measures=2)
     report([path], tmp_path / "out", base=None, title="T")
     text = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert "75.0 (70.0–80.0) |" in text
-    assert not re.search(r"of the 40|in every row|; \d of 2", text)
+    assert not re.search(r"at least one answer|of the 40|in every row|; \d of 2", text)
+    older = write_eval(tmp_path / "b", "older", [1, 2])  # it has no maj@k
+    report([older], tmp_path / "out", base=None, title="T")
+    assert "at least one answer" not in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 
 def test_rates_say_how_many_problems_they_compare(tmp_path: Path) -> None:
@@ -377,12 +382,12 @@ def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
     (run,), _ = read_runs([write_eval(tmp_path / "a", "base", [1, 0])])
     answers = read_answers(run, "test")
     # p0: greedy and sample 0 are "select 1"; samples 1, 2 and 3 are "wrong 1", "wrong 0" and "wrong 1".
-    assert [(a.text, a.count, a.greedy) for a in answers["p0"]] == [
+    assert [(text, count, greedy) for text, _, _, count, greedy in answers["p0"]] == [
         ("select 1", 1, True),
         ("wrong 1", 2, False),
         ("wrong 0", 1, False),
     ]
-    assert sum(a.count for a in answers["p1"]) == SAMPLES
+    assert sum(count for *_, count, _ in answers["p1"]) == SAMPLES
 
 
 @pytest.mark.parametrize(
@@ -490,7 +495,7 @@ def test_text_is_escaped_and_nothing_hides_in_it() -> None:
     table = Table(hostile, [hostile], [[Cell(hostile, hostile)]], hostile)
     data = {"styles": {}, "training": []}
     text = render(
-        hostile, data, tables=[table], images=[Image(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
+        hostile, data, tables=[table], images=[(b"", hostile)], settings=[(hostile, hostile), ("long", "y" * 5000)]
     )
     page = Page(text)
     # The title twice, four texts of a table and the heading of its column, a figure's caption, two of the settings.
@@ -588,7 +593,7 @@ def test_charts_get_labels_without_markup(tmp_path: Path, label: str) -> None:
     runs = [{"label": label, "run": "r", "metrics": {"<b>metric</b>": [[1, 2], [0.5, 1.0]]}}] * 2
     points = {"x": [1, 2], "y": [0.5, 1], "low": [0.25, 0.5], "high": [0.75, 1]}
     data = {
-        "looks": {label: look}, "curves": {"test": {label: points}}, "training": runs, "training_hidden": [],
+        "looks": {label: look}, "curves": {"test": {label: points}}, "training": runs,
         "styles": {label: {label: 0.75}}, "style_colors": {label: "#111"},
     }  # fmt: skip
     script = (resources.files("dph.report") / "assets" / "report.js").read_text(encoding="utf-8")

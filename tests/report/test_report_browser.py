@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from dph.report.data import read_runs
 from dph.report.tables import DIVERSITY
-from dph.report.write import Extra, write_report
+from dph.report.write import report
 from report_support import ATTACK, write_eval, write_train
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -34,9 +33,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         write_train(folder / "train", "grpo", [0.25, 0.5, 0.75]),
     ]
     longer = write_train(folder / "longer", "grpo, longer", [0.5, 0.25])
-    evals, (trained, further) = read_runs([*runs, longer])
-    extra = Extra(trains=[further])
-    return write_report(evals, [trained], folder / "out", base="base", title="A report", extra=extra).page.as_uri()
+    return report([*runs, longer], folder / "out", base="base", title="A report").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +53,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> str:
         for label in ("base", "GRPO", "D_exp only, with a larger learning rate and more", "DPH-F", "DPH-JS")
     ]
     answers = {"p0": ["wrong", "wrong", ATTACK], "p1": ["wrong", "right", "wrong"]}
-    evals, trains = read_runs([*runs, write_train(folder / "train", "grpo", [0.25, 0.5, 0.75], answers)])
-    return write_report(evals, trains, folder / "out", base="base", title="A report").page.as_uri()
+    runs.append(write_train(folder / "train", "grpo", [0.25, 0.5, 0.75], answers))
+    return report(runs, folder / "out", base="base", title="A report").as_uri()
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +105,9 @@ def test_charts_are_drawn_and_follow_their_controls(page: Any) -> None:
     page.select_option("#training-metric", "reward")
     assert page.locator("#training-chart .ytitle").text_content() == "reward"
     page.check("#training-each")
-    assert page.locator("#training-chart .trace").count() == 1
-    page.locator("#training-chart .legendtoggle").nth(1).click()  # further runs are hidden until they are asked for
-    page.locator("#training-chart .trace").nth(1).wait_for(state="attached")
+    assert page.locator("#training-chart .trace").count() == 2
+    page.locator("#training-chart .legendtoggle").nth(1).click()
+    page.locator("#training-chart .trace").nth(1).wait_for(state="detached")
     assert page.locator("#styles-chart .point").count() == 6  # two styles of three labels
 
 
@@ -234,8 +231,8 @@ def test_the_line_of_the_base_is_clear_on_its_background(large_page: Any) -> Non
 
 
 def test_a_report_of_one_label_has_one_column(browser: Any, tmp_path: Path) -> None:
-    evals, trains = read_runs([write_eval(tmp_path / "base", "base", [4, 2])])
-    address = write_report(evals, trains, tmp_path / "out", base="base", title="T").page.as_uri()
+    run = write_eval(tmp_path / "base", "base", [4, 2])
+    address = report([run], tmp_path / "out", base="base", title="T").as_uri()
     with opened(browser, address, "wide", "light") as page:
         assert page.locator("#sides h3").count() == 1 and not page.locator("#right").is_visible()
 

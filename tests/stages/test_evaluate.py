@@ -10,7 +10,7 @@ import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
-from dph.evaluation.scoring import Scored, metric_counts, metric_means, powers_of_two, score_group, summarise
+from dph.evaluation.scoring import Scored, metric_values, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
 from dph.stages.evaluate import evaluate
 from dph.types import Completion, Group, Outcome, Problem, Rollout, Verdict
@@ -88,7 +88,7 @@ def test_metrics_by_hand():
         scored(4, 0, None, {"other": 4}, {"other": 1}),
     ]
     summary = summarise(items, 4)
-    means = metric_means(items, 4)
+    means = {name: float(values.mean()) for name, values in metric_values(items, 4).items()}
     assert means == pytest.approx(
         {
             "greedy": 1 / 2,  # two of three were judged
@@ -108,7 +108,8 @@ def test_metrics_by_hand():
 
 
 def test_problems_with_too_few_judged_samples_enter_smaller_k_only():
-    means = metric_means([scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)], 4)
+    values = metric_values([scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)], 4)
+    means = {name: float(of_problems.mean()) for name, of_problems in values.items()}
     assert means == pytest.approx(
         {
             "mean@4": (1 / 4 + 1 + 0) / 3,
@@ -118,10 +119,12 @@ def test_problems_with_too_few_judged_samples_enter_smaller_k_only():
         }
     )
     items = [scored(4, 1), scored(1, 1), scored(0, 0), scored(3, 0)]
-    assert metric_counts(items, 4) == {"mean@4": 3, "pass@1": 3, "pass@2": 2, "pass@4": 1}
+    assert {name: len(values) for name, values in metric_values(items, 4).items()} == {
+        **{"mean@4": 3, "pass@1": 3, "pass@2": 2, "pass@4": 1}
+    }
     metrics = summarise(items, 4)["metrics"]
-    assert {name: value["problems"] for name, value in metrics.items()} == metric_counts(items, 4)
-    assert metric_counts([scored(4, 1)] * 2, 4) == {} and metric_counts([], 4) == {}
+    assert [value["problems"] for value in metrics.values()] == [3, 3, 2, 1]
+    assert metric_values([], 4) == {}
 
 
 def test_nothing_could_be_judged():

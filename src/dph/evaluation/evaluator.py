@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dph.models.policy import Policy
-from dph.process.progress import progress
 from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, encode_problems, greedy, sample_groups
 from dph.types import Group, Problem, SamplingParams
@@ -32,23 +31,16 @@ class Evaluator:
     with_greedy: bool = True
     """Whether each problem gets a greedy response too."""
 
-    def responses(
-        self, problems: Sequence[Problem], label: str, *, quiet: bool = False
-    ) -> list[tuple[Group, Group | None]]:
-        """Judged samples of every problem, in order, each with its greedy response where one is wanted.
-
-        label: what the progress bar says; quiet hides it.
-        """
+    def responses(self, problems: Sequence[Problem]) -> list[tuple[Group, Group | None]]:
+        """Judged samples of every problem, in order, each with its greedy response if one is wanted."""
         items = self.prompted(problems)
         answered: list[tuple[Group, Group | None]] = []
         at_once = problems_at_once(self.params.n)
-        with progress(label, len(items), quiet=quiet) as shown:
-            for start in range(0, len(items), at_once):
-                batch = items[start : start + at_once]
-                sampled = self.sampled(batch)
-                best = self.decoded(batch) if self.with_greedy else [None] * len(batch)
-                answered += zip(sampled, best, strict=True)
-                shown.advance(len(batch))
+        for start in range(0, len(items), at_once):
+            batch = items[start : start + at_once]
+            sampled = self.sampled(batch)
+            best = self.decoded(batch) if self.with_greedy else [None] * len(batch)
+            answered += zip(sampled, best, strict=True)
         return answered
 
     def prompted(self, problems: Sequence[Problem]) -> list[Prompted]:

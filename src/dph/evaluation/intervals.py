@@ -1,8 +1,5 @@
-"""Confidence intervals: of a share, over problems, over paired differences, and over seeds and problems together.
-
-Intervals over problems are percentile intervals of the bootstrap, reproducible from their seed; those over seeds and
-problems add Student's t for the seeds. Only numpy.
-"""
+"""Confidence intervals: of a share, over problems (percentile bootstrap, reproducible from its seed), and over seeds
+and problems together. Only numpy."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,9 +7,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from dph.evaluation.passk import FloatArray
+
 Statistic = Callable[[FloatArray], FloatArray]
 """From resampled values [resamples, problems] or [resamples, problems, d] to the statistic of each, [resamples]."""
 
@@ -48,12 +46,13 @@ def wilson_interval(successes: int, count: int, *, level: float = 0.95) -> Inter
     return Interval(share, low, high, level)
 
 
-def _mean(values: FloatArray) -> FloatArray:
-    return values.mean(-1)
-
-
 def bootstrap_interval(
-    values: ArrayLike, statistic: Statistic = _mean, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
+    values: ArrayLike,
+    statistic: Statistic = lambda values: values.mean(-1),
+    *,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
 ) -> Interval:
     """Interval of a statistic over problems, the mean by default, by resampling problems.
 
@@ -76,19 +75,6 @@ def bootstrap_interval(
     return Interval(float(statistic(array[None])[0]), float(low), float(high), level)
 
 
-def paired_difference(
-    a: ArrayLike, b: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """Interval of mean(a − b), a and b [problems] measured on the same problems in the same order.
-
-    Narrower than two separate intervals suggest, because what makes a problem hard for both cancels.
-    """
-    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if left.shape != right.shape:
-        raise ValueError(f"paired values must cover the same problems, but have shapes {left.shape} and {right.shape}")
-    return bootstrap_interval(left - right, level=level, resamples=resamples, seed=seed)
-
-
 def cluster_bootstrap(
     values: ArrayLike, *, within: Range = UNBOUNDED, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Interval:
@@ -102,28 +88,6 @@ def cluster_bootstrap(
         raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
     problems = bootstrap_interval(array.mean(0), level=level, resamples=resamples, seed=seed)
     return widened_by_seeds(problems, [array], within)
-
-
-def cluster_difference(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    within: Range = UNBOUNDED,
-    level: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """Interval of mean(a) − mean(b) for values [seeds of a, problems] and [seeds of b, problems] on the same problems.
-
-    Problems are paired, because a hard problem is hard for both; training seeds are not, because they are independent
-    runs. A side with one seed adds no spread of seeds: the interval holds for that very model. With one seed on each
-    side this is `paired_difference`. within and method: as for `cluster_bootstrap`.
-    """
-    left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
-        raise ValueError(f"values must be [seeds, problems] of the same problems, but have {left.shape}, {right.shape}")
-    problems = paired_difference(left.mean(0), right.mean(0), level=level, resamples=resamples, seed=seed)
-    return widened_by_seeds(problems, [left, right], within)
 
 
 def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Range = UNBOUNDED) -> Interval:
@@ -140,9 +104,8 @@ def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Ra
     * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
       rest. Its two half-widths may differ.
 
-    The result is never narrower than the given interval. `tests/evaluation/test_coverage.py` measures its coverage. One
-    approximate t for the sum of all variances (Satterthwaite) is too narrow with two or three seeds, and so are Welch's
-    degrees of freedom where the side with fewer seeds varies more.
+    The result is never narrower than the given interval. One approximate t for the sum of all variances (Satterthwaite)
+    is too narrow with few seeds, and so are Welch's degrees of freedom if the side with fewer seeds varies more.
     """
     several = [values for values in sides if len(values) > 1]
     column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)
@@ -173,17 +136,6 @@ def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:
         welch = degrees[0] * sum(errors) ** 2 / sum(error**2 for error in errors)
         return student_quantile(p, welch) * math.sqrt(sum(errors))
     return math.hypot(*(student_quantile(p, df) * math.sqrt(e) for df, e in zip(degrees, errors, strict=True)))
-
-
-def student_interval(values: ArrayLike, level: float = 0.95) -> Interval:
-    """Student's interval of the mean of values [n] that were drawn independently, such as the means of worlds or of
-    kinds of problems. NaN for the ends with fewer than two values, and for the mean without any."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
-        return Interval(float(array.mean()) if array.size else math.nan, math.nan, math.nan, level)
-    error = float(array.std(ddof=1)) / math.sqrt(array.size)
-    half = student_quantile((1 + level) / 2, array.size - 1.0) * error
-    return Interval(float(array.mean()), float(array.mean()) - half, float(array.mean()) + half, level)
 
 
 def student_quantile(p: float, df: float) -> float:

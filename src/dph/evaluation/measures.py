@@ -31,6 +31,9 @@ from dph.verifiers.sql.text import extract_sql
 AMONG = 32
 """Distinct things are counted among this many samples (styles: paper App. B), or among all if there are fewer."""
 _VOTERS = (8, 32)
+RULES = 2
+"""Version of the rules by which problems have a measure, for the record of an evaluation. By the first, which left no
+record, maj@k was absent, and not 0, for a problem whose verifier tells answers if no response had one."""
 _PRECISION = 4  # decimals of the entropy: log-probabilities vary by less, with what else was sampled together
 
 
@@ -107,16 +110,13 @@ def ngram_overlap(texts: Sequence[str], n: int = 4) -> float:
     if len(texts) < 2:
         return float("nan")
     # Equal texts are common: each pair of distinct texts is compared once and counted as often as it occurs.
-    groups = [(count, _ngrams(text.split(), n)) for text, count in Counter(texts).items()]
+    words = [(count, text.split()) for text, count in Counter(texts).items()]
+    groups = [(count, {tuple(w[i : i + n]) for i in range(max(1, len(w) - n + 1))}) for count, w in words]
     total = sum(count * (count - 1) / 2 for count, _ in groups)
     for (count, grams), (other_count, other) in combinations(groups, 2):
         common = len(grams & other)
         total += count * other_count * common / (len(grams) + len(other) - common)
     return total / (len(texts) * (len(texts) - 1) / 2)
-
-
-def _ngrams(words: list[str], n: int) -> set[tuple[str, ...]]:
-    return {tuple(words[i : i + n]) for i in range(max(1, len(words) - n + 1))}
 
 
 def canonical_sql(sql: str) -> str:

@@ -5,6 +5,7 @@ A problem was sampled n times, c of them correct. Only numpy; intervals are in `
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
@@ -70,18 +71,11 @@ def sample_metrics(counts: Sequence[tuple[int, int]], n: int) -> dict[str, Float
 
 
 def pass_at_powers(n: ArrayLike, c: ArrayLike) -> dict[int, float]:
-    """Mean pass@k for k = 2, 4, … up to the largest n, each over the problems with at least k responses.
-
-    Args:
-        n, c: [problems] numbers of responses and of correct ones.
-    """
-    total, correct = np.asarray(n), np.asarray(c)  # where a problem may have no response
-    means: dict[int, float] = {}
-    k = 2
-    while (enough := total >= k).any():
-        means[k] = float(pass_at_k(total[enough], correct[enough], k).mean())
-        k *= 2
-    return means
+    """Mean pass@k for k = 2, 4, … up to the largest n, each over the problems with at least k responses; n and c
+    [problems] are the numbers of responses, which may be 0, and of correct ones."""
+    total, correct = np.asarray(n), np.asarray(c)
+    ks = powers_of_two(int(total.max(initial=0)))[1:]
+    return {k: float(pass_at_k(total[total >= k], correct[total >= k], k).mean()) for k in ks}
 
 
 def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
@@ -96,7 +90,11 @@ def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
     A policy compared with itself does not keep everything: resample π_ref for the noise floor.
     NaN if π_ref solves none.
     """
-    weight, solved = _aligned(ref, trained)
+    weight, solved = np.asarray(ref, dtype=np.float64), np.asarray(trained, dtype=np.float64)
+    if weight.shape != solved.shape:
+        raise ValueError(
+            f"ref and trained must cover the same problems, but have shapes {weight.shape} and {solved.shape}"
+        )
     return ratio_of_sums(weight * solved, weight)
 
 
@@ -105,23 +103,13 @@ def exploration_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
 
     Σ (1 − ref)·trained / Σ (1 − ref), with the two forms of arguments of `keep_rate`. NaN if π_ref solves all.
     """
-    weight, solved = _aligned(ref, trained)
-    return keep_rate(1.0 - weight, solved)
+    return keep_rate(1.0 - np.asarray(ref, dtype=np.float64), trained)
 
 
 def ratio_of_sums(above: FloatArray, below: FloatArray) -> FloatArray:
     """Σ above / Σ below over the last axis; NaN where Σ below is not positive."""
     numerator, denominator = above.sum(-1), below.sum(-1)
     return np.divide(numerator, denominator, out=np.full_like(denominator, np.nan), where=denominator > 0)[()]
-
-
-def _aligned(ref: ArrayLike, trained: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    left, right = np.asarray(ref, dtype=np.float64), np.asarray(trained, dtype=np.float64)
-    if left.shape != right.shape:
-        raise ValueError(
-            f"ref and trained must cover the same problems, but have shapes {left.shape} and {right.shape}"
-        )
-    return left, right
 
 
 def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) -> float:
@@ -138,11 +126,8 @@ def majority_at_k(answers: Sequence[Hashable], correct: Sequence[bool], k: int) 
     n = len(answers)
     if not 1 <= k <= n:
         raise UserError(f"maj@{k} needs at least {max(1, k)} samples and a positive k, but the problem has {n} samples")
-    counts: dict[Hashable, int] = {}
-    right: dict[Hashable, int] = {}
-    for answer, good in zip(answers, correct, strict=True):
-        counts[answer] = counts.get(answer, 0) + 1
-        right[answer] = right.get(answer, 0) + bool(good)
+    counts = Counter(answers)
+    right = Counter(answer for answer, good in zip(answers, correct, strict=True) if good)
     silent = counts.pop(None, 0)
     value = 0.0
     for answer, count in counts.items():

@@ -3,11 +3,10 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dph.config import VerifyConfig
-from dph.evaluation.intervals import Interval, bootstrap_interval, wilson_interval
+from dph.evaluation.intervals import bootstrap_interval, wilson_interval
 from dph.evaluation.passk import sample_metrics
 from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
@@ -25,15 +24,6 @@ class JudgedProblem:
     verdicts: Sequence[Verdict]
     flags: Sequence[str]
     """Why the gold answer may judge wrongly."""
-
-    @property
-    def scored(self) -> int:
-        """Predictions that could be judged."""
-        return sum(verdict.scored for verdict in self.verdicts)
-
-    @property
-    def correct(self) -> int:
-        return sum(verdict.correct for verdict in self.verdicts)
 
     @property
     def difficulty(self) -> str:
@@ -60,7 +50,8 @@ class JudgedProblem:
 def summarise(config: VerifyConfig, judged: Sequence[JudgedProblem], excluded: Mapping[str, str]) -> dict[str, Any]:
     """The content of scores.json (layout: docs/guides/verify.md)."""
     samples = max(len(item.verdicts) for item in judged)
-    levels = sorted({item.difficulty for item in judged} - {""}, key=_order)
+    levels = sorted({item.difficulty for item in judged} - {""})
+    levels.sort(key=lambda level: _LEVELS.index(level) if level in _LEVELS else len(_LEVELS))
     by_level = {level: [item for item in judged if item.difficulty == level] for level in levels}
     return {
         "predictions": config.predictions,
@@ -77,10 +68,6 @@ def summarise(config: VerifyConfig, judged: Sequence[JudgedProblem], excluded: M
         "gold_flags": dict(Counter(str(flag) for item in judged for flag in item.flags).most_common()),
         "excluded": dict(excluded),
     }
-
-
-def _order(level: str) -> tuple[int, str]:
-    return (_LEVELS.index(level) if level in _LEVELS else len(_LEVELS), level)
 
 
 def _rules(config: VerifyConfig, judged: Sequence[JudgedProblem]) -> dict[str, str]:
@@ -100,19 +87,21 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
     A problem counts towards pass@k only if at least k of its predictions were judged, and towards the others only if
     one was; "problems" is the number of those that count, if some do not.
     """
-    counts = [(item.scored, item.correct) for item in items if item.scored]
+    pairs = [(sum(v.scored for v in item.verdicts), sum(v.correct for v in item.verdicts)) for item in items]
+    counts = [(scored, correct) for scored, correct in pairs if scored]
     if not counts:
         return {}
-    value = partial(_value, of=len(items))
     if samples == 1:
-        return {"accuracy": value(wilson_interval(sum(correct for _, correct in counts), len(counts)), len(counts))}
-    metrics = sample_metrics(counts, samples)
-    return {name: value(bootstrap_interval(values), len(values)) for name, values in metrics.items()}
-
-
-def _value(interval: Interval, problems: int, of: int) -> dict[str, float]:
-    fewer = {"problems": problems} if problems < of else {}
-    return {"mean": interval.estimate, "low": interval.low, "high": interval.high} | fewer
+        accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
+        intervals = {"accuracy": (accuracy, len(counts))}
+    else:
+        metrics = sample_metrics(counts, samples)
+        intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}
+    return {
+        name: {"mean": interval.estimate, "low": interval.low, "high": interval.high}
+        | ({"problems": problems} if problems < len(items) else {})
+        for name, (interval, problems) in intervals.items()
+    }
 
 
 def table_of(summary: Mapping[str, Any]) -> str:

@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.evaluation.intervals import Interval, bootstrap_interval
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.intervals import bootstrap_interval
+from dph.evaluation.measures import AMONG, MEASURES
 from dph.evaluation.passk import powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import Group, Problem
-
-STYLE_SAMPLES = 32
-"""Styles are counted in the first 32 samples of a problem (paper App. B)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Scored:
     greedy: bool | None
     """Whether the greedy response is correct; None where there is none or it could not be judged."""
     styles: Counter[str]
-    """The first STYLE_SAMPLES samples by style; empty where the task knows no styles."""
+    """The first AMONG samples by style (paper App. B); empty where the task knows no styles."""
     styles_correct: Counter[str]
     """The correct samples among them, by style."""
     diversity: Mapping[str, float] = field(default_factory=dict)
@@ -45,7 +42,7 @@ def score_group(task: Task, group: Group, greedy_group: Group | None) -> Scored:
     """Results of one problem from its samples and its greedy response."""
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     styles, correct_styles = Counter[str](), Counter[str]()
-    for rollout in scored[:STYLE_SAMPLES]:
+    for rollout in scored[:AMONG]:
         style = task.style(group.problem, rollout.text)
         if style is not None:
             styles[style] += 1
@@ -66,28 +63,13 @@ def greedy_verdict(group: Group) -> bool | None:
     return verdict.correct if verdict.scored else None
 
 
-def metric_means(scored: Sequence[Scored], n: int) -> dict[str, float]:
-    """Mean of every metric over the problems of a split that have it, without intervals; see `summarise`."""
-    return {name: float(values.mean()) for name, values in _values(scored, n).items()}
-
-
-def metric_counts(scored: Sequence[Scored], n: int) -> dict[str, int]:
-    """The number of problems that have each metric, for metrics that some problems lack."""
-    return {name: len(values) for name, values in _values(scored, n).items() if len(values) < len(scored)}
-
-
-def metric_interval(scored: Sequence[Scored], n: int, name: str) -> Interval:
-    """One of these means with its 95 % interval by bootstrap over problems."""
-    return bootstrap_interval(_values(scored, n)[name])
-
-
 def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     """Metrics of a split with 95 % intervals by bootstrap over problems (layout: docs/reference/runs.md).
 
     A metric's "problems" is the number of problems that it is the mean over: those that have it. Problems with fewer
     than n judged samples have pass@k only for those k that they reach.
     """
-    metrics = {name: _with_interval(values) for name, values in _values(scored, n).items()}
+    metrics = {name: _with_interval(values) for name, values in metric_values(scored, n).items()}
     styles = sum((item.styles for item in scored), Counter[str]())
     return {
         "problems": len(scored),
@@ -99,7 +81,7 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
     }
 
 
-def _values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
+def metric_values(scored: Sequence[Scored], n: int) -> dict[str, NDArray[np.float64]]:
     """Every metric's value for each problem that has one; a metric that no problem has is left out."""
     metrics: dict[str, Iterable[float]] = {
         "greedy": [item.greedy for item in scored if item.greedy is not None],
@@ -126,10 +108,8 @@ def _by_kind(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
         return {}
     summaries = {}
     for kind, items in sorted(kinds.items()):
-        values = {
-            "greedy": [float(item.greedy) for item in items if item.greedy is not None],
-            "pass@1": [item.correct / item.samples for item in items if item.samples > 0],
-        }
-        means = {name: float(np.mean(numbers)) for name, numbers in values.items() if numbers}
+        values = metric_values(items, 1)
+        named = {"greedy": values.get("greedy"), "pass@1": values.get("mean@1")}
+        means = {name: float(numbers.mean()) for name, numbers in named.items() if numbers is not None}
         summaries[kind] = {"problems": len(items)} | means
     return summaries

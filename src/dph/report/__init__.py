@@ -1,6 +1,6 @@
 """Tables, figures and an HTML page from finished runs."""
 
 from dph.report.data import read_eval, read_runs
-from dph.report.write import Extra, Report, report, write_report
+from dph.report.write import report, write_report
 
-__all__ = ["Extra", "Report", "read_eval", "read_runs", "report", "write_report"]
+__all__ = ["read_eval", "read_runs", "report", "write_report"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dph.errors import UserError
-from dph.evaluation.intervals import Interval, bootstrap_interval, cluster_bootstrap, widened_by_seeds
+from dph.evaluation.intervals import Interval, Statistic, bootstrap_interval, cluster_bootstrap, widened_by_seeds
 from dph.evaluation.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
@@ -57,34 +57,25 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
             "split, or report them apart"
         )
     main = MAIN_SPLIT if MAIN_SPLIT in common else common[0]
-    splits = {
-        split: {
-            label: summarise_label(group, split)
-            for label, group in runs.items()
-            if all(split in run.splits for run in group)
-        }
-        for split in (main, *(name for name in names if name != main))
-    }
+    splits: dict[str, dict[str, Split]] = {}
+    for split in dict.fromkeys([main, *names]):
+        evaluated = {label: group for label, group in runs.items() if all(split in run.splits for run in group)}
+        splits[split] = {label: summarise_label(group, split) for label, group in evaluated.items()}
     return Comparison(base, runs, main, splits)
 
 
 def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
     """A split's metrics for one label: those of its one run, or the means over several runs (seeds) and the problems
-    that have the metric in each of them, with intervals over runs and problems together.
-
-    Raises UserError when the runs were evaluated on different problems.
-    """
-    first = runs[0].splits[split]
+    that have the metric in each of them, with intervals over both. Raises UserError as `aligned_rows` does."""
+    every = [run.splits[split] for run in runs]
+    first = every[0]
     if len(runs) == 1:
         return first
     rows = aligned_rows(runs, split)
-    every = [run.splits[split] for run in runs]
     shared = [k for k in first.pass_curve if all(k in one.pass_curve for one in every)]
     curve = {k: mean_of(values_of(rows, f"pass@{k}"), f"pass@{k}") for k in shared}
     metrics: dict[str, Value] = {}
-    for name in first.metrics:
-        if not all(name in one.metrics for one in every):
-            continue
+    for name in [name for name in first.metrics if all(name in one.metrics for one in every)]:
         if name.startswith("pass@") or all(name in row for run in rows for row in run):
             metrics[name] = mean_of(values_of(rows, name), name)
         else:
@@ -95,7 +86,7 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
         pass_curve={k: value for k, value in curve.items() if value.problems},
         style_shares={
             style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
-            for style in sorted({style for one in every for style in one.style_shares})
+            for style in sorted(set().union(*(one.style_shares for one in every)))
         },
         by_kind={kind: {**values, **_kind_means(rows, kind)} for kind, values in first.by_kind.items()},
     )
@@ -163,10 +154,11 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     if floor:
         both = 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
         pairs = np.stack([ref, both], 1)
-        kept = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 1], v[..., 0]))
-        explored = bootstrap_interval(pairs, lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]))
-        values = {f"keep@{k}": _value(kept, enough), f"explore@{k}": _value(explored, enough)}
-        return {name: value for name, value in values.items() if name in supported}
+        rates: dict[str, Statistic] = {
+            f"keep@{k}": lambda v: ratio_of_sums(v[..., 1], v[..., 0]),
+            f"explore@{k}": lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]),
+        }
+        return {name: _value(bootstrap_interval(pairs, rates[name]), enough) for name in supported}
     values: dict[str, Value] = {}
     for name in supported:
         rate, weight = (keep_rate, ref) if name.startswith("keep") else (exploration_rate, 1 - ref)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from dph.config import read_settings
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES, METRICS, metric
+from dph.evaluation.measures import MEASURES, METRICS, RULES, metric
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
@@ -70,6 +70,8 @@ class EvalRun:
     problems: Sequence[Mapping[str, Any]]
     """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, if they were
     stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
+    measures: int = RULES
+    """Version of the rules by which problems have a measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +84,8 @@ class TrainRun:
     """Lines of metrics.jsonl, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One distinct completion of a problem and how often it was drawn."""
-
-    text: str
-    outcome: str
-    style: str
-    count: int
-    greedy: bool
+Answer = tuple[str, str, str, int, bool]
+"""A distinct completion of a problem: text, outcome, style, how often it was drawn, whether it is the greedy one."""
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
@@ -124,6 +119,7 @@ def read_eval(path: Path) -> EvalRun:
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model = str(scores["label"]), Path(str(scores["model"]))
+        measures = int(scores.get("measures", 1))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
@@ -133,17 +129,18 @@ def read_eval(path: Path) -> EvalRun:
         path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), EVALUATE_AGAIN
     )
     splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
-    return EvalRun(path, label, model, splits, problems)
+    return EvalRun(path, label, model, splits, problems, measures)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
+    curve = {int(k): _value(value) for k, value in split["pass_curve"].items()}
+    if min(curve, default=1) < 1:
+        raise ValueError(f"there is no pass@{min(curve)}")
     return Split(
         problems=int(split["problems"]),
         samples=int(split["samples"]),
         metrics={name: _value(value) for name, value in split["metrics"].items() if value is not None},
-        pass_curve={
-            _from_one(k): _value(value) for k, value in sorted(split["pass_curve"].items(), key=lambda kv: int(kv[0]))
-        },
+        pass_curve=dict(sorted(curve.items())),
         style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
         by_kind={
             str(kind): {name: _value(value) for name, value in row.items() if value is not None}
@@ -202,12 +199,6 @@ def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{value} is no share and no metric")
     return value
-
-
-def _from_one(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError(f"there is no pass@{text}")
-    return int(text)
 
 
 def read_problems(
@@ -269,28 +260,21 @@ def read_answers(run: EvalRun, split: str) -> dict[str, list[Answer]]:
     for problem in counts.keys() | greedy.keys():
         drawn = counts.get(problem, Counter())
         best = greedy.get(problem)
-        first = [Answer(*best, drawn.pop(best, 0), True)] if best is not None else []
-        answers[problem] = first + [Answer(*key, count, False) for key, count in drawn.most_common()]
+        first: list[Answer] = [(*best, drawn.pop(best, 0), True)] if best is not None else []
+        answers[problem] = first + [(*key, count, False) for key, count in drawn.most_common()]
     return answers
 
 
 def by_label(runs: Sequence[EvalRun]) -> dict[str, list[EvalRun]]:
     """Runs by label, in the order of first appearance: runs with one label are seeds of one method."""
-    groups: dict[str, list[EvalRun]] = {}
-    for run in runs:
-        groups.setdefault(run.label, []).append(run)
-    return groups
-
-
-def split_rows(run: EvalRun, split: str) -> list[Mapping[str, Any]]:
-    """The problems of a split in the order of their ids."""
-    return sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"])
+    labels = dict.fromkeys(run.label for run in runs)
+    return {label: [run for run in runs if run.label == label] for label in labels}
 
 
 def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, Any]]]:
-    """Problem rows of several runs in one order. Raises UserError when the runs were not evaluated on the same
-    problems."""
-    rows = [split_rows(run, split) for run in runs]
+    """Problem rows of several runs, in the order of their ids. Raises UserError when the runs were not evaluated on the
+    same problems."""
+    rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
             raise UserError(

@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from importlib import resources
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ from markupsafe import Markup
 
 from dph.report import plots
 from dph.report.comparison import Comparison
-from dph.report.data import Answer, EvalRun, Split, TrainRun, aligned_rows, column, read_answers
+from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, read_answers
 from dph.report.tables import Table
 from dph.runs.samples import MONITOR, Sample, read_samples
 
@@ -37,26 +37,11 @@ _NOT_CURVES = frozenset({"step", "skipped"})
 
 
 def visible(text: str) -> str:
-    """The text with every unprintable character but line ends and tabs made visible, and cut when it is very long.
-
-    Control characters are unprintable, and so are those that reorder text: a completion shows what it is.
-    """
+    """The text with every unprintable character but line ends and tabs made visible, also those that reorder text, and
+    cut when it is very long."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]} … ({len(text)} characters in all)"
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A figure of the page."""
-
-    png: bytes
-    description: str
-
-    @property
-    def data(self) -> str:
-        """The image as text within a page."""
-        return base64.b64encode(self.png).decode()
 
 
 def render(
@@ -64,41 +49,47 @@ def render(
     data: Mapping[str, Any],
     *,
     tables: Sequence[Table],
-    images: Sequence[Image],
     settings: Sequence[tuple[str, str]],
+    images: Sequence[tuple[bytes, str]] = (),
 ) -> str:
     """The whole page.
 
     data: what the page's script shows (`page_data`), as JSON takes it. settings: a heading and a long text
-    that it unfolds, for each run.
+    that it unfolds, for each run (`settings_of`). images: PNG with their descriptions.
     """
-    packed, library = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False)), _compressed(_plotting())
+    packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
     return _templates.get_template("page.html").render(
         title=title,
         # A hash of the data, so that no text in the page can have been written to match it.
         nonce=hashlib.blake2b(packed.encode(), digest_size=16).hexdigest(),
         tables=tables,
-        images=images,
+        images=[(Markup(base64.b64encode(png).decode()), description) for png, description in images],
         settings=settings,
         styles=len(data["styles"]),
         training=bool(data["training"]),
         timelines=bool(data.get("timelines")),
-        css=Markup(_asset("report.css")),
-        script=Markup(_asset("report.js")),
+        css=Markup(_text_of("dph.report", "assets", "report.css")),
+        script=Markup(_text_of("dph.report", "assets", "report.js")),
         data=Markup(packed),
-        library=Markup(library),
+        library=Markup(_compressed(_text_of("plotly", "package_data", "plotly.min.js"))),
     )
 
 
-def _visible_text(value: object) -> object:
-    return visible(value) if type(value) is str else value  # Markup is our own
+def settings_of(runs: Sequence[EvalRun | TrainRun]) -> list[tuple[str, str]]:
+    """Label and path of each run, with its config.toml."""
+    settings = []
+    for run in runs:
+        file = run.path / "config.toml"
+        text = file.read_text(encoding="utf-8", errors="replace") if file.exists() else "There is no config.toml."
+        settings.append((f"{run.label}: {run.path}", text))
+    return settings
 
 
 _templates = Environment(
     loader=PackageLoader("dph.report", "assets"),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=_visible_text,
+    finalize=lambda value: visible(value) if type(value) is str else value,  # Markup is our own
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
@@ -109,21 +100,15 @@ def _compressed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
 
 
-def _asset(name: str) -> str:
-    return (resources.files("dph.report") / "assets" / name).read_text(encoding="utf-8")
+def _text_of(package: str, *path: str) -> str:
+    """A text file that comes with a package."""
+    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
-def _plotting() -> str:
-    """The source of the plotting library, Plotly's."""
-    return (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
-
-
-def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Sequence[TrainRun]) -> dict[str, Any]:
-    """The data of the page's script (JSON). `further` training runs are hidden in the training chart at first."""
+def page_data(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, Any]:
+    """The data of the page's script (JSON)."""
     labels, summaries = comparison.runs, comparison.splits
-    shown = [*labels, *(run.label for run in trains)]
-    names = [*shown, *(run.label for run in further)]
-    looks = plots.looks(names, comparison.base)
+    looks = plots.looks([*labels, *(run.label for run in trains)], comparison.base)
     monitored = plots.monitored_metric(trains)
     styles = {
         label: summary.style_shares for label, summary in summaries[comparison.main].items() if summary.style_shares
@@ -131,15 +116,9 @@ def page_data(comparison: Comparison, trains: Sequence[TrainRun], further: Seque
     colors = plots.style_colors([style for shares in styles.values() for style in shares])
     return {
         "labels": list(labels),
-        "looks": {
-            label: {"color": look.color, "marker": look.marker, "linestyle": look.linestyle}
-            for label, look in looks.items()
-        },
+        "looks": {label: asdict(look) for label, look in looks.items()},
         "curves": {split: {label: _curve(s) for label, s in of_split.items()} for split, of_split in summaries.items()},
-        "training": [
-            {"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in [*trains, *further]
-        ],
-        "training_hidden": sorted({run.label for run in further}.difference(shown)),
+        "training": [{"label": run.label, "run": run.path.name, "metrics": _metrics(run)} for run in trains],
         "training_metric": f"eval/{monitored}" if monitored else "reward",
         "timelines": timelines(trains, MAX_TIMELINES),
         "styles": {label: dict(shares) for label, shares in styles.items()},
@@ -192,24 +171,21 @@ def _problems(split: str, labels: Mapping[str, Sequence[EvalRun]]) -> list[dict[
     for i in np.argsort(rates.min(axis=0) - rates.max(axis=0), kind="stable"):
         row = rows[0][i]
         answer = row.get("answer")
+        sides = {}
+        for label, of_run, completions in zip(labels, rows, answers, strict=True):
+            drawn = [[visible(text), *facts] for text, *facts in completions.get(row["id"], [])]
+            counts = {"correct": of_run[i]["correct"], "samples": of_run[i]["samples"]}
+            sides[label] = counts | {"answers": drawn, "more": 0}
         problems.append(
             {
                 "id": visible(row["id"]),
                 "kind": visible(row["kind"] or ""),
                 "prompt": visible(row.get("prompt") or ""),
                 "answer": None if answer is None else visible(answer),
-                "runs": {
-                    label: _side(run_rows[i], completions.get(row["id"], []))
-                    for label, run_rows, completions in zip(labels, rows, answers, strict=True)
-                },
+                "runs": sides,
             }
         )
     return problems
-
-
-def _side(row: Mapping[str, Any], completions: Sequence[Answer]) -> dict[str, Any]:
-    answers = [[visible(a.text), a.outcome, a.style, a.count, a.greedy] for a in completions]
-    return {"correct": row["correct"], "samples": row["samples"], "answers": answers, "more": 0}
 
 
 def within(problems: dict[str, list[dict[str, Any]]], longest: int) -> dict[str, list[dict[str, Any]]]:

@@ -1,5 +1,4 @@
-"""The figures of a report, drawn by functions that take plain data and return a matplotlib Figure, without global state
-or a display.
+"""The figures of a report, drawn from plain data without global state or a display.
 
 The colours are Okabe and Ito's, which colour-blind readers can distinguish; each series also has its own marker, so
 that a figure stays readable in greyscale. The reference policy ("base") is always grey and dashed.
@@ -77,15 +76,6 @@ def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, titl
     """Pass@k (y, as fractions) against k (x, logarithmic), one line per label with its confidence band."""
     figure, (axes,) = _figure(1, width=5.2)
     _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
-    _legend(axes, len(curves))
-    return figure
-
-
-def training_figure(curves: Sequence[Series], *, ylabel: str, base: str | None = None) -> Figure:
-    """A share, `ylabel`, against training steps, one line per label; with low and high if runs were repeated."""
-    figure, (axes,) = _figure(1, width=5.2)
-    _draw_training(axes, curves, looks([curve.label for curve in curves], base), ylabel, "")
-    _legend(axes, len(curves))
     return figure
 
 
@@ -109,7 +99,6 @@ def overview_figure(
     figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
     _draw_pass_curves(left, pass_curves, look, "pass@k")
-    _legend(left, len(pass_curves))
     if training:
         _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
     if shares:
@@ -117,9 +106,9 @@ def overview_figure(
     return figure
 
 
-def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3) -> Figure:
+def metrics_figure(metrics: Mapping[str, Sequence[Series]]) -> Figure:
     """Training curves: one small panel per metric; metrics[name] holds one line per label."""
-    columns = min(columns, len(metrics))
+    columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
     figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
     look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
@@ -135,10 +124,10 @@ def metrics_figure(metrics: Mapping[str, Sequence[Series]], *, columns: int = 3)
     return figure
 
 
-def to_png(figure: Figure, dpi: int = 160) -> bytes:
+def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
     return buffer.getvalue()
 
 
@@ -167,8 +156,7 @@ def tidy(axes: Axes, title: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib shows as it is: between two dollar signs it would read TeX."""
-    return text.replace("$", r"\$")
+    return text.replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
 
 
 def _percent(axes: Axes) -> None:
@@ -178,21 +166,10 @@ def _percent(axes: Axes) -> None:
 
 
 def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
-    """Draw one series with its band."""
-    # Markers on all points of a long line would hide the line.
-    every = max(1, len(curve.x) // 10)
-    axes.plot(
-        curve.x,
-        curve.y,
-        label=_plain(curve.label),
-        color=look.color,
-        linestyle=look.linestyle,
-        marker=look.marker if markers else "",
-        markevery=every,
-        markersize=5,
-        linewidth=1.8,
-        zorder=3,
-    )
+    """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
+    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5} if markers else {}
+    style = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.8}
+    axes.plot(curve.x, curve.y, label=_plain(curve.label), zorder=3, **style, **marks)
     if len(curve.low) and len(curve.high):
         axes.fill_between(curve.x, curve.low, curve.high, color=look.color, alpha=0.15, linewidth=0, zorder=2)
 
@@ -209,6 +186,7 @@ def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, L
     axes.set_ylabel("pass@k (%)", fontsize=10)
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
     _percent(axes)
+    _legend(axes, len(curves))
 
 
 def _draw_training(
@@ -232,19 +210,12 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     left = [0.0] * len(labels)
     for style in colors:
         widths = [100 * shares[label].get(style, 0.0) for label in labels]
-        axes.barh(
-            range(len(labels)),
-            widths,
-            left=left,
-            height=0.66,
-            color=colors[style],
-            label=_plain(style),
-            edgecolor="white",
-            linewidth=0.8,
-        )
+        bars = {"height": 0.66, "color": colors[style], "edgecolor": "white", "linewidth": 0.8}
+        axes.barh(range(len(labels)), widths, left=left, label=_plain(style), **bars)
         for row, (start, width) in enumerate(zip(left, widths, strict=True)):
             if width >= 7:  # the number does not fit into narrower parts
-                ink = _on(colors[style])
+                red, green, blue = (int(colors[style][i : i + 2], 16) / 255 for i in (1, 3, 5))
+                ink = "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK  # by relative luminance
                 axes.text(start + width / 2, row, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=ink)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     axes.set_yticks(range(len(labels)), [*map(_plain, labels)])
@@ -256,23 +227,10 @@ def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: s
     _legend(axes, len(colors), handlelength=1, handleheight=1)
 
 
-def _on(color: str) -> str:
-    """A text colour that is readable on a background colour, by relative luminance."""
-    red, green, blue = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.5 else _INK
-
-
 def _legend(axes: Axes, count: int, **options: float) -> None:
     """Draw the legend below the axes, where it never hides data."""
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.2),
-        ncols=min(3, count),
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.2,
-        **options,
-    )
+    options |= {"ncols": min(3, count), "fontsize": 9, "columnspacing": 1.2}
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), frameon=False, **options)
 
 
 def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tuple[Figure, str]]:
@@ -289,22 +247,21 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
     figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
     if training:
-        figure = training_figure(training, ylabel=monitored, base=base)
+        figure, (axes,) = _figure(1, width=5.2)
+        _draw_training(axes, training, looks([curve.label for curve in training], base), monitored, "")
+        _legend(axes, len(training))
         figures["training"] = (figure, f"{monitored} through training of {names}")
     if shares:
         figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
     for split, of_split in comparison.elsewhere.items():
         figure = pass_curve_figure(_pass_series(of_split), base=base, title=split)
-        figures[f"pass_at_k_{_file_name(split)}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
+        name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
+        figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
     metrics = {name: training_series(trains, name) for name in _CURVES}
     if any(metrics.values()):
         grid = metrics_figure({name: series for name, series in metrics.items() if series})
         figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
     return figures
-
-
-def _file_name(split: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
 
 
 def _pass_series(summaries: Mapping[str, Split]) -> list[Series]:

@@ -10,7 +10,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from dph.errors import visible
-from dph.evaluation.measures import METRICS, metric
+from dph.evaluation.measures import METRICS, RULES, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
 from dph.report.data import Split, TrainRun, Value
 from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
@@ -51,14 +51,6 @@ def cell(name: str, value: Value | None) -> Cell:
     scale, digits = metric(name).scale, metric(name).digits
     interval = "" if math.isnan(value.low) else f"{scale * value.low:.{digits}f}–{scale * value.high:.{digits}f}"
     return Cell(f"{scale * value.mean:.{digits}f}", interval, value.over)
-
-
-def signed_cell(value: Value, scale: float = 100, digits: int = 1) -> Cell:
-    """A difference as text with its sign; in percentage points unless another scale is given."""
-    if math.isnan(value.mean):
-        return Cell("–")
-    interval = "" if math.isnan(value.low) else f"{scale * value.low:+.{digits}f} to {scale * value.high:+.{digits}f}"
-    return Cell(f"{scale * value.mean:+.{digits}f}", interval, value.over)
 
 
 _MARKUP = re.compile(
@@ -121,7 +113,7 @@ def _bracketed(*details: str) -> str:
 def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
     """All tables of a report, the one with all metrics of the main split first."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
-    summaries, elsewhere = comparison.splits[main], comparison.elsewhere
+    summaries = comparison.splits[main]
     notes = ["Percent, styles as counts per problem; with 95 % bootstrap intervals over problems."]
     if any(len(group) > 1 for group in labels.values()):
         seeds = ", ".join(f"{label} {len(group)}" for label, group in labels.items())
@@ -139,14 +131,20 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
+    votes = [entry.name for entry in METRICS if entry.name.startswith("maj@")]
+    older = [run for group in labels.values() for run in group if run.measures < RULES]
+    if older := sorted({run.label for run in older for split in run.splits.values() if split.metrics.keys() & votes}):
+        notes.append(
+            f"maj@k of {', '.join(older)} is over problems with at least one answer, as an earlier version "
+            "evaluated them; a problem without any now counts 0."
+        )
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
-    notes += _on_shared_problems(comparison, main, _main_metrics(summaries))
-    shown = [main_table(main, summaries, kept, elsewhere, " ".join(notes))]
-    for split, others in elsewhere.items():
-        if others:
-            notes = _on_shared_problems(comparison, split, _main_metrics(others))
-            shown.append(main_table(split, others, {}, {}, " ".join(notes)))
+    shown = []
+    for split, of_split in comparison.splits.items():
+        if of_split:
+            said = _on_shared_problems(comparison, split, _main_metrics(of_split))
+            shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
     notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
     further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries), coverage_table(trains)
     return shown + [table for table in further if table is not None]
@@ -204,33 +202,24 @@ def retention_note(base: str) -> str:
 
 
 def main_table(
-    split: str,
-    summaries: Mapping[str, Split],
-    kept: Mapping[str, Mapping[str, Value]],
-    elsewhere: Mapping[str, Mapping[str, Split]],
-    note: str = "",
+    comparison: Comparison, split: str, kept: Mapping[str, Mapping[str, Value]], notes: Iterable[str]
 ) -> Table:
-    """One row per label: greedy, pass@k, maj@k, styles, keep and exploration rate on a split; greedy on other splits.
-
-    elsewhere[other split][label] holds the summaries of the other splits.
-    """
+    """One row per label: greedy, pass@k, maj@k and styles on a split; on the main split also the keep and exploration
+    rates in `kept`, by label, and greedy on the other splits."""
+    summaries, is_main = comparison.splits[split], split == comparison.main
+    elsewhere = comparison.elsewhere if is_main else {}
     names = _main_metrics(summaries)
-    rates = RATES if any(kept.values()) else ()
-    rows = [
-        [
-            *_row(label, summary, names),
-            *(cell(name, kept.get(label, {}).get(name)) for name in rates),
-            *(
-                cell("greedy", other[label].metrics.get("greedy") if label in other else None)
-                for other in elsewhere.values()
-            ),
-        ]
-        for label, summary in summaries.items()
-    ]
+    rates = RATES if is_main and any(kept.values()) else ()
+    rows = []
+    for label, summary in summaries.items():
+        others = [other[label].metrics.get("greedy") if label in other else None for other in elsewhere.values()]
+        row = [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
+        row += [cell(name, kept.get(label, {}).get(name)) for name in rates]
+        rows.append(row + [cell("greedy", value) for value in others])
     columns = ["", *(metric(name).title for name in names), *rates, *(f"{other}: greedy" for other in elsewhere)]
     sizes = {(summary.problems, summary.samples) for summary in summaries.values()}
     size = ", ".join(f"{problems} problems, {samples} samples each" for problems, samples in sorted(sizes))
-    return Table(f"Split {split} ({size})", columns, rows, note)
+    return Table(f"Split {split} ({size})", columns, rows, " ".join(notes))
 
 
 def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
@@ -242,10 +231,6 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     main = [entry.name for entry in METRICS if entry.table == "main"]
     names = [name for entry in main for name in (shown if entry == "pass@k" else [entry])]
     return [name for name in names if name in there]
-
-
-def _row(label: str, summary: Split, names: Iterable[str]) -> list[Cell]:
-    return [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
 
 
 def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
@@ -272,10 +257,13 @@ DIVERSITY_NOTE = (
 )
 
 
-def diversity_table(split: str, summaries: Mapping[str, Split], note: str = DIVERSITY_NOTE) -> Table | None:
+def diversity_table(split: str, summaries: Mapping[str, Split], note: str) -> Table | None:
     """How varied the samples are, one row per label; None where no evaluation measured it."""
     names = [name for name in DIVERSITY if any(name in summary.metrics for summary in summaries.values())]
     if not names:
         return None
-    rows = [_row(label, summary, names) for label, summary in summaries.items()]
+    rows = [
+        [Cell(label), *(cell(name, summary.metrics.get(name)) for name in names)]
+        for label, summary in summaries.items()
+    ]
     return Table(f"Split {split}: diversity of the samples", ["", *(DIVERSITY[name] for name in names)], rows, note)

@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from dph.errors import Interrupted, UserError
 from dph.process.progress import progress, say
@@ -81,9 +81,7 @@ class Chunks:
     def once(self, what: str, make: Callable[[], Any]) -> Any:
         """A JSON-able value that a resumed run must not compute again, because it could be another one."""
         stored = self._read(what)
-        if stored is not None:
-            return stored
-        return self._made(what, 0, 0, make())
+        return self._made(what, 0, 0, make()) if stored is None else stored
 
     def map(
         self, what: str, things: Sequence[T], at_once: int, make: Callable[[Sequence[T]], list[Any]], label: str
@@ -152,7 +150,7 @@ class Chunks:
         now = time.monotonic()
         self._next_write = now + min(_AT_MOST, _APART * (now - begun))
 
-    def __enter__(self) -> "Chunks":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:

@@ -34,7 +34,11 @@ class Ledger:
     def __init__(self, reference: Mapping[str, tuple[int, int]]) -> None:
         """reference: correct and all responses of the reference policy by problem."""
         self._reference = reference
-        self._class = {id: _class_of(correct / samples) for id, (correct, samples) in reference.items() if samples}
+        rates = {id: correct / samples for id, (correct, samples) in reference.items() if samples}
+        self._class = {
+            id: next(name for name, (low, high) in CLASSES.items() if low < rate <= high or rate == low == 0.0)
+            for id, rate in rates.items()
+        }
         self._solved = {id for id, (correct, _) in reference.items() if correct}
         self._last: dict[str, tuple[int, int]] = {}
         self._fallen: dict[str, bool] = {}
@@ -57,8 +61,8 @@ class Ledger:
 
     def by_class(self, ids: Iterable[str]) -> dict[str, int]:
         """How many of some problems belong to each of `CLASSES`; those that were not pre-sampled to none."""
-        found = [self._class.get(id) for id in ids]
-        return {name: found.count(name) for name in CLASSES}
+        classes = [self._class.get(id) for id in ids]
+        return {name: classes.count(name) for name in CLASSES}
 
     @property
     def seen(self) -> list[str]:
@@ -77,22 +81,20 @@ class Ledger:
                 before = step.get(id, (0, 0))
                 step[id] = (before[0] + correct, before[1] + judged)
         self._last |= step
-        self._fallen |= {id: self._fell(id, *counts) for id, counts in step.items()}
+        for id, counts in step.items():
+            self._fallen[id] = id in self._reference and as_few(*counts, *self._reference[id]) <= FALLING
         self._solved |= {id for id, (correct, _) in step.items() if correct}
-        found = {
+        metrics = {
             "coverage/visited": float(len(self._last)),
             "coverage/falling": float(len(self.falling)),
             "coverage/lost": float(len(self.lost)),
             "coverage/unsolved": float(sum(id not in self._solved for id in self._last)),
         }
         for name in CLASSES:
-            own = [correct > 0 for id, (correct, _) in step.items() if self._class.get(id) == name]
-            if own:
-                found[f"coverage/solved_{name}"] = sum(own) / len(own)
-        return found
-
-    def _fell(self, id: str, correct: int, judged: int) -> bool:
-        return id in self._reference and as_few(correct, judged, *self._reference[id]) <= FALLING
+            solved = [correct > 0 for id, (correct, _) in step.items() if self._class.get(id) == name]
+            if solved:
+                metrics[f"coverage/solved_{name}"] = sum(solved) / len(solved)
+        return metrics
 
 
 def as_few(correct: int, n: int, before: int, out_of: int) -> float:
@@ -114,10 +116,6 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     )
 
 
-def _class_of(rate: float) -> str:
-    return next(name for name, (low, high) in CLASSES.items() if low < rate <= high or rate == low == 0.0)
-
-
 def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
     """Append a step's line."""
     with (run / FILE).open("a", encoding="utf-8") as file:
@@ -127,9 +125,9 @@ def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
 def read_visits(run: Path) -> dict[int, list[Visit]]:
     """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
     them."""
-    found: dict[int, list[Visit]] = {}
+    by_step: dict[int, list[Visit]] = {}
     if not (run / FILE).is_file():
-        return found
+        return by_step
     for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = parse_json(line)
@@ -138,8 +136,8 @@ def read_visits(run: Path) -> dict[int, list[Visit]]:
             break
         if type(step) is not int:
             break
-        found[step] = visits
-    return found
+        by_step[step] = visits
+    return by_step
 
 
 def drop_visits(run: Path, after: int) -> None:

@@ -8,13 +8,14 @@ chunks.tsv      finished work of a stage that writes its outputs at its end, unt
 .lock           present while a process uses the directory: the id of that process
 """
 
+import contextlib
 import json
 import math
 import os
 import shlex
 import sqlite3
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,8 @@ def package_versions() -> dict[str, str]:
 
     found = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
-        try:
+        with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found | {"sqlite": sqlite3.sqlite_version}
 
 
@@ -89,7 +88,8 @@ class RunDir:
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             changed = differences(_compared(before), _compared(config))
             if changed:
-                if extend is None or len(changed) > 1 or not _has_more_steps(before, config):
+                more = getattr(config, "steps", 0) > getattr(before, "steps", 0)
+                if extend is None or len(changed) > 1 or not more:
                     raise UserError(
                         f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
                     )
@@ -187,7 +187,7 @@ class RunDir:
         for name in ("metrics.jsonl", "timings.jsonl"):
             path = self.path / name
             if path.is_file():
-                kept = [line for line in _valid_lines(path) if json.loads(line)["step"] <= step]
+                kept = [line for line, row in _valid_lines(path) if row["step"] <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
 
@@ -196,10 +196,6 @@ def _command() -> str:
     program = Path(sys.argv[0])
     started = program.name == "dph" or program.parts[-2:] == ("dph", "__main__.py")
     return shlex.join(["dph", *sys.argv[1:]]) if started else ""
-
-
-def _has_more_steps(before: Any, config: Any) -> bool:
-    return getattr(config, "steps", 0) > getattr(before, "steps", 0)
 
 
 def _got_nowhere(path: Path) -> bool:
@@ -212,27 +208,22 @@ def _got_nowhere(path: Path) -> bool:
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """The logged lines of a run, oldest first; empty if there are none. Values that were not finite are NaN."""
-    file = path / name
-    rows = [json.loads(line) for line in _valid_lines(file)] if file.is_file() else []
-    return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
+    lines = _valid_lines(path / name) if (path / name).is_file() else []
+    return [{key: math.nan if value is None else value for key, value in row.items()} for _, row in lines]
 
 
-def _valid_lines(path: Path) -> list[str]:
-    """The lines before the first invalid one; an interruption may have truncated the last line."""
-    lines = []
+def _valid_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines before the first invalid one, with their content; an interruption may have truncated the last line."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = parse_json(line)
         except ValueError:
-            break
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not all(map(_is_number, row.values())):
-            break
-        lines.append(line)
-    return lines
-
-
-def _is_number(value: object) -> bool:
-    return value is None or isinstance(value, int | float)
+            return
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            return
+        if not all(value is None or isinstance(value, int | float) for value in row.values()):
+            return
+        yield line, row
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def written_atomically(path: Path) -> Iterator[Path]:
     """
     remove_leftovers(path.parent)
     temporary = _temporary(path)
-    with _held(temporary, is_folder=False):
+    with _held(temporary, temporary.touch):
         try:
             yield temporary
             sync(temporary)
@@ -75,7 +75,7 @@ def drafted_directory(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent)
     temporary = _temporary(path)
-    with _held(temporary, is_folder=True):
+    with _held(temporary, temporary.mkdir):
         try:
             yield temporary
         finally:
@@ -124,14 +124,11 @@ def _temporary(path: Path, what: str = "new") -> Path:
 
 
 @contextmanager
-def _held(temporary: Path, *, is_folder: bool) -> Iterator[None]:
+def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
     """Create a temporary file or directory and lock it; no other process removes it in the context."""
     shutil.rmtree(temporary, ignore_errors=True)  # of an earlier process with this id
     while True:
-        if is_folder:
-            temporary.mkdir()
-        else:
-            temporary.touch()
+        create()
         with _lock(temporary) as is_there:
             if is_there:
                 yield
@@ -160,34 +157,26 @@ def _lock(path: Path) -> Iterator[bool]:
 def _is_abandoned(entry: Path) -> bool:
     """Whether a directory's entry is a temporary file or directory whose process has ended. Where nothing can be
     locked, a process with its id on this machine counts as the one."""
-    found = _TEMPORARY.fullmatch(entry.name)
-    if found is None or fcntl is None:
+    match = _TEMPORARY.fullmatch(entry.name)
+    if match is None or fcntl is None:
         return False
     try:
         descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return not _is_alive(int(found[2]))
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
         return True
-    except BlockingIOError:
+    except (BlockingIOError, FileNotFoundError):
         return False
     except OSError:
-        return not _is_alive(int(found[2]))
-    finally:
-        os.close(descriptor)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+        try:
+            os.kill(int(match[2]), 0)
+        except (ProcessLookupError, OverflowError):
+            return True
+        except PermissionError:  # the process of another user
+            pass
         return False
-    except PermissionError:
-        pass
-    return True
 
 
 def cache_folder() -> Path:
@@ -214,7 +203,6 @@ def lock(folder: Path) -> None:
 
 
 def unlock(folder: Path) -> None:
-    """Release the lock on a directory."""
     file = folder.resolve() / LOCK
     descriptor = _locks_held.pop((os.getpid(), file), None)
     if descriptor is not None:
@@ -244,9 +232,7 @@ def _take(folder: Path) -> str:
     if fcntl is None or (os.getpid(), file) in _locks_held:
         return ""
     while True:
-        descriptor = os.open(
-            file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644
-        )  # a link's target stays as it is
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # a link's target stays as it is
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -257,20 +243,14 @@ def _take(folder: Path) -> str:
             os.close(descriptor)
             say(f"{folder} is on a file system without locks; make sure that no other run writes to it")
             return ""
-        if _is_still(descriptor, file):
-            break
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                break
         os.close(descriptor)  # its previous owner removed the file after we opened it and before we locked it
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     _locks_held[os.getpid(), file] = descriptor
     return ""
-
-
-def _is_still(descriptor: int, file: Path) -> bool:
-    try:
-        return os.fstat(descriptor).st_ino == file.stat().st_ino
-    except OSError:
-        return False
 
 
 @atexit.register

@@ -1,19 +1,14 @@
 """Models by their paths: those of runs and checkpoints, folders, and names on a hub."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from dph.config import read_settings
 from dph.config.checks import is_model_folder
 from dph.errors import UserError
 from dph.runs.directory import RunDir
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
-    """A model, and the run that it belongs to."""
-
+class FoundModel(NamedTuple):
     model: str
     """Folder, file or name, as `model.path` takes it."""
     run: Path | None = None
@@ -45,8 +40,8 @@ def _model_of(run: Path) -> str:
     for folder in (run / "model", *sorted(run.glob("checkpoints/step-*/model"), reverse=True)):
         if is_model_folder(folder):
             return str(folder)
-    stage = RunDir.open(run).manifest.get("stage")
-    model = read_settings(run / "config.toml").get("model")
+    opened = RunDir.open(run)
+    stage, model = opened.manifest.get("stage"), opened.settings().get("model")
     if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
         return str(model["path"])
     raise UserError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
@@ -56,19 +51,13 @@ def _is_run(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()
 
 
-_SECONDS = 5.0  # for a hub to answer
-
-
 def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -> None:
-    """Ask the hub for a file that nearly every repository has.
-
-    Returns when the repository is there, with this file or without it. Raises whatever the network, its library or the
-    hub answers otherwise; the types are many.
-    """
+    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Raises whatever
+    the network, its library or the hub answers otherwise, within seconds; the types are many."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=_SECONDS)
+        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=5.0)
     except EntryNotFoundError:
         return

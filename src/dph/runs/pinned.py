@@ -13,7 +13,6 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,15 @@ _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
-    """Size and modification time of a file; its content is read again only if they differ."""
-
-    size: int
-    mtime_ns: int
+_Stamp = tuple[int, int]
+"""Size and modification time (ns) of a file; its content is read again only if they differ."""
 
 
 class Pinned:
     """Hashes of the database files of a run at its start."""
 
-    def __init__(self, where: Path, hashes: Mapping[str, str], stamps: Mapping[str, _Stamp]) -> None:
-        self._where, self._hashes, self._stamps = where, dict(hashes), dict(stamps)
+    def __init__(self, where: Path, hashes: dict[str, str], stamps: dict[str, _Stamp]) -> None:
+        self._where, self._hashes, self._stamps = where, hashes, stamps
 
     def check(self, problems: Iterable[Problem]) -> None:
         """Raises UserError if a database of these problems is not the one that the run started with."""
@@ -80,7 +75,9 @@ def pin(
     if fresh:
         stamps = {path: stamp for path in databases(every) if (stamp := _stamp(path)) is not None}
         hashes = {path: _hash(path) for path in stamps}
-        recorded = {path: asdict(stamps[path]) | {"sha256": hashes[path]} for path in stamps}
+        recorded = {
+            path: {"size": size, "mtime_ns": mtime, "sha256": hashes[path]} for path, (size, mtime) in stamps.items()
+        }
         if note:
             write_atomically(run / _FILE, json.dumps(facts | {"databases": recorded}, indent=1) + "\n")
         return Pinned(run, hashes, stamps)
@@ -88,7 +85,7 @@ def pin(
     try:
         recorded = before["databases"]
         hashes = {path: entry["sha256"] for path, entry in recorded.items()}
-        stamps = {path: _Stamp(entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
+        stamps = {path: (entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
         if weights and before["weights"] != weights:
             raise UserError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
@@ -110,15 +107,11 @@ def content_hashes(problems: Sequence[Problem]) -> dict[str, str]:
     """A short hash of what each problem asks and how it is judged, by id: its prompt, answer and verifier, the content
     of its databases and, where it has no answer, its other columns, from which a reward function judges."""
     texts = _problem_hashes(problems)
-    return {
-        p.id: _short([texts[p.id], [_hash(path) or path for path in databases([p])], _columns(p)]) for p in problems
-    }
-
-
-def _columns(problem: Problem) -> dict[str, Any]:
-    if problem.answer is not None:
-        return {}
-    return {name: value for name, value in problem.meta.items() if name not in ("db", "suite")}
+    hashes = {}
+    for p in problems:
+        columns = {} if p.answer is not None else {key: p.meta[key] for key in p.meta if key not in ("db", "suite")}
+        hashes[p.id] = _short([texts[p.id], [_hash(path) or path for path in databases([p])], columns])
+    return hashes
 
 
 def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str], remedy: str) -> None:
@@ -150,7 +143,7 @@ def _stamp(path: str) -> _Stamp | None:
         status = Path(path).stat()
     except (OSError, ValueError):
         return None
-    return _Stamp(status.st_size, status.st_mtime_ns)
+    return status.st_size, status.st_mtime_ns
 
 
 def _hash(path: str) -> str:
@@ -185,10 +178,7 @@ def code_hashes(config: Any) -> dict[str, str]:
 
 
 def check_code(run: Path, before: object, config: Any) -> None:
-    """Compare the files with the hashes recorded at the start of the run, `before`.
-
-    Raises UserError if a file has changed or is missing.
-    """
+    """Raises UserError if a Python file differs from the hashes recorded at the start of the run, `before`."""
     recorded = {absolute(file): digest for file, digest in before.items()} if isinstance(before, Mapping) else {}
     for file, now in code_hashes(config).items():
         if recorded.get(absolute(file)) != now:
@@ -219,9 +209,9 @@ def without_code(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
     """Raises UserError if a run's settings name code of a kind that a command, with the settings `config`, does not."""
-    given = dict(_code_of(to_dict(config)))
+    allowed = dict(_code_of(to_dict(config)))
     for setting, values in _code_of(settings):
-        if setting not in given:
+        if setting not in allowed:
             flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
             raise UserError(
                 f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, "
@@ -231,8 +221,8 @@ def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
 
 def _code_of(settings: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
     """The settings that make code run, and what they name."""
-    found = flatten({key: value for key, value in settings.items() if key in ("plugins", "reward", "model")})
-    if "/" not in str(found.get("model.attention", "")):
-        found.pop("model.attention", None)
-    named = {key: found[key] for key in _FLAGS if found.get(key)}
+    flat = flatten({key: value for key, value in settings.items() if key in ("plugins", "reward", "model")})
+    if "/" not in str(flat.get("model.attention", "")):
+        flat.pop("model.attention", None)
+    named = {key: flat[key] for key in _FLAGS if flat.get(key)}
     return [(key, list(value) if isinstance(value, list | tuple) else [value]) for key, value in named.items()]

@@ -6,7 +6,7 @@ drops those after its step, so they are a function of the settings and the seed.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,22 +21,6 @@ FOLDER = "samples"
 ROLLOUTS, MONITOR = "rollouts", "monitor"
 """Where a response comes from."""
 _SHOWN = 300
-_SCHEMA = pa.schema(
-    {
-        "step": pa.int64(),
-        "source": pa.string(),
-        "id": pa.string(),
-        "sample": pa.int64(),
-        "prompt": pa.string(),
-        "response": pa.string(),
-        "outcome": pa.string(),
-        "reward": pa.float64(),
-        "advantage": pa.float64(),
-        "logprob": pa.float64(),
-        "tokens": pa.int64(),
-        "finish_reason": pa.string(),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +80,10 @@ class Sample:
         return one_line(f"{self.id}: {self.facts()}: {text or '(empty)'}")
 
 
+_TYPES = {int: pa.int64(), str: pa.string()}
+_SCHEMA = pa.schema([(field.name, _TYPES.get(field.type, pa.float64())) for field in fields(Sample)])
+
+
 def write_samples(run: Path, step: int, source: str, samples: Sequence[Sample]) -> None:
     """Write the samples of a step and source."""
     folder = run / FOLDER
@@ -114,7 +102,7 @@ def drop_samples(run: Path, after: int) -> None:
 
 def read_samples(run: Path, source: str) -> list[Sample]:
     """The samples of a source, by step; none where the run kept none. Raises UserError when a file is damaged."""
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for _, file in _files(run, source):
         try:
             table = pq.read_table(file, columns=_SCHEMA.names).cast(_SCHEMA)
@@ -122,10 +110,10 @@ def read_samples(run: Path, source: str) -> list[Sample]:
                 raise ValueError("a value is missing")
         except (OSError, ValueError, pa.ArrowException) as error:
             raise UserError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
-        found += [Sample(**row) for row in table.to_pylist()]
-    return found
+        samples += [Sample(**row) for row in table.to_pylist()]
+    return samples
 
 
 def _files(run: Path, source: str = "*") -> Iterable[tuple[int, Path]]:
-    found = sorted((run / FOLDER).glob(f"{source}-*.parquet"))
-    return [(int(digits), file) for file in found if (digits := file.stem.rpartition("-")[2]).isdecimal()]
+    files = sorted((run / FOLDER).glob(f"{source}-*.parquet"))
+    return [(int(digits), file) for file in files if (digits := file.stem.rpartition("-")[2]).isdecimal()]

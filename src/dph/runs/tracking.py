@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dph.errors import UserError
 from dph.process.progress import say
@@ -100,18 +100,19 @@ class Metrics:
             return
         name, some = f"samples/{source}", samples[:_SAMPLES]
         if self._board is not None:
-            self._board.add_text(name, "\n\n".join(map(_as_markdown, some)), step)
+            texts = [(f"`{s.id}`: {s.facts()}", _code(s.prompt), "answered by", _code(s.response)) for s in some]
+            self._board.add_text(name, "\n\n".join(block for blocks in texts for block in blocks), step)
         if self._tracker is not None:
             with _its_errors(self._name):
-                table = self._tracker.Table(columns=list(_COLUMNS), data=[self._row(sample) for sample in some])
-                self._tracker.log({name: table}, step=step)
+                if self._name == "trackio":  # it reads texts as Markdown
+                    some = [replace(one, prompt=_code(one.prompt), response=_code(one.response)) for one in some]
+                rows = [[getattr(sample, column) for column in _COLUMNS] for sample in some]
+                self._tracker.log({name: self._tracker.Table(columns=list(_COLUMNS), data=rows)}, step=step)
 
-    def _row(self, sample: "Sample") -> list[Any]:
-        if self._name == "trackio":  # it reads texts as Markdown
-            sample = replace(sample, prompt=_code(sample.prompt), response=_code(sample.response))
-        return [getattr(sample, column) for column in _COLUMNS]
+    def __enter__(self) -> Self:
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._board is not None:
             try:
                 self._board.close()
@@ -124,12 +125,6 @@ class Metrics:
             except UserError as error:  # the run itself goes on
                 say(str(error))
 
-    def __enter__(self) -> "Metrics":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _silent_about_tensorboard(before: Any) -> Any:
     """What prints the errors of threads, but for a file that TensorBoard's thread cannot write: the next call of its
@@ -140,11 +135,6 @@ def _silent_about_tensorboard(before: Any) -> Any:
             before(error)
 
     return told
-
-
-def _as_markdown(sample: "Sample") -> str:
-    """A response as TensorBoard shows it."""
-    return f"`{sample.id}`: {sample.facts()}\n\n{_code(sample.prompt)}\n\nanswered by\n\n{_code(sample.response)}"
 
 
 def _code(text: str) -> str:

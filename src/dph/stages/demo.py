@@ -6,11 +6,13 @@ The base is made from scratch in the embedded world or, with `--model`, is a lan
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dph.config import (
     DemoConfig,
+    SftConfig,
     TrainConfig,
     check_bounds,
     flatten,
@@ -62,7 +64,7 @@ START_STEPS = 30
 """Steps of a part of a language model's supervised start."""
 MAX_PARTS = 12
 MASTERED_SHARE = 1 / 8
-"""The start ends after the part that masters this share of the probed prompts: those prompts are near-perfect."""
+"""The start ends after the part that makes this share of the probed prompts near-perfect."""
 _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 """Settings of the pre-sampling after each part of a supervised start."""
 
@@ -75,7 +77,9 @@ def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, An
         chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
         options = ("--task.options", *chosen) if chosen else ()
         sizes = [_LANGUAGE, *([_SMOKE, _LANGUAGE_SMOKE] if config.smoke else [])]
-    flags = _flags(*(layer.get(stage, {}) for layer in sizes), settings or {})
+    layers = [*(layer.get(stage, {}) for layer in sizes), settings or {}]  # later ones override earlier ones
+    values = {key: value for layer in layers for key, value in flatten(layer).items()}
+    flags = [word for key, value in values.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     return (stage, *_presets(presets), *options, *more, *flags, "--resume")
 
 
@@ -109,11 +113,8 @@ def jobs(config: DemoConfig, base: Path) -> list[Job]:
 
 
 def start_language_model(config: DemoConfig, base: Path) -> None:
-    """Train a language model on demonstrations until it masters some prompts and has the others left to explore.
-
-    A model that masters nothing has nothing to rehearse, and one that masters all has nothing to learn. So its start is
-    extended, a few steps at a time, until `MASTERED_SHARE` of the probed prompts are near-perfect.
-    """
+    """Train a language model on demonstrations, a few steps at a time, until it masters `MASTERED_SHARE` of the probed
+    prompts: one that masters nothing has nothing to rehearse, and one that masters all has nothing to learn."""
     out, seed, mastered = Path(config.out), str(config.seed), ""
     for number in range(1, MAX_PARTS + 1):
         probe = out / "probes" / str(number)
@@ -139,7 +140,7 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
 
 
 def _check_methods(methods: Sequence[str]) -> None:
-    """Raises UserError for what is no method preset, and for methods whose runs or labels would be the same."""
+    """Raises UserError for anything but a method preset, and for methods whose runs or labels would be the same."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
@@ -160,8 +161,7 @@ def _check_methods(methods: Sequence[str]) -> None:
 
 
 def _check_model(config: DemoConfig) -> None:
-    """Raises UserError for a world without a language model, for data without a world, and for a preset, a folder or a
-    model that is missing."""
+    """Raises UserError for settings that need others, and for a preset, a folder or a model that is missing."""
     if config.world and not config.model:
         raise UserError("--world needs a language model: add --model smollm2")
     if config.data and not config.world:
@@ -179,19 +179,12 @@ def _label(method: str) -> str:
     return preset_label(method) or Path(method).stem
 
 
-def _flags(*layers: Mapping[str, Any]) -> list[str]:
-    """Settings as flags; later layers override earlier ones."""
-    settings = {key: value for layer in layers for key, value in flatten(layer).items()}
-    return [word for key, value in settings.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-
-
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
     _check_methods(config.methods)
-    started = time.monotonic()
-    out = Path(config.out)
     _check_model(config)
+    started, out = time.monotonic(), Path(config.out)
     base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint()
     planned = jobs(config, base)
     if config.model and not config.smoke:
@@ -200,10 +193,9 @@ def demo(config: DemoConfig) -> Path:
         make_base(planned[0], base, out / "logs", config.jobs)
     run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
-    evaluations = [out / "eval" / name for name in ("base", *names)]
-    trained = [out / name for name in names]
+    runs = [*(out / "eval" / name for name in ("base", *names)), *(out / name for name in names)]
     where = f"on {Path(config.world).stem}" if config.world else "in the embedded world"
-    page = report([*evaluations, *trained], out / "report", base="base", title=f"DPH-RL {where}")
+    page = report(runs, out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
 
@@ -222,14 +214,9 @@ def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
 
 def _fingerprint() -> str:
     """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
-    from importlib.metadata import version
-
-    import dph
-    from dph.config import SftConfig
-
     settings = from_dict(SftConfig, merge_settings("sft", [_WORLD], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
-    root = Path(dph.__file__).parent
+    root = Path(__file__).parents[1]
     sources = [
         root / "stages" / "sft.py",
         root / "sampling" / "seeding.py",

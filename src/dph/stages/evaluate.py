@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, diversity_of
+from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -25,12 +25,13 @@ from dph.runs.files import write_atomically, written_atomically
 from dph.runs.pinned import content_hashes
 from dph.sampling.rollouts import Prompted, still_usable
 from dph.tasks import Task
-from dph.types import Group, Problem, as_text
+from dph.types import Group, as_text
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
+_STORED = ("samples", "correct", "styles", "styles_correct", "diversity")
 
 
 def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
@@ -74,7 +75,12 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
                 texts = [(group.problem, rollout.text) for rollout in group.rollouts]
                 answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
                 score = replace(score, diversity=diversity_of(group, params, plans, answers))
-                values.append({"score": _score_as_json(score), "rows": _completion_rows(split, task, group)})
+                values.append(
+                    {
+                        "score": {name: getattr(score, name) for name in _STORED},
+                        "rows": _completion_rows(split, task, group),
+                    }
+                )
             return values
 
         def decoded(part: Sequence[_Item]) -> list[dict[str, Any]]:
@@ -98,7 +104,8 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         problem_rows: list[dict[str, Any]] = []
         completion_rows: list[dict[str, Any]] = []
         for (split, item), sample, best in zip(items, samples, greedy, strict=True):
-            score = _score_from_json(item.problem, sample["score"], best["greedy"])
+            counters = {name: Counter(sample["score"][name]) for name in ("styles", "styles_correct")}
+            score = Scored(item.problem, greedy=best["greedy"], **sample["score"] | counters)
             scored[split].append(score)
             problem_rows.append(_problem_row(split, score) | {"content": contents[split][item.problem.id]})
             completion_rows += sample["rows"] + best["rows"]
@@ -106,28 +113,16 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
         for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
             with written_atomically(run.path / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(rows), file)
-        scores = {"label": label, "model": config.model.path, "splits": splits}
+        scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
         run.finish(weight_hash=weights, tokenizer_hash=tokenizer, label=label)
     for split, summary in splits.items():
-        shown = [f"{name} {_with_count(value, summary['problems'])}" for name, value in summary["metrics"].items()]
-        say(f"{split}: {summary['problems']} problems, " + ", ".join(shown))
+        shown = [f"{summary['problems']} problems"]
+        for name, value in summary["metrics"].items():
+            fewer = f" ({value['problems']} problems)" if value["problems"] < summary["problems"] else ""
+            shown.append(f"{name} {value['mean']:.3f}{fewer}")
+        say(f"{split}: " + ", ".join(shown))
     return run.path
-
-
-def _with_count(value: Mapping[str, float], problems: int) -> str:
-    """A mean, and the number of problems that it is over if some of the split's lack the metric."""
-    return f"{value['mean']:.3f}" + (f" ({value['problems']} problems)" if value["problems"] < problems else "")
-
-
-def _score_as_json(score: Scored) -> dict[str, Any]:
-    names = ("samples", "correct", "styles", "styles_correct", "diversity")
-    return {name: getattr(score, name) for name in names}
-
-
-def _score_from_json(problem: Problem, value: dict[str, Any], greedy: bool | None) -> Scored:
-    styles, styles_correct = Counter(value["styles"]), Counter(value["styles_correct"])
-    return Scored(problem, value["samples"], value["correct"], greedy, styles, styles_correct, value["diversity"])
 
 
 def label_of(config: EvalConfig) -> str:

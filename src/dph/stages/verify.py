@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,6 @@ _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 """The fastest prompt style of each task that builds prompts from databases; the prompts are not used here."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    judged: list[JudgedProblem]
-    excluded: dict[str, str]
-    """Problems whose gold answer fails, with the reason."""
-
-
 def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     """Run the stage: print the scores and, with `out`, write scores.json and verdicts.jsonl; returns that directory.
 
@@ -54,27 +47,24 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     pairing = _paired(config, problems, file, count)
     bare = any(prediction.bare for prediction in file.predictions)
     contents = content_hashes([problem for problem, _ in pairing.pairs]) if run else {}
-    with Chunks(run.path if run else None, {"the predictions": _hash(pairing)}, contents) as chunks:
+    texts = [[prediction.text for prediction in predictions] for _, predictions in pairing.pairs]
+    digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    with Chunks(run.path if run else None, {"the predictions": digest}, contents) as chunks:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
-            found = _judge(verifiers, pairing, chunks, bare=bare)
-        if not found.judged:
-            raise UserError(f"no problem is left: none of the {len(found.excluded)} gold answers can be judged against")
-        summary = summarise(config, found.judged, found.excluded)
+            judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
+        if not judged:
+            raise UserError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
+        summary = summarise(config, judged, excluded)
         print(table_of(summary))
-        _remark(found.judged, bare=bare)
+        if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
+            say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")
         if run is None:
             return None
-        rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in found.judged for row in item.rows()]
+        rows = [json.dumps(row, ensure_ascii=False) + "\n" for item in judged for row in item.rows()]
         write_atomically(run.path / "verdicts.jsonl", "".join(rows))
         write_atomically(run.path / "scores.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
         run.finish()
     return run.path
-
-
-def _hash(pairing: Pairing) -> str:
-    """Hash of the predictions in the order of their problems."""
-    texts = [[prediction.text for prediction in predictions] for _, predictions in pairing.pairs]
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
@@ -126,7 +116,14 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
     return pairing
 
 
-def _judge(verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool) -> _Findings:
+def _judge(
+    verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
+) -> tuple[list[JudgedProblem], dict[str, str]]:
+    """The judged problems, and those whose gold answer fails with the reason.
+
+    Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
+    """
+
     def judged_part(part: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
         broken = verifiers.check([problem for problem, _ in part])
@@ -138,9 +135,10 @@ def _judge(verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
             if problem.id in broken:
                 values.append({"excluded": broken[problem.id]})
                 continue
-            own = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
-            _require_verdicts(problem, own)
-            values.append({"verdicts": [asdict(verdict) for verdict in own], "flags": flags.get(problem.id, [])})
+            rows = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
+            if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
+                raise UserError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
+            values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 
     values = chunks.map("problems", pairing.pairs, _AT_ONCE, judged_part, "judging")
@@ -150,21 +148,14 @@ def _judge(verifiers: Verifiers, pairing: Pairing, chunks: Chunks, *, bare: bool
         if "excluded" in value:
             excluded[problem.id] = value["excluded"]
             continue
-        own = [Verdict(Outcome(one["outcome"]), one["reward"], one["detail"]) for one in value["verdicts"]]
+        verdicts = [Verdict(Outcome(one["outcome"]), one["reward"], one["detail"]) for one in value["verdicts"]]
         texts = [prediction.text for prediction in predictions] or [""]
-        judged.append(JudgedProblem(problem, texts, own, value["flags"]))
+        judged.append(JudgedProblem(problem, texts, verdicts, value["flags"]))
     for problem_id, reason in list(excluded.items())[:_NAMED]:
         say(f"problem {problem_id} is left out, its gold answer fails: {reason}")
     if len(excluded) > _NAMED:
         say(f"… and {len(excluded) - _NAMED} more problems are left out")
-    return _Findings(judged, excluded)
-
-
-def _require_verdicts(problem: Problem, verdicts: Sequence[Verdict]) -> None:
-    """Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's."""
-    lost = [verdict.detail for verdict in verdicts if verdict.outcome is Outcome.INFRA_ERROR]
-    if lost:
-        raise UserError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
+    return judged, excluded
 
 
 def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: bool) -> Iterator[tuple[Problem, str]]:
@@ -173,10 +164,3 @@ def _responses(pairs: Sequence[tuple[Problem, Sequence[Prediction]]], *, bare: b
         for prediction in predictions:
             boxed = bare and problem.verifier == "math" and prediction.text.strip()
             yield problem, rf"\boxed{{{prediction.text.strip()}}}" if boxed else prediction.text
-
-
-def _remark(judged: Sequence[JudgedProblem], *, bare: bool) -> None:
-    """Report a result that suggests a usage mistake rather than a bad model."""
-    outcomes = {verdict.outcome for item in judged for verdict in item.verdicts}
-    if not bare and outcomes == {Outcome.NO_ANSWER}:
-        say("no response holds an answer in its block or box; if they are bare SQL or answers, say so with --bare")

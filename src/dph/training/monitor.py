@@ -10,7 +10,8 @@ from dph.build import select
 from dph.config import MonitorConfig
 from dph.errors import UserError
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.scoring import Scored, metric_counts, metric_interval, metric_means, score_group
+from dph.evaluation.intervals import bootstrap_interval
+from dph.evaluation.scoring import Scored, metric_values, score_group
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
@@ -174,9 +175,11 @@ class Monitor:
         pairs, scored = self._world.together(lambda: self._score([self.problems[i] for i in places.values()]))
         every = [item for scored_of_rank in self._world.gather(scored) for item in scored_of_rank]
         n = self._evaluator.params.n
-        values = {f"eval/{name}": value for name, value in metric_means(every, n).items()}
-        values |= {f"eval/problems/{name}": float(count) for name, count in metric_counts(every, n).items()}
-        highs = {name: metric_interval(every, n, name.removeprefix("eval/")).high for name in deciding(values)}
+        measured = {f"eval/{name}": of_problems for name, of_problems in metric_values(every, n).items()}
+        counts = {name.replace("eval/", "eval/problems/"): float(len(some)) for name, some in measured.items()}
+        values = {name: float(of_problems.mean()) for name, of_problems in measured.items()}
+        values |= {name: count for name, count in counts.items() if count < len(every)}
+        highs = {name: bootstrap_interval(measured[name]).high for name in deciding(values)}
         noted = [self._alarm.note(step, name.removeprefix("eval/"), values[name], highs[name]) for name in highs]
         placed = [
             (places[group.problem.id], Sample.of(step, MONITOR, group.problem, first + i, rollout))
@@ -198,5 +201,5 @@ class Monitor:
         return [sample for _, sample in first([item for part in parts for item in part])]
 
     def _score(self, problems: Sequence[Problem]) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
-        pairs = self._evaluator.responses(problems, "monitor", quiet=True) if problems else []
+        pairs = self._evaluator.responses(problems) if problems else []
         return pairs, [score_group(self._task, *pair) for pair in pairs]

@@ -105,7 +105,7 @@ function drawTraining(data) {
   const each = $("training-each").checked;
   const runs = data.training.filter((run) => metric in run.metrics);
   const labels = [...new Set(runs.map((run) => run.label))];
-  const shown = labels.filter((label) => !data.training_hidden.includes(label));
+  const shown = labels.filter((label) => !(data.training_hidden ?? []).includes(label));
   const show = (value) => value.toPrecision(4);
   const name = { x: "step", format: ".4~g", show, mode: "lines", bands: shown.length <= MANY_LINES };
   const traces = [];
