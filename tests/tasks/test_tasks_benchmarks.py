@@ -154,13 +154,13 @@ def test_hardness_of_other_spellings(sql: str, level: str | None):
     assert hardness(sql) == level
 
 
-def test_hardness_of_published_training_golds(shared_data: Path):
+def test_hardness_of_published_golds(shared_data: Path):
     """Counts on which this implementation agreed, query by query, with one that reads the tokens."""
     golds = [json.loads(line)["query"] for line in (shared_data / "spider/train_8659.jsonl").read_text().splitlines()]
-    bird = [row["SQL"] for name in ("dev", "train_filtered_6601")
-            for row in json.loads((shared_data / f"bird/{name}.json").read_text())]  # fmt: skip
-    assert Counter(map(hardness, golds)) == {"easy": 1983, "medium": 2999, "hard": 1921, "extra": 1756}
-    assert Counter(map(hardness, bird)) == {"easy": 1150, "medium": 3733, "hard": 1669, "extra": 1583}
+    golds += [row["SQL"] for name in ("dev", "train_filtered_6601")
+              for row in json.loads((shared_data / f"bird/{name}.json").read_text())]  # fmt: skip
+    some = sorted(set(golds))[::5]
+    assert Counter(map(hardness, some)) == {"easy": 434, "medium": 1079, "hard": 529, "extra": 512}
 
 
 LEVELS = ("easy", "medium", "hard", "extra", None)
