@@ -13,7 +13,7 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tasks import register_task
-from dph.tasks.spider.task import spider_databases, spider_questions
+from dph.tasks.spider import spider_databases, spider_questions
 from dph.tasks.sql.data import Databases, Question
 from dph.tasks.sql.prompt import compact_schema
 from dph.tasks.sql.schema import connect

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dph.errors import UserError
 from dph.tasks import load_task
 from dph.tasks.benchmarks import ALIASES, BENCHMARKS
-from dph.tasks.spider.hardness import hardness
+from dph.tasks.sql.hardness import hardness
 
 
 def make_db(path: Path, rows: int = 2) -> Path:
@@ -139,14 +139,17 @@ WRITTEN_OTHERWISE = [
     ("SELECT x FROM a, b, c WHERE a.i = b.i AND b.i = c.i OR a.x = 1", "hard"),
     ("SELECT x FROM a LEFT OUTER JOIN b USING (i) NATURAL JOIN c CROSS JOIN d", "hard"),
     ("SELECT x FROM a JOIN b ON a.i = b.i AND b.j = 1 OR b.k = 2 JOIN (SELECT 1 AS q) ON q = 1", "hard"),
-    ("SELECT sum(x) OVER (PARTITION BY y ORDER BY max(z)), lag(x) OVER (ORDER BY y) FROM a WINDOW w AS (ORDER BY x)", "medium"),
+    (
+        "SELECT sum(x) OVER (PARTITION BY y ORDER BY max(z)), lag(x) OVER (ORDER BY y) FROM a WINDOW w AS (ORDER BY x)",
+        "medium",
+    ),
     ("SELECT (SELECT max(x) FROM b), x FROM a ORDER BY count(*) + sum(y), min(z) LIMIT 1, 2;", "extra"),
     ("SELECT x FROM a WHERE y LIKE 'a' ESCAPE 'b' OR y LIKE z OR z = null OR w = date('now')", "hard"),
     ("SELECT x FROM a UNION ALL SELECT x FROM b INTERSECT SELECT x FROM c LIMIT 1", "hard"),
     ("VALUES (1)", None),
     ("SELECT x FROM a WHERE (y = 1", None),
     ("SELECT x FROM a WHERE y = 1)", None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("sql", "level"), WRITTEN_OTHERWISE)

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
-from dph.tasks import register_task
-from dph.tasks.spider.hardness import hardness
-from dph.tasks.sql.data import Databases, read_gold, suite_files
+from dph.tasks import Task, register_task
+from dph.tasks.sql.data import Databases, Question, make_problems, read_gold
 from dph.tasks.tables import parse_file, read_rows, read_text
 from dph.types import Problem
 
@@ -181,7 +180,7 @@ def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pair
 
 
 @register_task("gold")
-class Gold:
+class Gold(Task):
     """Problems with only a gold query and a database: predictions can be judged, but there are no prompts."""
 
     def __init__(
@@ -205,27 +204,10 @@ class Gold:
 
     def problems(self, split: str) -> list[Problem]:
         """All problems, for any split. Raises UserError for lines without a database and for missing databases."""
-        databases = Databases([self._folder], [])
-        problems = []
+        questions = []
         for index, (sql, db_id) in enumerate(read_gold(self._gold)):
             if not db_id:
                 raise UserError(f"{self._gold}, query {index + 1}: no database; a line must be SQL<TAB>database")
-            path = databases.path(db_id)
-            if not path.is_file():
-                if self._skip_missing:
-                    continue
-                raise UserError(
-                    f"{self._gold}, query {index + 1} needs the database {path}, which is missing; add it, "
-                    "or leave such queries out with --skip-missing"
-                )
-            meta: dict[str, Any] = {"db": str(path.absolute()), "db_id": db_id, "index": index}
-            if level := hardness(sql):
-                meta["difficulty"] = level
-            if self._suite is not None:
-                meta["suite"] = suite_files(self._suite, db_id)
-            problems.append(Problem(f"gold/{index:05d}", "", sql, "sql", meta))
-        return problems
-
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: styles are unknown."""
-        return None
+            questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
+        databases = Databases([self._folder], [])
+        return make_problems(questions, databases, "", skip_missing=self._skip_missing, suite=self._suite, rated=True)

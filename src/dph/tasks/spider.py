@@ -1,18 +1,13 @@
 """Spider: cross-domain text-to-SQL (Yu et al., arXiv 1809.08887), and its variants Syn, DK and Realistic."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from dph.errors import UserError
 from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.spider.hardness import hardness
-from dph.tasks.sql import data as sqldata
-from dph.tasks.sql.data import Databases, Question, make_problems
-from dph.tasks.sql.prompt import PromptStyle
+from dph.tasks.sql.data import Databases, Question, SqlTask, existing
 from dph.tasks.tables import read_rows
-from dph.types import Problem
 
 # For each split, the sets of files that can form it; the first complete set is read.
 _FILES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -71,13 +66,13 @@ def spider_databases(root: Path, split: str, folder: Path | None = None) -> Data
     folder: another folder of the databases. Raises UserError if no folder exists.
     """
     names = _DATABASES.get(split, ("database",))
-    folders = [folder] if folder else sqldata.existing(root, names, "folder of Spider databases")
+    folders = [folder] if folder else existing(root, names, "folder of Spider databases")
     tables = [root / name for name in _TABLES.get(split, ("tables.json",)) if (root / name).is_file()]
     return Databases(folders, tables)
 
 
 @register_task("spider")
-class Spider:
+class Spider(SqlTask):
     """Spider's questions as problems for the SQL verifier.
 
     Splits: train (with train_others), dev, test, and of the variants syn, syn_train, dk, realistic.
@@ -101,37 +96,13 @@ class Spider:
         gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question); subset: the files
         intentionally hold only a part of the questions; skip_missing: leave out questions whose database is missing.
         Raises UserError for an unknown style."""
-        self._root = Path(root)
-        self._style: PromptStyle = sqldata.prompt_style(prompt_style)
-        self._folder = Path(databases) if databases else None
-        self._suite = Path(test_suite) if test_suite else None
-        self._gold = Path(gold) if gold else None
-        self._subset = subset
-        self._skip_missing = skip_missing
+        super().__init__(root, prompt_style, databases, gold, subset, skip_missing, test_suite)
 
-    def size(self, split: str) -> int:
-        """Number of questions in a split, including those whose database is missing."""
-        return len(spider_questions(self._root, split, subset=True))
+    def questions(self, split: str, *, subset: bool) -> list[Question]:
+        return spider_questions(self._root, split, subset=subset)
 
-    def problems(self, split: str) -> list[Problem]:
-        questions = spider_questions(self._root, split, subset=self._subset)
-        if self._gold:
-            questions = sqldata.with_gold(questions, self._gold)
-        databases = spider_databases(self._root, split, self._folder)
-        if not split.endswith("train"):
-            questions = _with_hardness(questions)
-        return make_problems(questions, databases, self._style, skip_missing=self._skip_missing, suite=self._suite)
+    def databases(self, split: str) -> Databases:
+        return spider_databases(self._root, split, self._folder)
 
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: free-form responses have no named styles."""
-        return None
-
-
-def _with_hardness(questions: Sequence[Question]) -> list[Question]:
-    """Questions with Spider's hardness of their gold query, if Spider can rate the query."""
-    rated = []
-    for question in questions:
-        level = hardness(question.gold)
-        meta = {**question.meta, "difficulty": level} if level else question.meta
-        rated.append(replace(question, meta=meta))
-    return rated
+    def rated(self, split: str) -> bool:
+        return not split.endswith("train")
