@@ -1,11 +1,5 @@
-"""Reads files of predictions (Spider's and BIRD's formats, or rows) and pairs predictions with problems.
-
-| file                     | contents                                                                                  |
-|--------------------------|-------------------------------------------------------------------------------------------|
-| text (.txt, .sql …)      | Spider: one SQL per line in the order of the questions, optionally a TAB and the database |
-| .json, an object         | BIRD: position → "SQL<TAB>----- bird -----<TAB>database"                                  |
-| .jsonl(.gz), .parquet,   | rows with `id` (or a position: `index`, `i`, `idx`; or `question_id`) and one response or |
-| .json with a list        | several: texts in `response`, `responses`, `code` …, bare ones in `pred`, `sql` …         |
+"""Reads files of predictions (Spider's and BIRD's formats, or rows: docs/guides/verifiers.md) and pairs predictions
+with problems.
 """
 
 from collections.abc import Mapping, Sequence

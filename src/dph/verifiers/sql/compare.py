@@ -10,6 +10,7 @@ digest          the same text for equal bags of rows
 
 import hashlib
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -121,16 +122,12 @@ def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
     quick_gold, quick_predicted = list(map(_cells_sorted, gold)), list(map(_cells_sorted, predicted))
     if quick_gold != quick_predicted if ordered else set(quick_gold) != set(quick_predicted):
         return False
-    same = _lists_equal if ordered else _bags_equal
+    same = operator.eq if ordered else _bags_equal
     return _match_columns(_columns(gold), _columns(predicted), [], same)
 
 
 def _types(rows: Rows) -> list[type]:
     return list(map(type, chain.from_iterable(rows)))
-
-
-def _lists_equal(gold: Rows, predicted: Rows) -> bool:
-    return gold == predicted
 
 
 def _bags_equal(gold: Rows, predicted: Rows) -> bool:

@@ -9,6 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from dph.verifiers.protocol import Closing
 from dph.verifiers.sandbox.pool import Request, WorkerPool
 
 _GRACE = 1.0  # seconds for the process and the pipe
@@ -18,7 +19,7 @@ _NUMBERED = re.compile(r"subquery[ -]\d+")
 _UNNAMED = "subquery"
 
 
-class PlanReader:
+class PlanReader(Closing):
     """Asks SQLite for plans, in killable worker processes that never run a query."""
 
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
@@ -44,12 +45,6 @@ class PlanReader:
     def close(self) -> None:
         """Stop the processes."""
         self._pool.close()
-
-    def __enter__(self) -> "PlanReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def canonical_plan(sql: str, steps: Sequence[Sequence[Any]]) -> str:
