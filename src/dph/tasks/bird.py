@@ -55,7 +55,7 @@ class Bird(SqlTask):
         super().__init__(root, prompt_style, databases, gold, subset, skip_missing)
         self._evidence = evidence
 
-    def questions(self, split: str, *, subset: bool) -> list[Question]:
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
         if split not in _QUESTIONS:
             raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
         [file, *_] = existing(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")

@@ -1,6 +1,5 @@
 """The verifier protocol and the registry of verifiers."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
@@ -30,25 +29,12 @@ class Verifier(Protocol):
         ...
 
 
-class Closing(ABC):
-    """Is closed at the end of a `with` block."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 VERIFIERS: Registry[Callable[..., Verifier]] = Registry("verifier")
 register_verifier = VERIFIERS.register
 """Decorator: register a verifier class (or factory) for problems whose field `verifier` has this name."""
 
 
-class Verifiers(Closing):
+class Verifiers:
     """Sends each problem to the verifier that its field `verifier` names; verifiers are created on first use."""
 
     def __init__(self, options: Mapping[str, Mapping[str, Any]] | None = None, *, only: str = "") -> None:
@@ -129,6 +115,12 @@ class Verifiers(Closing):
         for verifier in self._made.values():
             verifier.close()
         self._made.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def require_positive(verifier: str, **options: float) -> None:

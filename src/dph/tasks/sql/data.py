@@ -122,13 +122,16 @@ class SqlTask(Task):
         self._skip_missing = skip_missing
         self._suite = Path(test_suite) if test_suite else None
 
-    def questions(self, split: str, *, subset: bool) -> list[Question]:
-        """The questions of a split in the order of its files; subset: their number may differ from the published
-        one."""
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        """The questions of a split in the order of its files.
+
+        Warns if their number is not the published one, unless `subset` says that this is intended. Raises UserError for
+        an unknown split or missing files.
+        """
         raise NotImplementedError
 
     def databases(self, split: str) -> Databases:
-        """The databases of a split."""
+        """The databases of a split. Raises UserError if no folder of databases exists."""
         raise NotImplementedError
 
     def rated(self, split: str) -> bool:

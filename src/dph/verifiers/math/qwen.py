@@ -1,9 +1,6 @@
 r"""The equality of the Qwen2.5-Math evaluation, on normalized answers.
 
-Two answers are equal if one of these rules says so: equal text; a choice letter; numbers to a relative 1e-4, including
-a hundredth and a hundred times the gold answer (percentages); text without its brackets; tuples, intervals and matrices
-element by element; an equation and a value; algebra last. Re-implemented from the grader's behaviour, oddities
-included.
+Re-implemented from the grader's behaviour, oddities included; docs/concepts/verifiers.md lists its rules.
 """
 
 import re

@@ -9,15 +9,15 @@ from dph.verifiers.exact import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
-from dph.verifiers.protocol import Closing, judge_once, register_verifier, require_positive
-from dph.verifiers.sandbox.pool import Request, WorkerPool, read_reply
+from dph.verifiers.protocol import judge_once, register_verifier, require_positive
+from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool, read_reply
 
 _GRACE = 0.3  # seconds beyond the limit, for the pipe
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
 
-class MathVerifier(Closing):
+class MathVerifier(UsesWorkers):
     """Judges mathematical answers; `Problem.answer` is one answer or a list of accepted answers.
 
     Comparisons that need no algebra are made at once. The others run in killable worker processes, so that 9^{9^{9}}
@@ -61,13 +61,6 @@ class MathVerifier(Closing):
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose answer is empty, or neither text nor a number: id → reason."""
         return gold_faults(problems, gold_texts)
-
-    def close(self) -> None:
-        self._pool.close()
-
-    def workers(self) -> list[int]:
-        """Process ids of the running workers."""
-        return self._pool.pids()
 
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""

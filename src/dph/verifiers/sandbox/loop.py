@@ -1,10 +1,8 @@
 """The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line; and
 `Forked`, which handles requests in a forked child, for handlers whose imports take seconds.
 
-This module imports only the standard library, so that a new worker is ready in a few hundredths of a second. Stopping a
-request of a forked child kills only the child; the next one is forked within milliseconds from the process that has
-everything loaded. Where fork is missing (Windows), the worker handles requests itself, and the pool replaces the worker
-when it kills it.
+Standard library only, so that a new worker is ready in a few hundredths of a second. Where fork is missing (Windows),
+the worker handles requests itself, and the pool replaces the worker when it kills it.
 """
 
 import json

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
-from dph.verifiers.protocol import Closing, judge_once, register_verifier, require_positive
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, read_reply
+from dph.verifiers.protocol import judge_once, register_verifier, require_positive
+from dph.verifiers.sandbox.pool import Reply, Request, UsesWorkers, WorkerPool, read_reply
 from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
@@ -41,7 +41,7 @@ class _Gold:
     ordered: bool
 
 
-class SqlVerifier(Closing):
+class SqlVerifier(UsesWorkers):
     """Judges SQL by execution, in killable worker processes.
 
     `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written. If
@@ -187,13 +187,6 @@ class SqlVerifier(Closing):
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
         digests |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
         return [None if query is None else digests[query] or None for query in asked]
-
-    def close(self) -> None:
-        self._pool.close()
-
-    def workers(self) -> list[int]:
-        """Process ids of the workers that have been started."""
-        return self._pool.pids()
 
     def _asked(self, problem: Problem, response: str, databases: Callable[[Problem], Databases]) -> Verdict | _Query:
         """The comparison that decides a response, or the verdict on one that needs none."""
