@@ -1,13 +1,5 @@
 """Five solution styles for SQL answers, distinguished by prefix and form (paper, Appendix B).
 
-| style      | prefix                                 | form of the SQL                                   |
-|------------|----------------------------------------|---------------------------------------------------|
-| `direct`   | `query:`                               | one plain query                                   |
-| `plan`     | `plan: tables A and B , output c`      | one plain query, after tables and outputs         |
-| `cte`      | `define:`                              | opens with WITH                                   |
-| `nested`   | `nest:`                                | a subquery in FROM                                |
-| `stepwise` | `steps: read A and B , then select c`  | one plain query, after the order of the work      |
-
 A response is `PREFIX ```sql QUERY ``` `. A response that mixes prefixes, or whose SQL has another style's form, is
 "other", which the paper counts as one more style.
 """
