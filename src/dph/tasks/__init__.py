@@ -19,9 +19,9 @@ class Task(Protocol):
         ...
 
     def style(self, problem: Problem, response: str) -> str | None:
-        """Name of the solution style of a response, "other" if it has none of the known styles; None if the task has no
-        styles."""
-        ...
+        """Name of the solution style of a response, "other" if it has none of the known styles; None, as here, if the
+        task has no styles."""
+        return None
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ TASKS.declare("dph.tasks.predictions", "gold")
 TASKS.declare("dph.tasks.hub", "hub")
 TASKS.declare("dph.tasks.minisql.task", "minisql")
 TASKS.declare("dph.tasks.records", "records")
-TASKS.declare("dph.tasks.spider.task", "spider")
+TASKS.declare("dph.tasks.spider", "spider")
 TASKS.declare(
     "dph.tasks.mathsets",
     *("aime24", "aime25", "amc23", "college_math", "dapo_math_17k", "gaokao2023en", "gsm8k", "hmmt_feb_2025"),

@@ -3,16 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dph.errors import UserError
 from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.sql import data as sqldata
-from dph.tasks.sql.data import Databases, Question, first_file, make_problems
-from dph.tasks.sql.prompt import PromptStyle
+from dph.tasks.sql.data import Databases, Question, SqlTask, existing
 from dph.tasks.tables import read_rows
-from dph.types import Problem
 
 # The published archives unpack into these folders; the root may be that folder or its parent.
 _FOLDERS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +30,7 @@ _TABLES: Mapping[str, str] = {"train": "train_tables.json", "dev": "dev_tables.j
 
 
 @register_task("bird")
-class Bird:
+class Bird(SqlTask):
     """BIRD's questions as problems for the SQL verifier; splits train, dev, mini_dev.
 
     A question that the file repeats is a problem of its own: the second has the suffix "-2" in its id.
@@ -56,20 +52,15 @@ class Bird:
         the databases, if elsewhere; gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question:
         BIRD has published corrections); subset: the files intentionally hold only a part of the questions;
         skip_missing: leave out questions whose database is missing. Raises UserError for an unknown style."""
-        self._root = Path(root)
-        self._style: PromptStyle = sqldata.prompt_style(prompt_style)
+        super().__init__(root, prompt_style, databases, gold, subset, skip_missing)
         self._evidence = evidence
-        self._folder = Path(databases) if databases else None
-        self._gold = Path(gold) if gold else None
-        self._subset = subset
-        self._skip_missing = skip_missing
 
-    def size(self, split: str) -> int:
-        """Number of questions in a split, including those whose database is missing."""
-        return len(self._rows(split, subset=True))
-
-    def problems(self, split: str) -> list[Problem]:
-        rows = self._rows(split, subset=self._subset)
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        if split not in _QUESTIONS:
+            raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
+        [file, *_] = existing(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
+        rows = read_rows(file, texts=("db_id", "question", "SQL"))
+        check_size("bird", split, len(rows), file, subset=subset)
         questions = []
         seen: Counter[str] = Counter()
         for number, row in enumerate(rows):
@@ -81,26 +72,13 @@ class Bird:
             if seen[published] > 1:  # mini-dev repeats two questions, and its scores count them twice
                 id, meta = f"{id}-{seen[published]}", meta | {"question_id": published}
             questions.append(Question(id, row["question"].strip(), row["SQL"], row["db_id"], evidence, meta))
-        if self._gold:
-            questions = sqldata.with_gold(questions, self._gold)
-        folder = self._folder or first_file(
-            self._root, _places(split, _DATABASES[split]), "folder of BIRD databases (or set the option databases)"
-        )
+        return questions
+
+    def databases(self, split: str) -> Databases:
+        what = "folder of BIRD databases (or set the option databases)"
+        folder = self._folder or existing(self._root, _places(split, _DATABASES[split]), what)[0]
         tables = [self._root / name for name in _places(split, (_TABLES[split],)) if (self._root / name).is_file()]
-        databases = Databases([folder], tables[:1])
-        return make_problems(questions, databases, self._style, skip_missing=self._skip_missing)
-
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: free-form responses have no named styles."""
-        return None
-
-    def _rows(self, split: str, *, subset: bool) -> list[dict[str, Any]]:
-        if split not in _QUESTIONS:
-            raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
-        file = first_file(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
-        rows = read_rows(file, texts=("db_id", "question", "SQL"))
-        check_size("bird", split, len(rows), file, subset=subset)
-        return rows
+        return Databases([folder], tables[:1])
 
 
 def _places(split: str, names: tuple[str, ...]) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from dph.errors import UserError, one_line
 from dph.runs.models import ask_hub
-from dph.tasks import register_task
-from dph.tasks.records import read_problem
+from dph.tasks import Task, register_task
+from dph.tasks.records import read_problem, with_unique_ids
 from dph.types import Message, Problem
 
 _PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
@@ -21,7 +21,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 @register_task("hub")
-class Hub:
+class Hub(Task):
     """A data set by its name on a hub, with the names of its columns.
 
     Its splits are the task's. With `held_out`, rows of its split `train` become a split `dev`, and `train` has the
@@ -68,23 +68,11 @@ class Hub:
         if self._splits is None:
             self._splits = _load(self._name, self._config, self._revision)
         source, numbers = self._rows_of(split, self._splits)
-        seen: dict[str, int] = {}
-        problems = []
-        for number, row in zip(numbers, self._splits[source].select(numbers), strict=True):
-            where = f"the data set {self._name}, split {source}, row {number}"
-            problem = self._problem(row, where, f"{source}-{number}")
-            if problem.id in seen:
-                raise UserError(
-                    f"{where}: the id {problem.id!r} was taken by row {seen[problem.id]}; ids must be unique, so leave "
-                    "the option id out"
-                )
-            seen[problem.id] = number
-            problems.append(problem)
-        return problems
-
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: styles are unknown."""
-        return None
+        rows = zip(numbers, self._splits[source].select(numbers), strict=True)
+        named = ((number, f"the data set {self._name}, split {source}, row {number}", row) for number, row in rows)
+        return with_unique_ids(
+            (number, where, self._problem(row, where, f"{source}-{number}")) for number, where, row in named
+        )
 
     def _rows_of(self, split: str, splits: Mapping[str, Any]) -> tuple[str, list[int]]:
         """The data set's split that a split of the task reads, and its rows."""
@@ -115,17 +103,15 @@ class Hub:
         return read_problem(rest | fields, where, default_id, self._db_root, self._verifier)
 
     def _prompt(self, row: Mapping[str, Any], where: str) -> Any:
-        if self._template:
-            if not any(name in row for name in _FIELD.findall(self._template)):
-                raise UserError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
-            text = _FIELD.sub(lambda found: str(row[found[1]]) if found[1] in row else found[0], self._template)
-            return self._with_system([Message(role="user", content=text)]) if self._system else text
-        prompt = self._value(row, self._column("prompt", row, where), where)
+        if not self._template:
+            prompt = self._value(row, self._column("prompt", row, where), where)
+        elif any(name in row for name in _FIELD.findall(self._template)):
+            prompt = _FIELD.sub(lambda field: str(row[field[1]]) if field[1] in row else field[0], self._template)
+        else:
+            raise UserError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
         if not self._system:
             return prompt
-        return self._with_system([Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt)
-
-    def _with_system(self, messages: Any) -> Any:
+        messages = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
         return [Message(role="system", content=self._system), *messages] if isinstance(messages, list) else messages
 
     def _answer(self, row: Mapping[str, Any], where: str) -> Any:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tasks import register_task
+from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
-from dph.tasks.sql.data import first_file
+from dph.tasks.sql.data import existing
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 from dph.verifiers.exact import gold_fault, gold_list, gold_text
@@ -60,7 +60,7 @@ _DAPO = re.compile(
 )
 
 
-class MathSet:
+class MathSet(Task):
     """One set of problems for the math verifier."""
 
     def __init__(
@@ -91,7 +91,7 @@ class MathSet:
         if split not in splits:
             raise UserError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
         usual = [f"{folder}{self._name}/{split}.jsonl" for folder in _HARNESS]
-        path = first_file(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
+        [path, *_] = existing(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
         problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
             try:
@@ -112,17 +112,13 @@ class MathSet:
         check_size(self._name, split, len(problems), path, subset=self._subset)
         return list(problems.values())
 
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: mathematical responses have no named styles."""
-        return None
-
     def _prompt(self, question: str) -> tuple[Message, ...]:
         user: Message = {"role": "user", "content": self._user.replace("{question}", question)}
         return ({"role": "system", "content": self._system}, user) if self._system else (user,)
 
 
 @register_task("math_sets")
-class MathSets:
+class MathSets(Task):
     """All sets at once, for evaluation: the split is a set's name (its test split), or "set/split"."""
 
     def __init__(
@@ -136,10 +132,6 @@ class MathSets:
         if name not in _FILES:
             raise UserError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
         return MathSet(name, **self._options).problems(part or "test")
-
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: mathematical responses have no named styles."""
-        return None
 
 
 for _name in _FILES:

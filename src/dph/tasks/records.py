@@ -1,11 +1,11 @@
 """Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.tasks import register_task
+from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
@@ -18,18 +18,8 @@ _VERL_ANSWER = "reward_model.ground_truth"
 
 
 @register_task("records")
-class Records:
-    """Problems from files.
-
-    | column    | contents                                                                                          |
-    |-----------|---------------------------------------------------------------------------------------------------|
-    | `id`      | unique, stable; optional: by default the file's name and the row's number                         |
-    | `prompt`  | text, or a list of messages {role, content}; the column may also be named `messages`              |
-    | `answer`  | the verifier's reference: gold SQL, a number, a list of accepted answers; optional in a row that  |
-    |           | names no verifier                                                                                 |
-    | `verifier`| name of the verifier; optional if the option `verifier` sets it or a reward function judges       |
-    | `db`      | for SQL: path of the SQLite file, absolute, or relative to `db_root` or to the data file; or      |
-    |           | `db_id`, for db_root/<db_id>/<db_id>.sqlite                                                       |
+class Records(Task):
+    """Problems from files with the columns of docs/guides/problems.md.
 
     In verl's rows the answer is `reward_model.ground_truth`: a value, or {db_id, gold_sql} for SQL. Other columns go
     into the problem's meta.
@@ -47,23 +37,12 @@ class Records:
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError, naming file and row, for invalid rows."""
         path = self._file(split)
-        problems = []
-        seen: dict[str, int] = {}
-        for number, row in enumerate(read_rows(path), 1):
-            where = f"{path}, row {number}"
-            roots = [root for root in (self._db_root, path.parent) if root is not None]
-            problem = read_problem(row, where, f"{_stem(path)}-{number}", roots, self._verifier)
-            if problem.id in seen:
-                raise UserError(
-                    f"{where}: the id {problem.id!r} was taken by row {seen[problem.id]}; ids must be unique"
-                )
-            seen[problem.id] = number
-            problems.append(problem)
-        return problems
-
-    def style(self, problem: Problem, response: str) -> str | None:
-        """None: styles are unknown."""
-        return None
+        roots = [root for root in (self._db_root, path.parent) if root is not None]
+        rows = ((number, f"{path}, row {number}", row) for number, row in enumerate(read_rows(path), 1))
+        return with_unique_ids(
+            (number, where, read_problem(row, where, f"{_stem(path)}-{number}", roots, self._verifier))
+            for number, where, row in rows
+        )
 
     def _file(self, split: str) -> Path:
         if self._path.is_file():
@@ -73,6 +52,18 @@ class Records:
             has = ", ".join(found) or "none"
             raise UserError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
         return found[split]
+
+
+def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:
+    """The problems of (row number, the row's name in messages, problem). Raises UserError if two have the same id."""
+    taken: dict[str, int] = {}
+    problems = []
+    for number, where, problem in rows:
+        if problem.id in taken:
+            raise UserError(f"{where}: the id {problem.id!r} was taken by row {taken[problem.id]}; ids must be unique")
+        taken[problem.id] = number
+        problems.append(problem)
+    return problems
 
 
 def read_problem(

@@ -66,7 +66,10 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".parquet"):
         return _read_parquet(path)
     if name.endswith(".json"):
-        return _parse_list(path, read_text(path))
+        rows = parse_file(path, read_text(path))
+        if not isinstance(rows, list):
+            raise UserError(f"{path} holds no list of rows")
+        return rows
     if name.endswith(".jsonl.gz"):
         with gzip.open(path) as file:
             return _parse_lines(path, decoded(file.read()))
@@ -106,10 +109,3 @@ def _parse(text: str) -> Any:
 
 
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-def _parse_list(path: Path, text: str) -> list[Any]:
-    rows = parse_file(path, text)
-    if not isinstance(rows, list):
-        raise UserError(f"{path} holds no list of rows")
-    return rows

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dph.errors import UserError
 from dph.process.progress import say
-from dph.tasks.sql.prompt import PROMPT_STYLES, PromptStyle, make_prompt
+from dph.tasks import Task
+from dph.tasks.sql.prompt import PROMPT_STYLES, make_prompt
 from dph.tasks.sql.schema import Schema, schema_of_entry, schema_of_file
 from dph.tasks.tables import read_rows, read_text
 from dph.types import Problem
@@ -26,13 +27,6 @@ class Question:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-def prompt_style(value: str) -> PromptStyle:
-    """Check a user's option. Raises UserError for an unknown style."""
-    if value not in PROMPT_STYLES:
-        raise UserError(f"no SQL prompt style is named {value!r}; known are: {', '.join(PROMPT_STYLES)}")
-    return cast(PromptStyle, value)
-
-
 def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
     """The existing ones of several possible files or folders. Raises UserError, naming all of them, if none exists."""
     tried = [root / name for name in names]
@@ -40,11 +34,6 @@ def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
     if not found:
         raise UserError(f"no {what} found; looked for {', '.join(map(str, tried))}")
     return found
-
-
-def first_file(root: Path, names: Iterable[str], what: str) -> Path:
-    """The first existing one of several possible files. Raises UserError, naming all of them, if none exists."""
-    return existing(root, names, what)[0]
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
@@ -110,41 +99,88 @@ class Databases:
         return self._schemas[db_id]
 
 
-def make_problems(
-    questions: Sequence[Question],
-    databases: Databases,
-    style: PromptStyle,
-    *,
-    skip_missing: bool,
-    suite: Path | None = None,
-) -> list[Problem]:
-    """Problems with prompts; suite: folder with further databases (<db>/*.sqlite) on which a query must also match the
-    gold.
+class SqlTask(Task):
+    """A data set of questions with gold SQL; a subclass finds its files."""
 
-    Raises UserError for a missing database, unless such questions are skipped.
-    """
-    problems = []
-    missing: set[str] = set()
-    for question in questions:
-        db = databases.path(question.db_id)
-        if not db.is_file():
-            if skip_missing:
-                missing.add(question.db_id)
-                continue
-            raise UserError(
-                f"question {question.id!r} needs the database {db}, which is missing; add it, "
-                "or set the option skip_missing to leave such questions out"
-            )
-        prompt = make_prompt(style, databases.schema(question.db_id), db, question.text, question.evidence)
-        meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
-        if suite is not None:
-            meta["suite"] = suite_files(suite, question.db_id)
-        problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
-    if missing:
-        left, names = len(questions) - len(problems), sorted(missing)
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
-    return problems
+    def __init__(
+        self,
+        root: str,
+        prompt_style: str | None,
+        databases: str,
+        gold: str,
+        subset: bool,
+        skip_missing: bool,
+        test_suite: str = "",
+    ) -> None:
+        """prompt_style: None for a task without prompts; the rest as for Spider."""
+        if prompt_style not in (None, *PROMPT_STYLES):
+            raise UserError(f"no SQL prompt style is named {prompt_style!r}; known are: {', '.join(PROMPT_STYLES)}")
+        self._root = Path(root)
+        self._style = prompt_style
+        self._folder = Path(databases) if databases else None
+        self._gold = Path(gold) if gold else None
+        self._subset = subset
+        self._skip_missing = skip_missing
+        self._suite = Path(test_suite) if test_suite else None
+
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        """The questions of a split in the order of its files.
+
+        Warns if their number is not the published one, unless `subset` says that this is intended. Raises UserError for
+        an unknown split or missing files.
+        """
+        raise NotImplementedError
+
+    def databases(self, split: str) -> Databases:
+        """The databases of a split. Raises UserError if no folder of databases exists."""
+        raise NotImplementedError
+
+    def rated(self, split: str) -> bool:
+        """Whether the difficulty of a problem is Spider's hardness of its gold query."""
+        return False
+
+    def size(self, split: str) -> int:
+        """Number of questions in a split, including those whose database is missing."""
+        return len(self.questions(split, subset=True))
+
+    def problems(self, split: str) -> list[Problem]:
+        """The problems of a split. Raises UserError for a missing database, unless such questions are skipped."""
+        questions = self.questions(split, subset=self._subset)
+        if self._gold:
+            questions = with_gold(questions, self._gold)
+        databases, rated = self.databases(split), self.rated(split)
+        problems = []
+        missing: set[str] = set()
+        for question in questions:
+            db = databases.path(question.db_id)
+            if not db.is_file():
+                if self._skip_missing:
+                    missing.add(question.db_id)
+                    continue
+                raise UserError(
+                    f"question {question.id!r} needs the database {db}, which is missing; add it, "
+                    "or set the option skip_missing to leave such questions out"
+                )
+            meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
+            if rated:
+                from dph.tasks.sql.hardness import hardness  # needs sqlglot, which is slow to load
+
+                meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
+            if self._suite is not None:
+                meta["suite"] = suite_files(self._suite, question.db_id)
+            prompt = ""
+            if self._style:
+                prompt = make_prompt(
+                    self._style, databases.schema(question.db_id), db, question.text, question.evidence
+                )
+            else:
+                del meta["question"]
+            problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
+        if missing:
+            left, names = len(questions) - len(problems), sorted(missing)
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
+        return problems
 
 
 def suite_files(folder: Path, db_id: str) -> list[str]:

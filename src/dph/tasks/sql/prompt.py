@@ -5,9 +5,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
 
-from dph.errors import UserError
 from dph.tasks.sql.schema import Column, ForeignKey, Schema, Table, connect, quoted
 
 _WORDS = """
@@ -30,8 +28,7 @@ RESERVED = frozenset(_WORDS.split())
 """Keywords of SQL dialects, in capitals."""
 
 
-PromptStyle = Literal["omnisql", "compact"]
-PROMPT_STYLES: tuple[PromptStyle, ...] = ("omnisql", "compact")
+PROMPT_STYLES = ("omnisql", "compact")
 
 _FIRST = 2  # values of a column that are always shown
 _EXAMPLES = 6  # most values of a column, including those that the question mentions
@@ -70,20 +67,15 @@ Take a deep breath and think step by step to find the correct SQL query.
 """
 
 
-def make_prompt(style: PromptStyle, schema: Schema, db: Path, question: str, evidence: str = "") -> str:
-    """The prompt for a question in a style; evidence (BIRD's hint) comes before the question.
-
-    Raises UserError for an unknown style.
-    """
+def make_prompt(style: str, schema: Schema, db: Path, question: str, evidence: str = "") -> str:
+    """The prompt for a question in one of PROMPT_STYLES; evidence (BIRD's hint) comes before the question."""
     asked = f"{evidence}\n{question}" if evidence.strip() else question
     if style == "omnisql":
         from dph.tasks.sql.value_search import value_index  # needs numpy, which is slow to load
 
         mentioned = value_index(db).mentioned(asked)
         return _OMNISQL.format(schema=omnisql_schema(schema, db, mentioned), question=asked)
-    if style == "compact":
-        return f"{compact_schema(schema)} | {' '.join(asked.split())} |"
-    raise UserError(f"no SQL prompt style is named {style!r}; known are: {', '.join(PROMPT_STYLES)}")
+    return f"{compact_schema(schema)} | {' '.join(asked.split())} |"
 
 
 def compact_schema(schema: Schema) -> str:

@@ -1,9 +1,4 @@
-r"""The policies of the math verifier: how each finds an answer and what it decides without algebra.
-
-`math_verify` (our default) reads the last \boxed{…} and calls the library math-verify. `strict`, which is for training,
-also asks that the answer be of the gold answer's kind. `qwen` follows the Qwen2.5-Math evaluation, which produced the
-paper's scores.
-"""
+"""The policies of the math verifier: how each finds an answer and what it decides without algebra."""
 
 import re
 from collections.abc import Callable, Sequence

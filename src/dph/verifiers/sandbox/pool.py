@@ -14,12 +14,12 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 
 from dph.types import Outcome
 from dph.verifiers.sandbox.process import REMEDY, Reply, Request, Worker, WorkersFailed
 
-__all__ = ["Reply", "Request", "WorkerPool", "WorkersFailed", "read_reply"]
+__all__ = ["Reply", "Request", "UsesWorkers", "WorkerPool", "WorkersFailed", "read_reply"]
 
 _TICK = 0.05  # seconds between checks of the deadlines
 _ATTEMPTS = {"crash": 2, "lost": 20}  # how often a request may end its worker so, without any progress
@@ -140,6 +140,26 @@ class WorkerPool:
     def pids(self) -> list[int]:
         """Process ids of the running workers."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
+
+
+class UsesWorkers:
+    """Has a pool of workers, which stop at the end of a `with` block."""
+
+    _pool: WorkerPool
+
+    def close(self) -> None:
+        """Stop the processes; a later call starts them again."""
+        self._pool.close()
+
+    def workers(self) -> list[int]:
+        """Process ids of the running workers."""
+        return self._pool.pids()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 _POOLS: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()

@@ -145,7 +145,8 @@ class Worker:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
-                _warn_of_missing_limits(ready["unlimited"])
+                if ready["unlimited"]:
+                    _warn_of_missing_limits(tuple(ready["unlimited"]))
                 allowed = ready.get("memory_mb", self._memory_mb)
                 if allowed < self._memory_mb:
                     _say_lowered(allowed, self._memory_mb)
@@ -231,7 +232,8 @@ class Worker:
 
 
 @functools.cache
-def _warned(unlimited: tuple[str, ...]) -> None:
+def _warn_of_missing_limits(unlimited: tuple[str, ...]) -> None:
+    """Report once which limits the operating system does not enforce on workers."""
     said = "; ".join(_UNLIMITED[name] for name in unlimited)
     warnings.warn(
         f"this system does not enforce all limits on a verifier's workers ({said}); wall-clock limits hold. "
@@ -247,9 +249,3 @@ def _say_lowered(allowed: int, wanted: int) -> None:
         f"this system allows a process {allowed} MB of memory (ulimit -v), so a verifier's worker has that instead of "
         f"{wanted} MB: a response that needs more is an error"
     )
-
-
-def _warn_of_missing_limits(unlimited: Sequence[str]) -> None:
-    """Report once which limits the operating system does not enforce on workers."""
-    if unlimited:
-        _warned(tuple(unlimited))

@@ -1,8 +1,6 @@
 """The worker process of the SQL verifier: runs the gold and the predicted query read-only and compares their results.
 
-Defences, from the inside out: an authorizer that allows only reading; a read-only, immutable connection; one statement
-per query; caps on rows, bytes, text length and memory; a time limit enforced by a progress handler; CPU and
-address-space limits of the process. The parent kills the process if all of these fail. Standard library only.
+docs/concepts/verifiers.md lists its defences. Standard library only.
 """
 
 import sqlite3

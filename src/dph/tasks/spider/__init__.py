@@ -1,1 +1,0 @@
-"""Spider and its variants."""
