@@ -12,9 +12,9 @@ from dph.errors import UserError
 from dph.evaluation.intervals import (
     bootstrap_interval,
     cluster_bootstrap,
-    wilson_interval,
 )
 from dph.evaluation.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_at_powers
+from dph.evaluation.wilson import wilson_interval
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(n, c, k) for n in (1, 4, 6) for c in range(n + 1) for k in range(1, n + 1)])

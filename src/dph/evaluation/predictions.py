@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dph.config import VerifyConfig
-from dph.evaluation.intervals import bootstrap_interval, wilson_interval
-from dph.evaluation.passk import sample_metrics
+from dph.evaluation.wilson import wilson_interval
 from dph.types import UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
@@ -95,6 +94,9 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
         accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
         intervals = {"accuracy": (accuracy, len(counts))}
     else:
+        from dph.evaluation.intervals import bootstrap_interval  # which loads numpy
+        from dph.evaluation.passk import sample_metrics
+
         metrics = sample_metrics(counts, samples)
         intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}
     return {
