@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # judging must not import torch, and nothing that is slow to 
     from dph.models.policy import Policy
     from dph.sampling.protocol import Sampler
     from dph.verifiers.function import RewardFunction
-    from dph.verifiers.sql.plan import PlanReader
 
 
 def load_plugin(name: str) -> None:
@@ -67,13 +66,9 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) ->
                 raise UserError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
             seen.add(problem.id)
         if shuffle:
-            problems = sorted(problems, key=lambda problem: _place(problem.id))
+            problems = sorted(problems, key=lambda problem: hashlib.sha256(f"0\0order\0{problem.id}".encode()).digest())
         selected += problems[:limit] if limit else problems
     return selected
-
-
-def _place(problem_id: str) -> bytes:
-    return hashlib.sha256(f"0\0order\0{problem_id}".encode()).digest()
 
 
 def load_problems(config: TaskConfig) -> tuple[Task, list[Problem]]:
@@ -112,13 +107,6 @@ def make_verifiers(
         "in_process": reward.in_process,
     }
     return Verifiers(options, only="function")
-
-
-def make_plan_reader(config: VerifierConfig) -> "PlanReader":
-    """The reader of execution plans, with the verifiers' number of processes and time limit."""
-    from dph.verifiers.sql.plan import PlanReader
-
-    return PlanReader(workers=config.workers, timeout=config.timeout)
 
 
 def make_sampler(

@@ -1,15 +1,5 @@
-"""One pattern for everything that a plug-in can add: a registry maps names to implementations of one kind.
-
-Each kind has its registry beside its protocol, and a decorator that plug-ins use:
-
-    kind            registry                            decorator
-    divergence      dph.objective.divergences           @register_divergence
-    advantage       dph.objective.advantages            @register_advantage
-    policy loss     dph.objective.policy_losses         @register_policy_loss
-    verifier        dph.verifiers.protocol              @register_verifier
-    task            dph.tasks                  @register_task
-    sampler         dph.sampling.protocol               @register_sampler
-"""
+"""One pattern for everything that a plug-in can add: a registry maps names to implementations of one kind. It stands
+beside the protocol of its kind, with a decorator that plug-ins use, such as `register_verifier`."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +47,7 @@ class Registry(Generic[T]):
         """The implementation of that name. Raises SettingsError, naming those that exist, for an unknown one."""
         self._import(name)
         if name not in self._known:
-            raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self.names())}")
+            raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self)}")
         return self._known[name]
 
     def bind(
@@ -89,11 +79,8 @@ class Registry(Generic[T]):
         return name in self._known or name in self._homes
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
-
-    def names(self) -> list[str]:
         """All names, sorted."""
-        return sorted({*self._known, *self._homes})
+        return iter(sorted({*self._known, *self._homes}))
 
     def _import(self, name: str) -> None:
         """Import the module that registers a name, if that was announced and has not happened."""

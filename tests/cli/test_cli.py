@@ -11,7 +11,6 @@ import pytest
 
 import dph
 from complaints import complaint, run
-from dph.cli import main as cli
 from dph.cli.arguments import read_words
 from dph.cli.main import COMMANDS, main
 from dph.config import STAGES
@@ -334,24 +333,24 @@ def test_supervised_data(tmp_path, capsys):
     ],
 )
 def test_troubles_on_the_way(monkeypatch, capsys, error, fragment):
-    def fail(*_):
+    def fail(*_, **__):
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
+    monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
     assert fragment in complaint(capsys, "eval", "--out", "x", "--model.path", "m")
 
 
 def test_a_bug_keeps_its_traceback_and_an_interruption_its_status(monkeypatch, capsys):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("a bug")
 
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", fail))
+    monkeypatch.setattr("dph.stages.evaluate.evaluate", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         main(["eval", "--out", "x", "--model.path", "m"])
-    monkeypatch.setitem(cli.COMMANDS, "eval", ("x", stop))
+    monkeypatch.setattr("dph.stages.evaluate.evaluate", stop)
     status, said = run(capsys, "eval", "--out", "x", "--model.path", "m")
     assert status == 130 and "--resume continues" in said
 

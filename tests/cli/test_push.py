@@ -15,7 +15,7 @@ import yaml
 
 from complaints import complaint, run
 from dph.cli.main import parse
-from dph.models.card import Base, base_of
+from dph.models.card import base_of
 from dph.runs.directory import RunDir
 from dph.stages.train import train
 from helpers import base_run, presampled, train_config
@@ -79,12 +79,11 @@ def test_the_command_is_that_of_the_first_start(tmp_path, monkeypatch):
 def test_licence_and_origin_are_passed_on_from_card_to_card(tmp_path):
     (tmp_path / "base" / "model").mkdir(parents=True)
     (tmp_path / "base" / "model" / "README.md").write_text("---\nlicense: mit\nbase_model: a/b\n---\ntext", "utf-8")
-    found = base_of(str(tmp_path / "base" / "model"))
-    assert (found.name, found.hub, found.licence) == ("base", "a/b", "mit")
-    assert base_of("meta-llama/Llama-3.2-1B").hub == "meta-llama/Llama-3.2-1B"
+    assert base_of(str(tmp_path / "base" / "model")) == ("base", "a/b", "mit")
+    assert base_of("meta-llama/Llama-3.2-1B")[1] == "meta-llama/Llama-3.2-1B"
     for broken in ("no front matter", "---\n[\n---\n", "---\njust text\n---\n"):
         (tmp_path / "base" / "model" / "README.md").write_text(broken, "utf-8")
-        assert base_of(str(tmp_path / "base" / "model")).licence == ""
+        assert base_of(str(tmp_path / "base" / "model"))[2] == ""
 
 
 # What is published --------------------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def test_licence_and_origin_are_passed_on_from_card_to_card(tmp_path):
 @pytest.mark.parametrize("facts", ["[" * 100_000, "license: !!timestamp x", "license: !!int ''", "license: !!bool x"])
 def test_a_card_that_no_reader_of_yaml_expects_counts_as_none(tmp_path, facts):
     (tmp_path / "README.md").write_text(f"---\n{facts}\n---\ntext\n")
-    assert base_of(str(tmp_path)) == Base(tmp_path.name)
+    assert base_of(str(tmp_path)) == (tmp_path.name, "", "")
 
 
 def test_what_would_be_published_can_be_looked_at(trained, tmp_path, capsys):

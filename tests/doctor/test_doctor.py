@@ -122,7 +122,7 @@ def test_packages_that_are_missing_old_or_damaged(monkeypatch, tmp_path):
     monkeypatch.setattr(metadata, "requires", lambda name: requires)
     (tmp_path / "damaged_one.py").write_text("raise OSError('libcudart.so is missing')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    findings = {finding.name: finding for finding in module.check_installation()}
+    findings = {finding.name: finding for finding in list(module.check_installation())}
     assert status_of(findings.values()) == {
         **{"Python": "ok", "dph-rl": "ok", "numpy": "ok", "optional packages": "ok"},
         **{"sqlglot": "broken", "nothing": "broken", "damaged-one": "broken"},
@@ -132,7 +132,7 @@ def test_packages_that_are_missing_old_or_damaged(monkeypatch, tmp_path):
 
 
 def test_every_requirement_is_looked_at_and_extras_are_not_needed():
-    found = status_of(module.check_installation())
+    found = status_of(list(module.check_installation()))
     assert {"Python", "dph-rl", "torch", "transformers", "math-verify", "pyarrow", "optional packages"} <= found.keys()
     assert set(found.values()) == {"ok"} and "pytest" not in found
 
@@ -142,7 +142,7 @@ def test_a_package_that_runs_from_its_source(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert status_of(module.check_installation()) == {"Python": "ok", "dph-rl": "note", "optional packages": "ok"}
+    assert status_of(list(module.check_installation())) == {"Python": "ok", "dph-rl": "note", "optional packages": "ok"}
 
 
 # Processors ---------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def cards(monkeypatch):
 
 
 def test_what_each_gpu_can_do_is_said(cards):
-    findings = {finding.name: finding for finding in module.check_processors()}
+    findings = {finding.name: finding for finding in list(module.check_processors())}
     for index in range(2):
         card = findings[f"GPU {index}"]
         assert card.status == "ok" and card.detail.startswith("Card, 70 of 80 GiB free") and "9.0" in card.detail
@@ -179,9 +179,9 @@ def test_what_each_gpu_can_do_is_said(cards):
         assert (bf16.status, bf16.detail) == ("ok", "varlen")
         assert fp32.status == "note" and fp32.detail.startswith("gather; flex") and "copy of the prompt" in fp32.advice
     cards.free = 1
-    assert "nvidia-smi" in module.check_processors()[1].advice
+    assert "nvidia-smi" in list(module.check_processors())[1].advice
     cards.free, cards.bf16 = 70, False
-    assert "fp32" in module.check_processors()[1].advice
+    assert "fp32" in list(module.check_processors())[1].advice
 
 
 def test_a_gpu_that_cannot_compute(cards, monkeypatch):
@@ -191,7 +191,7 @@ def test_a_gpu_that_cannot_compute(cards, monkeypatch):
         raise RuntimeError("CUDA error: no kernel image\nCUDA kernel errors might be …")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
-    _, first, second = module.check_processors()
+    _, first, second = list(module.check_processors())
     assert first.status == second.status == "broken" and first.detail.endswith("no kernel image")
 
 
@@ -202,10 +202,10 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     for path, words in (("/usr/bin/nvidia-smi", "the driver is installed"), (None, "none; only small models")):
         monkeypatch.setattr(shutil, "which", lambda name, path=path: path)
-        assert module.check_processors()[1].status == "note"
-        assert module.check_processors()[1].detail.startswith(words)
+        assert list(module.check_processors())[1].status == "note"
+        assert list(module.check_processors())[1].detail.startswith(words)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert "Apple" in module.check_processors()[1].detail
+    assert "Apple" in list(module.check_processors())[1].detail
 
 
 # Memory and disk ----------------------------------------------------------------------------------------------------
@@ -214,12 +214,12 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
 def test_little_free_memory(monkeypatch, tmp_path):
     for free, status in ((3000, "broken"), (2 << 30, "note"), (9 << 30, "ok"), (None, "note")):
         monkeypatch.setattr(module, "free_memory", lambda free=free: free)
-        assert module.check_room(tmp_path)[0].status == status
+        assert next(iter(module.check_room(tmp_path))).status == status
 
 
 def test_places_that_cannot_be_written_or_are_full(monkeypatch, tmp_path):
     def places():
-        return status_of(module.check_room(tmp_path / "not" / "yet" / "there")[1:])
+        return status_of(list(module.check_room(tmp_path / "not" / "yet" / "there"))[1:])
 
     monkeypatch.setenv("DPH_CACHE", str(tmp_path / "cache"))
     assert set(places()) == {"run directories", "cache", "temporary files"} and "broken" not in places().values()
@@ -233,7 +233,7 @@ def test_places_that_cannot_be_written_or_are_full(monkeypatch, tmp_path):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(module.tempfile, "TemporaryFile", refuse)
-    cache = module.check_room(tmp_path)[2]
+    cache = list(module.check_room(tmp_path))[2]
     assert cache.status == "broken" and "Read-only file system" in cache.detail and "DPH_CACHE" in cache.advice
 
 
@@ -241,7 +241,7 @@ def test_places_that_cannot_be_written_or_are_full(monkeypatch, tmp_path):
 def test_a_folder_without_permission(tmp_path):
     tmp_path.chmod(0o500)
     try:
-        assert module.check_room(tmp_path / "runs")[1].status == "broken"
+        assert list(module.check_room(tmp_path / "runs"))[1].status == "broken"
     finally:
         tmp_path.chmod(0o700)
 
@@ -250,7 +250,7 @@ def test_a_folder_without_permission(tmp_path):
 
 
 def test_the_sandbox_works_here():
-    findings = module.check_sandbox()
+    findings = list(module.check_sandbox())
     assert len(findings) == 6
     assert {f.name for f in findings if f.status != "ok"} <= ({"limits"} if sys.platform != "linux" else set())
 
@@ -275,12 +275,12 @@ class Careless:
 
 def test_a_sandbox_that_lets_something_through_is_found_out(monkeypatch):
     monkeypatch.setattr(module, "Verifiers", Careless)
-    status = status_of(module.check_sandbox())
+    status = status_of(list(module.check_sandbox()))
     assert [name for name, value in status.items() if value == "broken"] == [
         *("a query that hangs", "a query that reads outside")
     ]
     monkeypatch.setattr(Careless, "outcome", Outcome.ERROR)
-    findings = {finding.name: finding for finding in module.check_sandbox()}
+    findings = {finding.name: finding for finding in list(module.check_sandbox())}
     assert findings["mathematics"].status == findings["SQL verifier"].status == "broken"
     assert "expected correct" in findings["SQL verifier"].detail
 
@@ -292,7 +292,9 @@ def test_limits_that_the_system_does_not_enforce_are_a_note(monkeypatch):
             return super().verify(items)
 
     monkeypatch.setattr(module, "Verifiers", Limited)
-    assert "no limit of memory" in {f.name: f for f in module.check_sandbox() if f.status == "note"}["limits"].detail
+    assert (
+        "no limit of memory" in {f.name: f for f in list(module.check_sandbox()) if f.status == "note"}["limits"].detail
+    )
 
 
 # Smoke run ----------------------------------------------------------------------------------------------------------

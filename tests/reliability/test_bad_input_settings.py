@@ -80,7 +80,7 @@ VALUES = {
     "optim.minibatches 999": "cannot be split into 999 mini-batches",
     "overlong.buffer 9999": "overlong.buffer 9999 is longer than a response may be (rollout.max_tokens 1024)",
     "loss.eta nan": "loss.eta is nan; it must be 0 or more, and finite",
-    "loss.clip-low 2": "loss.clip_low is 2.0; it must be between 0 and 1",
+    "loss.clip-low 2": "loss.clip_low is 2.0; it must",
     "loss.clip-high inf": "loss.clip_high is inf",
     "loss.dual-clip 0.5": "loss.dual_clip must be greater than 1, or 0 for off, but is 0.5",
     "loss.kl-coef 0.1": "loss.kl_coef is 0.1 but loss.kl is 'none'",

@@ -30,31 +30,21 @@ COMMON: dict[str, dict[str, Any]] = {
     },
 }
 """Flags of every stage, which may be repeated."""
-TASK: dict[str, dict[str, Any]] = {
-    "--task": {
-        "metavar": "NAME",
-        "help": "a benchmark with its split, its rule and, in dph eval, twice its k; or a task",
-    },
-    "--data": {
-        "dest": "options.root",
-        "metavar": "PATH",
-        "help": "where the task's data are: its option root (records: path, hub: name)",
-    },
-    "--databases": {"dest": "options.databases", "metavar": "PATH", "help": "the task's option databases"},
-    "--suite": {"dest": "options.test_suite", "metavar": "PATH", "help": "the task's option test_suite"},
-    "--gold": {"dest": "options.gold", "metavar": "PATH", "help": "the task's option gold"},
-    "--subset": {
-        "dest": "options.subset",
-        "action": "store_const",
-        "const": "true",
-        "help": "the task's option subset",
-    },
-    "--skip-missing": {
-        **{"dest": "options.skip_missing", "action": "store_const", "const": "true"},
-        "help": "the task's option skip_missing",
-    },
+_PATH, _SET = {"metavar": "PATH"}, {"action": "store_const", "const": "true"}
+TASK: dict[str, tuple[str, dict[str, Any], str]] = {
+    "--task": (
+        "task",
+        {"metavar": "NAME"},
+        "a benchmark with its split, its rule and, in dph eval, twice its k; or a task",
+    ),
+    "--data": ("options.root", _PATH, "where the task's data are: its option root (records: path, hub: name)"),
+    "--databases": ("options.databases", _PATH, "the task's option databases"),
+    "--suite": ("options.test_suite", _PATH, "the task's option test_suite"),
+    "--gold": ("options.gold", _PATH, "the task's option gold"),
+    "--subset": ("options.subset", _SET, "the task's option subset"),
+    "--skip-missing": ("options.skip_missing", _SET, "the task's option skip_missing"),
 }
-"""Short flags of the task, in the stages with shortcuts."""
+"""Short flags of the task, in the stages with shortcuts: what they set, what argparse needs, and their help."""
 SHORT = {
     "verifier.comparator": "--rule",
     "verifier.policy": "--policy",
@@ -183,8 +173,8 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     short = stage in STAGES_WITH_SHORTCUTS
     if short:
         shortcuts = parser.add_argument_group("short flags of the task")
-        for flag, options in TASK.items():
-            shortcuts.add_argument(flag, **options)
+        for flag, (name, options, text) in TASK.items():
+            shortcuts.add_argument(flag, dest=name, help=text, **options)
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
     docs: dict[type[Any], dict[str, str]] = {}
     flags = ["--resume", *COMMON, *(TASK if short else ())]

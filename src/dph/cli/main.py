@@ -4,9 +4,10 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from dph.config.checks import check_model, check_out, check_presample, check_tra
 from dph.errors import (
     DataError,
     Interrupted,
-    RunError,
     SettingsError,
     SharedUserError,
     UserError,
@@ -31,124 +31,77 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import check_named, without_code
 from dph.runs.tracking import load_tracker
 
-# What a command finds wrong with its settings before it loads torch, and what it calls then ---------------------------
+COMMANDS = {
+    "demo": (
+        "base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU",
+        "dph.stages.demo:demo",
+    ),
+    "sft": ("supervised training on prompt/response rows", "dph.stages.sft:sft"),
+    "presample": (
+        "split prompts by what the reference policy masters; store its correct responses",
+        "dph.stages.presample:presample",
+    ),
+    "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", "dph.stages.train:train"),
+    "eval": ("greedy accuracy, pass@k and diversity on held-out problems", "dph.stages.evaluate:evaluate"),
+    "verify": (
+        "scores of a file of predictions by the official rules, with every verdict",
+        "dph.stages.verify:verify",
+    ),
+    "interpolate": (
+        "a model between the one that a run began with and the one that it trained",
+        "dph.stages.interpolate:interpolate",
+    ),
+    "push": (
+        "publish the model of a run on a hub, with a card of how it was made and what it scores",
+        "dph.stages.push:push",
+    ),
+    "report": ("table, figures and a page from several runs", "dph.report.write:report"),
+    "verl": ("write the launch of a training run on a cluster, through verl", "dph.integrations.verl.launch:verl"),
+    "doctor": ("check the machine and the installation, and say how to fix what does not work", "dph.doctor:doctor"),
+}
+"""What each command does, and its function, whose module is loaded when the settings have been checked."""
 
 
-def _sft(config: Any, resume: bool) -> None:
-    check_out(config.out)
-    if config.model.path:
+def _check(command: str, config: Any) -> None:
+    """Raises UserError for settings that are wrong, before torch is loaded."""
+    if command in ("sft", "presample", "train", "eval"):
+        check_out(config.out)
+    if command == "presample":
+        check_presample(config)
+    if command == "train":
+        check_train(config)
+        if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
+            load_tracker(config.tracker)
+        if config.rehearsal.path:
+            RunDir.open(Path(config.rehearsal.path), "presample")
+    if command in ("presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
         check_model(config.model.path)
-    if config.data and not Path(config.data).exists():
+    if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {config.data}")
-    from dph.process.distributed import World
-    from dph.stages.sft import sft
-
-    sft(config, resume=resume)
-    World.join().leave()
+    if command == "report" and not (config.runs and config.out):
+        raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
 
 
-def _presample(config: Any, resume: bool) -> None:
-    if config.check:
+def _call(command: str, config: Any, resume: bool) -> None:
+    """Run a command."""
+    if command == "presample" and config.check:
         from dph.stages.presample_check import check_presample as check_stored
 
         check_stored(config)
         return
-    check_out(config.out)
-    check_presample(config)
-    check_model(config.model.path)
-    from dph.stages.presample import presample
+    _check(command, config)
+    module, _, name = COMMANDS[command][1].partition(":")
+    function = getattr(import_module(module), name)
+    if command == "report":
+        function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
+    elif command in ("sft", "presample", "train", "eval", "verify"):
+        function(config, resume=resume)
+    else:
+        function(config)
+    if command in ("sft", "train"):
+        from dph.process.distributed import World
 
-    presample(config, resume=resume)
-
-
-def _train(config: Any, resume: bool) -> None:
-    check_out(config.out)
-    check_train(config)
-    if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
-        load_tracker(config.tracker)
-    if config.rehearsal.path:
-        RunDir.open(Path(config.rehearsal.path), "presample")
-    check_model(config.model.path)
-    from dph.process.distributed import World
-    from dph.stages.train import train
-
-    train(config, resume=resume)
-    World.join().leave()
-
-
-def _verl(config: Any, resume: bool) -> None:
-    check_model(config.model.path)
-    from dph.integrations.verl.launch import verl
-
-    verl(config)
-
-
-def _eval(config: Any, resume: bool) -> None:
-    check_out(config.out)
-    check_model(config.model.path)
-    from dph.stages.evaluate import evaluate
-
-    evaluate(config, resume=resume)
-
-
-def _verify(config: Any, resume: bool) -> None:
-    from dph.stages.verify import verify
-
-    verify(config, resume=resume)
-
-
-def _interpolate(config: Any, resume: bool) -> None:
-    from dph.stages.interpolate import interpolate
-
-    interpolate(config)
-
-
-def _push(config: Any, resume: bool) -> None:
-    from dph.stages.push import push
-
-    push(config)
-
-
-def _report(config: Any, resume: bool) -> None:
-    runs = [Path(run) for run in config.runs]
-    if not runs or not config.out:
-        raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
-    for run in runs:
-        if not run.is_dir():
-            raise RunError(f"there is no run directory {run}")
-    from dph.report.write import report
-
-    report(runs, Path(config.out), base=config.base, title=config.title)
-
-
-def _demo(config: Any, resume: bool) -> None:
-    from dph.stages.demo import demo
-
-    demo(config)
-
-
-def _doctor(config: Any, resume: bool) -> None:
-    from dph.doctor import doctor
-
-    doctor(config)
-
-
-COMMANDS: dict[str, tuple[str, Callable[[Any, bool], None]]] = {
-    "demo": (
-        "base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU",
-        _demo,
-    ),
-    "sft": ("supervised training on prompt/response rows", _sft),
-    "presample": ("split prompts by what the reference policy masters; store its correct responses", _presample),
-    "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", _train),
-    "eval": ("greedy accuracy, pass@k and diversity on held-out problems", _eval),
-    "verify": ("scores of a file of predictions by the official rules, with every verdict", _verify),
-    "interpolate": ("a model between the one that a run began with and the one that it trained", _interpolate),
-    "push": ("publish the model of a run on a hub, with a card of how it was made and what it scores", _push),
-    "report": ("table, figures and a page from several runs", _report),
-    "verl": ("write the launch of a training run on a cluster, through verl", _verl),
-    "doctor": ("check the machine and the installation, and say how to fix what does not work", _doctor),
-}
+        World.join().leave()
 
 
 def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
@@ -177,8 +130,7 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    described = {name: text for name, (text, _) in COMMANDS.items()}
-    lines = [f"  {name:<{width}}  {text}" for name, text in described.items()]
+    lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
     head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
     return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
 
@@ -226,7 +178,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
         check_installed(settings.verifier.policy)
     try:
-        COMMANDS[command][1](settings, line.resume)
+        _call(command, settings, line.resume)
     except FileNotFoundError as error:
         out = Path(getattr(settings, "out", "") or os.devnull)
         file = _file_of(error)

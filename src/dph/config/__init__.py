@@ -7,7 +7,6 @@ satisfy together, and `load` reads, joins and writes.
 from dph.config.checks import check_bounds
 from dph.config.components import (
     AdvantageConfig,
-    Bounds,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -48,7 +47,6 @@ from dph.config.stages import (
     DoctorConfig,
     EvalConfig,
     InterpolateConfig,
-    PartitionConfig,
     PartitionRule,
     PresampleConfig,
     PushConfig,
@@ -62,7 +60,6 @@ from dph.config.stages import (
 __all__ = [
     "STAGES",
     "AdvantageConfig",
-    "Bounds",
     "ClusterConfig",
     "DemoConfig",
     "DoctorConfig",
@@ -75,7 +72,6 @@ __all__ = [
     "NewModelConfig",
     "OptimConfig",
     "OverlongConfig",
-    "PartitionConfig",
     "PartitionRule",
     "PresampleConfig",
     "PushConfig",

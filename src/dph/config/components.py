@@ -21,9 +21,6 @@ class Bounds:
     """The same in words, after "it must be"."""
     high: float = LARGEST
 
-    def __str__(self) -> str:
-        return self.words
-
 
 PositiveInt = Annotated[int, Bounds(1, "at least 1")]
 NonNegativeInt = Annotated[int, Bounds(0, "0 or more, and finite")]
@@ -37,15 +34,10 @@ Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 @dataclass(frozen=True)
 class Unread:
-    """Declares which fields of a part its stage does not read: `model: Annotated[ModelConfig, Unread("lora_rank")]`.
-
-    Such a field is not listed, a file or a flag may not set it, and it must keep its default.
-    """
+    """Declares which fields of a part its stage does not read. Such a field is not listed, a file or a flag may not set
+    it, and it must keep its default."""
 
     names: tuple[str, ...]
-
-    def __init__(self, *names: str) -> None:
-        object.__setattr__(self, "names", names)
 
 
 def read_fields(config: Any, unread: tuple[str, ...] = ()) -> list[tuple[Field[Any], tuple[str, ...]]]:

@@ -14,10 +14,10 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import tomli_w
 
@@ -46,26 +46,21 @@ _PRESETS = Path(__file__).parents[1] / "presets"
 _YAML = (".yaml", ".yml")
 _YAML_1_1 = re.compile(r"(?i:yes|no|on|off)|[-+]?0[0-9_]+|[-+]?[0-9]+(:[0-9]+)+")
 """Plain words that YAML 1.1 reads as something else: truths, octal numbers (010 is 8), sixtieths (1:30 is 90)."""
-MAX_DEPTH = 100
-"""Levels of tables and lists in a settings file; TOML's dotted keys nest without limit."""
 
 
 def _is_config(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting of a stage."""
+class Setting(NamedTuple):
+    """One setting of a stage: its name with dots (loss.eta), its type and bounds, its value, and the class that
+    declares it."""
 
     name: str
-    """With dots: loss.eta."""
     kind: Any
-    """Its type."""
     bounds: tuple[Bounds, ...]
     value: Any
     owner: type[Any]
-    """The class that declares it."""
 
 
 def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -> Iterator[Setting]:
@@ -166,10 +161,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         text = decoded(path.read_bytes())
         tree = _parse_yaml(text) if kind == "YAML" else tomllib.loads(text)
-        _check_depth(tree)
+        deepcopy(tree)  # so that functions that call themselves can walk it: TOML's dotted keys nest without limit
     except OSError as error:
         raise SettingsError(f"cannot read the settings file {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise SettingsError(f"{path} is not a valid {kind} file: it is nested too deeply") from error
+    except ValueError as error:
         raise SettingsError(f"{path} is not a valid {kind} file: {one_line(str(error))}") from error
     if not isinstance(tree, dict):
         raise SettingsError(f"{path} must hold settings by name, not {tree!r:.100}")
@@ -191,21 +188,6 @@ def _parse_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     return {} if tree is None else tree  # empty, or comments only
-
-
-def _check_depth(tree: Any) -> None:
-    """Raises ValueError for a tree that functions which call themselves could not walk."""
-    level = [tree]
-    for _ in range(MAX_DEPTH):
-        tables = [list(node.values()) if isinstance(node, dict) else node for node in level]
-        level = [child for node in tables if isinstance(node, list) for child in node]
-    if level:
-        raise ValueError("it is nested too deeply")
-
-
-def _without_meta(tree: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a preset or file: all but its table `meta`, which is about them."""
-    return {key: value for key, value in tree.items() if key != "meta"}
 
 
 def _preset_file(name: str) -> dict[str, Any]:
@@ -248,8 +230,8 @@ def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) ->
     """
     if stage == "verl":
         return _merge_verl(presets, files)
-    from_presets = [(f"the preset {name!r}", _without_meta(_preset_file(name))) for name in presets]
-    from_files = [(str(path), _without_meta(read_settings(path))) for path in files]
+    from_presets = [(f"the preset {name!r}", _preset_file(name)) for name in presets]
+    from_files = [(str(path), read_settings(path)) for path in files]
     parts = [_merge_layers(stage, layers) for layers in (from_presets, from_files)]
     methods = [plain["method"] for plain, _ in parts if isinstance(plain.get("method"), str)]
     merged: dict[str, Any] = {}
@@ -288,7 +270,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
         for part in (layer, table):
             for name in _table(part, "for", where):
                 _table(part["for"], name, where, "for.")
-        top = {key: value for key, value in layer.items() if key not in STAGES and key != "for"}
+        top = {key: value for key, value in layer.items() if key not in (*STAGES, "for", "meta")}
         part = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
         for settings in (part, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file

@@ -29,14 +29,14 @@ from dph.config.components import (
 
 OF_TRAINING = ("gradient_checkpointing", "lora_rank", "lora_alpha", "lora_targets")
 
-ReferenceModel = Annotated[ModelConfig, Unread(*OF_TRAINING)]
-SampledModel = Annotated[ModelConfig, Unread("shared_prefix", *OF_TRAINING)]
-TunedModel = Annotated[ModelConfig, Unread("shared_prefix")]
-TaskSource = Annotated[TaskConfig, Unread("split", "limit", "shuffle")]
-OrderedTask = Annotated[TaskConfig, Unread("shuffle")]
-TrainingSampler = Annotated[SamplerConfig, Unread("tensor_parallel")]
-Sampling = Annotated[RolloutConfig, Unread("prompts", "old_logprobs", "importance_cap", "mask_truncated")]
-OneStep = Annotated[OptimConfig, Unread("minibatches")]
+ReferenceModel = Annotated[ModelConfig, Unread(OF_TRAINING)]
+SampledModel = Annotated[ModelConfig, Unread(("shared_prefix", *OF_TRAINING))]
+TunedModel = Annotated[ModelConfig, Unread(("shared_prefix",))]
+TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle"))]
+OrderedTask = Annotated[TaskConfig, Unread(("shuffle",))]
+TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
+Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
+OneStep = Annotated[OptimConfig, Unread(("minibatches",))]
 
 
 @dataclass(frozen=True)

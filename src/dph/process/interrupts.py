@@ -18,8 +18,7 @@ from typing import Any
 
 from dph.errors import Interrupted
 
-_HANG_UP = getattr(signal, "SIGHUP", None)  # Windows has none
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *([_HANG_UP] if _HANG_UP else []))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SECONDS = 1.0
 """Signals within this time count as one: a key pressed twice, or a Ctrl-C that terminal and launcher both send."""
 
@@ -37,7 +36,8 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            taken = [number for number in SIGNALS if number != _HANG_UP or signal.getsignal(number) != signal.SIG_IGN]
+            nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            taken = [number for number in SIGNALS if not (nohup and number == signal.SIGHUP)]
             self._before = {number: signal.signal(number, self._note) for number in taken}
             for earlier in self._before.values():
                 owner = getattr(earlier, "__self__", None)

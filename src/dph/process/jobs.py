@@ -41,13 +41,6 @@ class Job:
         return self.out is not None and (self.out.exists() if self.at_once else is_complete(self.out))
 
 
-@dataclass(slots=True)
-class _Running:
-    job: Job
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-
 def run_jobs(
     jobs: Sequence[Job], logs: Path, slots: int, label: str, *, keep_going: bool = False, watch: bool = False
 ) -> list[str]:
@@ -74,48 +67,48 @@ def run_jobs(
     graph.prepare()
     ready: list[str] = []
     failed: dict[str, str] = {}
-    running: list[_Running] = []
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    threads = {job.name: min(slots, job.threads) for job in jobs}
     shown_at = time.monotonic()
     try:
         with progress(label, len(jobs), len(complete)) as shown:
             while True:
                 ready = sorted([*ready, *graph.get_ready()], key=places.__getitem__)
-                free = slots - sum(min(slots, item.job.threads) for item in running)
-                fitting = [name for name in ready if min(slots, missing[name].threads) <= free]
-                if fitting:
-                    ready.remove(fitting[0])
-                    running.append(_start(missing.pop(fitting[0]), logs))
-                    shown.advance(0, ", ".join(item.job.name for item in running))
+                free = slots - sum(threads[name] for name in running)
+                name = next((name for name in ready if threads[name] <= free), "")
+                if name:
+                    ready.remove(name)
+                    running[name] = _start(missing.pop(name), logs)
+                    shown.advance(0, ", ".join(running))
                     continue
                 if not running:
                     break
                 time.sleep(POLL_SECONDS)
                 if watch and time.monotonic() - shown_at >= _WATCH_SECONDS:
                     shown_at = time.monotonic()
-                    shown.advance(0, "; ".join(f"{item.job.name}: {_last_words(item.log)}" for item in running))
-                for item in [item for item in running if item.process.poll() is not None]:
-                    running.remove(item)
-                    if item.process.returncode == 0:
-                        graph.done(item.job.name)
+                    shown.advance(0, "; ".join(f"{name}: {_last_words(logs, name)}" for name in running))
+                for name in [name for name, process in running.items() if process.poll() is not None]:
+                    if running.pop(name).returncode == 0:
+                        graph.done(name)
                     else:
-                        text = f"{item.job.name} failed: {_last_words(item.log)} (full log: {item.log})"
+                        text = f"{name} failed: {_last_words(logs, name)} (full log: {logs / name}.log)"
                         if not keep_going:
                             raise UserError(text)
                         say(text)
-                        failed[item.job.name] = text
-                    shown.advance(1, ", ".join(left.job.name for left in running))
+                        failed[name] = text
+                    shown.advance(1, ", ".join(running))
             if missing:
                 shown.advance(len(missing))
             failed |= {name: f"{name} was skipped because it needs a job that failed" for name in missing}
     finally:
-        for item in running:
-            item.process.terminate()
-        for item in running:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
             try:
-                item.process.wait(_PATIENCE_SECONDS)
+                process.wait(_PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
-                item.process.kill()
-                item.process.wait()
+                process.kill()
+                process.wait()
     return list(failed.values())
 
 
@@ -133,8 +126,7 @@ def is_complete(run: Path) -> bool:
         return False
 
 
-def _start(job: Job, logs: Path) -> _Running:
-    log = logs / f"{job.name}.log"
+def _start(job: Job, logs: Path) -> "subprocess.Popen[bytes]":
     threads = str(job.threads)
     environment = os.environ | {
         "OMP_NUM_THREADS": threads,
@@ -142,8 +134,8 @@ def _start(job: Job, logs: Path) -> _Running:
         "TOKENIZERS_PARALLELISM": "false",
         PARENT: str(os.getpid()),
     }
-    with log.open("wb") as file:
-        process = subprocess.Popen(
+    with (logs / f"{job.name}.log").open("wb") as file:
+        return subprocess.Popen(
             [sys.executable, "-P", "-m", "dph", *job.arguments],  # -P: no module of the current directory is imported
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -151,9 +143,8 @@ def _start(job: Job, logs: Path) -> _Running:
             env=environment,
             start_new_session=True,  # Ctrl-C then reaches only this process, which tells the jobs to stop
         )
-    return _Running(job, process, log)
 
 
-def _last_words(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+def _last_words(logs: Path, name: str) -> str:
+    lines = (logs / f"{name}.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "no output"

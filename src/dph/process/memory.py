@@ -45,14 +45,12 @@ def resident(name: str = "VmRSS") -> int:
 
 def peak_memory() -> dict[str, float]:
     """Peak memory of this process so far, in GiB: of the GPU if one is in use, else resident."""
+    import resource
+
     import torch  # here, since the command line imports this module and must start fast
 
     if torch.cuda.is_initialized():
         return {"peak_memory_gib": torch.cuda.max_memory_allocated() / (1 << 30)}
-    try:
-        import resource
-    except ImportError:  # Windows
-        return {}
     unit = 1 if sys.platform == "darwin" else 1024
     return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / (1 << 30)}
 

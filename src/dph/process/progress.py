@@ -149,41 +149,28 @@ def doing(note: str) -> None:
 @contextmanager
 def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
     """Show the progress of a piece of work of `total` units, of which `done` are done already. A library shows none."""
-    quiet = quiet or not any(isinstance(handler, _Printer) for handler in _LOG.handlers)
-    console = None if quiet else _terminal()
-    if console is None or not console.is_terminal:
+    if quiet or not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
         tracker = Tracker(label, total, done, None)
-        if quiet:
-            tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
-            yield tracker
-            return
-        with _current(tracker):
-            yield tracker
+        tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
+        yield tracker
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
+    with _bar() or contextlib.nullcontext() as bar:
         tracker = Tracker(label, total, done, bar)
-        with _current(tracker):
+        _SHOWN.append(tracker)
+        try:
             yield tracker
+        finally:
+            _SHOWN.remove(tracker)
 
 
-@contextmanager
-def _current(tracker: Tracker) -> Iterator[None]:
-    """Context in which `doing` speaks of a piece of work."""
-    _SHOWN.append(tracker)
-    try:
-        yield
-    finally:
-        _SHOWN.remove(tracker)
+def _bar() -> "Progress | None":
+    """A live bar, if standard error is a terminal."""
+    if (console := _terminal()) is None:
+        return None
+    from rich import progress as rich
+
+    columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn())
+    return rich.Progress(*columns, rich.TimeElapsedColumn(), rich.TimeRemainingColumn(), console=console)
 
 
 @cache

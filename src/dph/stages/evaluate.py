@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.build import make_plan_reader, make_sampler, make_task, make_verifiers, select, split_names
+from dph.build import make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, diversity_of
@@ -28,6 +28,7 @@ from dph.tasks import Task
 from dph.types import Group, as_text
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
+from dph.verifiers.sql.plan import PlanReader
 
 _Item = tuple[str, Prompted]
 """A split, and one of its problems."""
@@ -63,7 +64,7 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             {f"{split}: {id}": content for split, own in contents.items() for id, content in own.items()},
         ) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
-        make_plan_reader(config.verifier) as plans,
+        PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
 

@@ -3,33 +3,40 @@
 import shutil
 from pathlib import Path
 
-from dph.config import PushConfig, comparable
+from dph.config import PushConfig, absolute
 from dph.errors import UserError, one_line
 from dph.models.card import CARD, model_card
 from dph.process.progress import say
+from dph.report.data import read_eval
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.runs.models import find_model
 
 
 def push(config: PushConfig) -> None:
-    """Upload the model of a run, or write what would be uploaded into a folder.
-
-    Raises UserError for what is no run with a model, for an evaluation of another model, without a token, and when the
-    hub refuses or cannot be reached.
-    """
+    """Upload the model of a run, or write what would be uploaded into a folder. Raises UserError for what is no run
+    with a model, for an evaluation of another model, without a token, and when the hub refuses or is not reached."""
     if not config.run or not (config.repo or config.out):
         raise UserError("dph push needs a run and a repository: dph push RUN OWNER/NAME (or --out FOLDER to see it)")
     found = find_model(config.run)
     run, folder = found.run, Path(found.model)
     if run is None or not folder.is_relative_to(run):
         raise UserError(f"{config.run} is not a run of `dph sft` or `dph train`, nor a checkpoint of one")
-    for path in config.evals:
-        if not _evaluates(Path(path), folder):
-            raise UserError(f"{path} is not a finished run of `dph eval`, or evaluates another model than {folder}")
     nearby = {path.parent for place in ("*", "eval/*", "*/eval") for path in run.parent.glob(f"{place}/scores.json")}
-    evals = [Path(path) for path in config.evals] or [path for path in sorted(nearby) if _evaluates(path, folder)]
-    card = model_card(RunDir.open(run), evals, config.licence)
+    named = [RunDir.open(path) for path in map(Path, config.evals or sorted(nearby))]
+    finished = [(one, read_eval(one.path)) for one in named if one.complete and one.manifest.get("stage") == "eval"]
+    evals = [(one, scores) for one, scores in finished if absolute(str(scores.model)) == absolute(str(folder))]
+    if len(evals) < len(config.evals):
+        what = " or ".join(config.evals)
+        raise UserError(f"{what} is not a finished run of `dph eval`, or evaluates another model than {folder}")
+    scores = [
+        (one.settings()["task"]["name"], name, split.problems, metric, value.mean, value.low, value.high)
+        for one, evaluation in evals
+        for name, split in evaluation.splits.items()
+        for metric in dict.fromkeys(["greedy", "pass@1", f"pass@{max(split.pass_curve, default='')}"])
+        if (value := split.metrics.get(metric))
+    ]
+    card = model_card(RunDir.open(run), scores, config.licence)
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CARD]
     for file in files:
         if not file.resolve().is_relative_to(run.resolve()):  # it would publish any file of this machine
@@ -45,20 +52,15 @@ def push(config: PushConfig) -> None:
     say(f"{config.out} has what would be published")
 
 
-def _evaluates(path: Path, model: Path) -> bool:
-    """Whether a folder is a finished evaluation of a model."""
-    if not (path / "scores.json").is_file() or RunDir.open(path).manifest.get("stage") != "eval":
-        return False
-    return comparable(RunDir.open(path).settings()["model"]["path"]) == comparable(str(model))
-
-
 def _upload(config: PushConfig, files: list[Path], card: str) -> None:
     from huggingface_hub import CommitOperationAdd, HfApi, get_token
 
     if not get_token():
         raise UserError("publishing needs a token of the hub: run `hf auth login`, or set HF_TOKEN")
-    operations = [CommitOperationAdd(file.name, str(file)) for file in files]
-    operations.append(CommitOperationAdd(CARD, card.encode()))
+    operations = [
+        *(CommitOperationAdd(file.name, str(file)) for file in files),
+        CommitOperationAdd(CARD, card.encode()),
+    ]
     api = HfApi()
     try:
         repo = api.create_repo(config.repo, private=config.private, exist_ok=True).repo_id

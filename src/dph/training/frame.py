@@ -13,7 +13,7 @@ from typing import Any
 from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
-from dph.models.card import write_card
+from dph.models.card import CARD, model_card
 from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -258,7 +258,7 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
     if world.leads:
         with directory_written_atomically(run.path / "model") as path:
             save(path)
-            write_card(path, run)
+            (path / CARD).write_text(model_card(run), encoding="utf-8")
         run.finish(**facts())
     world.wait()
     return run.path
