@@ -1,8 +1,7 @@
 """`python -m experiments STUDY [flags]`: run a study, or go on with it; `reproduce --scale STUDY` does the same."""
 
-from dph.process.streams import keep_streams
-
 from dph.process.interrupts import CommandInterrupts
+from dph.process.progress import keep_streams
 
 
 def main() -> None:

@@ -1,15 +1,16 @@
 """The command line: `python -m experiments STUDY [--config FILE …] [settings …]`."""
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from dph.cli.flags import parse_flags
-
-from dph.config import check_bounds, from_dict, read_settings
+from dph.cli.arguments import Parser
+from dph.config import check_bounds, field_docs, from_dict, read_settings
 from dph.errors import Interrupted, UserError, one_line
 from dph.process.progress import show, show_messages
 from experiments.config import ReproduceConfig
@@ -36,19 +37,37 @@ def parse(words: Sequence[str]) -> ReproduceConfig:
     study, *rest = words
     if study != _ANY and study not in STUDIES:
         raise UserError(f"no study is named {study!r}; there are: {', '.join([*STUDIES, _ANY])}")
-    common = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    common.add_argument("--config", action="append", default=[])
-    common.add_argument("--resume", action="store_true")  # the same command always goes on
-    try:
-        named, rest = common.parse_known_args(rest)
-    except argparse.ArgumentError as error:
-        raise UserError(f"{error.argument_name} needs a value") from error
+    words = _parser(study).parse_args(
+        [f"--{word[2:].replace('_', '-')}" if word[:2] == "--" else word for word in rest]
+    )
     default = ReproduceConfig(scale=STUDIES[study][0]) if study in STUDIES else ReproduceConfig()
-    for file in named.config:
+    for file in words.config:
         default = from_dict(ReproduceConfig, read_settings(Path(file)), f"the settings in {file}", default)
-    settings = parse_flags(f"python -m experiments {study}", default, rest, f"{_overview()}\n\n--config FILE: settings")
+    flags = {name: value for name, value in vars(words).items() if name not in ("config", "resume")}
+    settings = from_dict(ReproduceConfig, flags, "the flags", default)
     check_bounds(settings)
     return settings
+
+
+def _parser(study: str) -> Parser:
+    parser = Parser(
+        f"python -m experiments {study}",
+        description=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--config", action="append", default=[], metavar="FILE", help="settings from a file")
+    parser.add_argument("--resume", action="store_true", help="the same command always continues")
+    docs = field_docs(ReproduceConfig)
+    for item in dataclasses.fields(ReproduceConfig):
+        kind: dict[str, Any] = {"type": type(item.default)}
+        if isinstance(item.default, bool):
+            kind = {"action": argparse.BooleanOptionalAction}
+        elif isinstance(item.default, tuple):
+            kind = {"nargs": "*", "type": int if item.name == "seeds" else str}
+        parser.add_argument(f"--{item.name.replace('_', '-')}", help=docs[item.name].replace("%", "%%"), **kind)
+    return parser
 
 
 def _overview() -> str:
