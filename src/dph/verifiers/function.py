@@ -10,7 +10,7 @@ from dph.errors import UserError
 from dph.process.progress import say
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.function_worker import RewardFunction, call, load_function, split_reference
-from dph.verifiers.protocol import register_verifier
+from dph.verifiers.protocol import register_verifier, require_positive
 from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, WorkersFailed, read_reply
 
 _GRACE = 0.3  # seconds beyond the limit, for the pipe
@@ -46,9 +46,7 @@ class FunctionVerifier:
         Raises:
             UserError: the file is missing, an option is out of range, or (in process) the file cannot be loaded.
         """
-        for name, value in {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}.items():
-            if value <= 0:
-                raise UserError(f"the reward function's option {name} must be positive, not {value}")
+        require_positive("reward function", workers=workers, timeout=timeout, memory_mb=memory_mb)
         self._correct_from, self._timeout = correct_from, timeout
         self._reported: set[str] = set()
         self._function: RewardFunction | None = None

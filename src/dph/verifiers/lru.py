@@ -1,4 +1,4 @@
-"""A bounded cache that evicts the least recently used entries."""
+"""A bounded cache that evicts the least recently used entries. Standard library only: worker processes load this."""
 
 import threading
 from collections import OrderedDict

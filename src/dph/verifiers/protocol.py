@@ -1,11 +1,12 @@
 """The verifier protocol and the registry of verifiers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from dph.errors import UserError
 from dph.registry import Registry
-from dph.types import Problem, Verdict
+from dph.types import Outcome, Problem, Verdict
+from dph.verifiers.lru import LRU
 
 
 class Verifier(Protocol):
@@ -71,10 +72,11 @@ class Verifiers:
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose gold answer is unusable: id → reason. See `Verifier.check`."""
-        broken: dict[str, str] = {}
-        for name, members in self._by_name(problems).items():
-            broken.update(self._get(name).check(members))
-        return broken
+        return {
+            id: reason
+            for name, places in self._places(problems).items()
+            for id, reason in self._get(name).check([problems[i] for i in places]).items()
+        }
 
     def flags(self, problems: Sequence[Problem]) -> dict[str, list[str]]:
         """Why usable gold answers may still judge wrongly: id → flags, for problems that have any.
@@ -82,10 +84,9 @@ class Verifiers:
         Only verifiers with a method of this name return flags (SQL: see `dph.verifiers.sql.text.GoldFlag`).
         """
         flags: dict[str, list[str]] = {}
-        for name, members in self._by_name(problems).items():
-            find = getattr(self._get(name), "flags", None)
-            if find is not None:
-                flags.update(find(members))
+        for name, places in self._places(problems).items():
+            if find := getattr(self._get(name), "flags", None):
+                flags |= find([problems[i] for i in places])
         return flags
 
     def tells_answers(self, problem: Problem) -> bool:
@@ -97,31 +98,46 @@ class Verifiers:
 
         Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
         """
-        found: list[str | None] = [None] * len(items)
+        answers: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            read = getattr(self._get(name), "answers", None)
-            if read is not None:
-                for index, answer in zip(places, read([items[i] for i in places]), strict=True):
-                    found[index] = answer
-        return found
+            if read := getattr(self._get(name), "answers", None):
+                answers |= zip(places, read([items[i] for i in places]), strict=True)
+        return [answers.get(i) for i in range(len(items))]
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
         """The places of each verifier's problems."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for place, problem in enumerate(problems):
-            found.setdefault(self._name(problem), []).append(place)
-        return found
-
-    def _by_name(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-        return {name: [problems[i] for i in places] for name, places in self._places(problems).items()}
+            places.setdefault(self._name(problem), []).append(place)
+        return places
 
     def close(self) -> None:
         for verifier in self._made.values():
             verifier.close()
         self._made.clear()
 
-    def __enter__(self) -> "Verifiers":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def require_positive(verifier: str, **options: float) -> None:
+    """Raises UserError for an option that is not positive. verifier: as messages name it."""
+    for name, value in options.items():
+        if value <= 0:
+            raise UserError(f"the {verifier}'s option {name} must be positive, not {value}")
+
+
+def judge_once(
+    asked: Sequence[Any], cache: LRU, judge: Callable[[list[Any]], Iterable[tuple[Any, Verdict]]]
+) -> list[Verdict]:
+    """The verdicts on what is asked: a verdict already, or a hashable question that `judge` decides unless the cache
+    has its verdict. Equal questions are judged once; a failure of the judging is not cached."""
+    verdicts = {question: cache.get(question) for question in asked if not isinstance(question, Verdict)}
+    for question, verdict in judge([question for question, verdict in verdicts.items() if verdict is None]):
+        verdicts[question] = verdict
+        if verdict.outcome is not Outcome.INFRA_ERROR:
+            cache.put(question, verdict)
+    return [question if isinstance(question, Verdict) else verdicts[question] for question in asked]

@@ -9,15 +9,15 @@ from dph.verifiers.exact import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
-from dph.verifiers.protocol import register_verifier
-from dph.verifiers.sandbox.pool import Request, WorkerPool, read_reply
+from dph.verifiers.protocol import judge_once, register_verifier, require_positive
+from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool, read_reply
 
 _GRACE = 0.3  # seconds beyond the limit, for the pipe
 _FALLBACKS = (None, "none", "phrase", "last_number", "library")
 _Question = tuple[tuple[str, ...], str]
 
 
-class MathVerifier:
+class MathVerifier(UsesWorkers):
     """Judges mathematical answers; `Problem.answer` is one answer or a list of accepted answers.
 
     Comparisons that need no algebra are made at once. The others run in killable worker processes, so that 9^{9^{9}}
@@ -43,9 +43,7 @@ class MathVerifier:
             raise UserError(
                 f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
             )
-        for name, value in {"workers": workers, "timeout": timeout, "memory_mb": memory_mb}.items():
-            if value <= 0:
-                raise UserError(f"the math verifier's option {name} must be positive, not {value}")
+        require_positive("math verifier", workers=workers, timeout=timeout, memory_mb=memory_mb)
         self._policy = make_policy(policy, fallback)
         self._timeout = timeout
         self._verdicts = LRU(cache_size)
@@ -58,55 +56,28 @@ class MathVerifier:
         Outcomes besides correct and wrong: no_answer if none is found; error if the algebra fails; timeout; infra_error
         if something outside ended every worker that had it.
         """
-        verdicts: list[Verdict | None] = []
-        waiting: dict[_Question, list[int]] = {}
-        for index, (problem, response) in enumerate(items):
-            fault = gold_fault(problem.answer)
-            answer = None if fault else self._policy.extract(problem, response)
-            if fault:
-                verdicts.append(Verdict(Outcome.GOLD_ERROR, 0.0, fault))
-            elif answer is None:
-                verdicts.append(Verdict(Outcome.NO_ANSWER, 0.0, "no answer found"))
-            elif len(answer) > self._policy.longest:
-                verdicts.append(Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters"))
-            else:
-                golds = self._policy.golds(problem)
-                found = judge_at_sight(self._policy, golds, answer)
-                if isinstance(found, bool):
-                    verdicts.append(self._decided(found, golds, answer))
-                    continue
-                question = (found, answer)
-                verdicts.append(self._verdicts.get(question))
-                if verdicts[-1] is None:
-                    waiting.setdefault(question, []).append(index)
-        for question, verdict in self._judge(list(waiting)):
-            if verdict.outcome is not Outcome.INFRA_ERROR:
-                self._verdicts.put(question, verdict)
-            for index in waiting[question]:
-                verdicts[index] = verdict
-        return [verdict for verdict in verdicts if verdict is not None]
+        return judge_once([self._asked(*item) for item in items], self._verdicts, self._judge)
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
         """Problems whose answer is empty, or neither text nor a number: id → reason."""
         return gold_faults(problems, gold_texts)
 
-    def close(self) -> None:
-        self._pool.close()
-
-    def workers(self) -> list[int]:
-        """Process ids of the running workers."""
-        return self._pool.pids()
-
-    def __enter__(self) -> "MathVerifier":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _decided(self, correct: bool, golds: Sequence[str], given: str) -> Verdict:
-        if correct:
+    def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
+        """The verdict on a response, or the question that takes algebra."""
+        if fault := gold_fault(problem.answer):
+            return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
+        answer = self._policy.extract(problem, response)
+        if answer is None:
+            return Verdict(Outcome.NO_ANSWER, 0.0, "no answer found")
+        if len(answer) > self._policy.longest:
+            return Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters")
+        golds = self._policy.golds(problem)
+        equal = judge_at_sight(self._policy, golds, answer)
+        if isinstance(equal, tuple):
+            return equal, answer
+        if equal:
             return Verdict(Outcome.CORRECT, 1.0)
-        fault = self._policy.fault(given, golds[0]) if golds else ""
+        fault = self._policy.fault(answer, golds[0]) if golds else ""
         return Verdict(Outcome.WRONG, 0.0, f"not of the gold answer's kind: {fault}" if fault else "")
 
     def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:

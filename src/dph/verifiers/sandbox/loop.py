@@ -1,10 +1,8 @@
 """The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line; and
 `Forked`, which handles requests in a forked child, for handlers whose imports take seconds.
 
-This module imports only the standard library, so that a new worker is ready in a few hundredths of a second. Stopping a
-request of a forked child kills only the child; the next one is forked within milliseconds from the process that has
-everything loaded. Where fork is missing (Windows), the worker handles requests itself, and the pool replaces the worker
-when it kills it.
+Standard library only, so that a new worker is ready in a few hundredths of a second. Where fork is missing (Windows),
+the worker handles requests itself, and the pool replaces the worker when it kills it.
 """
 
 import json
@@ -23,13 +21,16 @@ TOO_LITTLE_MEMORY = 99
 """Exit status of a worker that cannot even start with its memory."""
 
 
-def _limit(memory_mb: int, *, may_write: bool) -> list[str]:
-    """Cap the address space, forbid core dumps and, unless `may_write`, files; returns the limits that this system does
-    not enforce. A lower limit that the process was started with stays."""
+def _limit(memory_mb: int, *, may_write: bool) -> tuple[list[str], int]:
+    """Cap the address space, forbid core dumps and, unless `may_write`, files.
+
+    Returns the limits that this system does not enforce, and the address space in MB that the process has: less than
+    `memory_mb` if it was started with a lower limit, which stays.
+    """
     try:
         import resource
     except ImportError:  # Windows
-        return ["memory", "files", "processor time"]
+        return ["memory", "files", "processor time"], memory_mb
     unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS accepts the limit but does not enforce it
     limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
     for kind, value in limits.items():
@@ -40,17 +41,8 @@ def _limit(memory_mb: int, *, may_write: bool) -> list[str]:
         except (ValueError, OSError):
             lost = {"RLIMIT_AS": "memory", "RLIMIT_FSIZE": "files"}.get(kind)
             unlimited += [lost] if lost and lost not in unlimited else []
-    return unlimited
-
-
-def _memory_mb(wanted: int) -> int:
-    """The address space that this process may have, if that is less than the wanted one; else the wanted one."""
-    try:
-        import resource
-    except ImportError:
-        return wanted
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return wanted if soft == resource.RLIM_INFINITY else min(wanted, soft >> 20)
+    return unlimited, memory_mb if soft == resource.RLIM_INFINITY else min(memory_mb, soft >> 20)
 
 
 def limit_cpu(seconds: float) -> None:
@@ -83,17 +75,17 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
     for name in ("SIGINT", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles Ctrl-C and the end of a terminal
-    unlimited = _limit(memory_mb, may_write=may_write)
+    unlimited, memory_mb = _limit(memory_mb, may_write=may_write)
     try:
         when_parent_ends(lambda: os._exit(1))  # a dead parent closes the pipe, but a busy worker would not notice
     except (RuntimeError, MemoryError):  # no space for another thread
         os._exit(TOO_LITTLE_MEMORY)
-    send({"unlimited": unlimited, "memory_mb": _memory_mb(memory_mb)})
+    send({"unlimited": unlimited, "memory_mb": memory_mb})
     for line in sys.stdin.buffer:
         send(handle(json.loads(line)))
 
 
-_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 _CHUNK = 1 << 16
 
 
@@ -123,7 +115,7 @@ class Forked:
         status = self._stop()
         if expired or -status == getattr(signal, "SIGXCPU", None):
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
-        if -status in _CRASHES:
+        if -status in CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}
         if status >= 0:
             return {"outcome": "error", "detail": f"ended its process with status {status}"}

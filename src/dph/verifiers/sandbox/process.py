@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from dph.errors import UserError
 from dph.process.progress import warn
-from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY
+from dph.verifiers.sandbox.loop import CRASHES, TOO_LITTLE_MEMORY
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
@@ -45,7 +45,6 @@ _UNLIMITED = {
 }
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
 """What a user can do when something outside ends worker processes."""
-_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 
 
 class WorkersFailed(UserError, RuntimeError):
@@ -120,7 +119,7 @@ class Worker:
         code = self.stop()
         if expired or -code == getattr(signal, "SIGXCPU", None):
             return Reply("timeout")
-        return Reply("crash" if code < 0 and -code in _CRASHES else "lost", self._resume)
+        return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume)
 
     @property
     def pid(self) -> int | None:
@@ -145,15 +144,16 @@ class Worker:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
-                _warn_of_missing_limits(ready["unlimited"])
+                if ready["unlimited"]:
+                    _warn_of_missing_limits(tuple(ready["unlimited"]))
                 allowed = ready.get("memory_mb", self._memory_mb)
                 if allowed < self._memory_mb:
                     _say_lowered(allowed, self._memory_mb)
                 return
             expired, status = self._expired, self.stop()
-            if expired or status >= 0 or -status in _CRASHES:
+            if expired or status >= 0 or -status in CRASHES:
                 break
-        if status >= 0 or -status in _CRASHES:
+        if status >= 0 or -status in CRASHES:
             raise WorkersFailed(
                 f"a worker process could not start (exit status {status}); unless its output above says why, it has "
                 f"too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"
@@ -231,7 +231,8 @@ class Worker:
 
 
 @functools.cache
-def _warned(unlimited: tuple[str, ...]) -> None:
+def _warn_of_missing_limits(unlimited: tuple[str, ...]) -> None:
+    """Report once which limits the operating system does not enforce on workers."""
     said = "; ".join(_UNLIMITED[name] for name in unlimited)
     warnings.warn(
         f"this system does not enforce all limits on a verifier's workers ({said}); wall-clock limits hold. "
@@ -247,9 +248,3 @@ def _say_lowered(allowed: int, wanted: int) -> None:
         f"this system allows a process {allowed} MB of memory (ulimit -v), so a verifier's worker has that instead of "
         f"{wanted} MB: a response that needs more is an error"
     )
-
-
-def _warn_of_missing_limits(unlimited: Sequence[str]) -> None:
-    """Report once which limits the operating system does not enforce on workers."""
-    if unlimited:
-        _warned(tuple(unlimited))

@@ -3,7 +3,8 @@
 import hashlib
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from dph.errors import UserError
@@ -24,11 +25,26 @@ class DatabaseFiles:
         self._hashes: dict[str, tuple[tuple[int, int], str]] = {}
         self._lock = threading.Lock()
 
-    def batch(self) -> "FilesOnce":
-        """A view for the judging of one batch, which looks at each file once."""
-        return FilesOnce(self)
+    def batch(self) -> Callable[[Problem], Databases]:
+        """A function that returns a problem's databases, those with equal content once; for one batch, because it looks
+        at each file once.
 
-    def locate(self, path: str) -> tuple[str, str]:
+        It raises UserError if the problem names none, MissingDatabase if a file is missing.
+        """
+        locate = cache(self._locate)
+
+        def databases(problem: Problem) -> Databases:
+            distinct: dict[str, tuple[str, str]] = {}
+            for path in paths(problem.id, problem.meta):
+                uri, digest = locate(path)
+                if not digest:
+                    raise MissingDatabase(f"no database file at {path}")
+                distinct.setdefault(digest, (uri, digest))
+            return tuple(distinct.values())
+
+        return databases
+
+    def _locate(self, path: str) -> tuple[str, str]:
         """(URI, hash) of a file; the hash is empty if the file is missing. Raises MissingDatabase for a truncated
         file."""
         file = Path(path).absolute()
@@ -61,29 +77,6 @@ def _size_by_header(header: bytes) -> int:
     said = header[:16] == b"SQLite format 3\0" and header[24:28] == header[92:96]
     page = int.from_bytes(header[16:18], "big")
     return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0
-
-
-class FilesOnce:
-    """Looks at each database file once, however many problems of a batch share it."""
-
-    def __init__(self, files: DatabaseFiles) -> None:
-        self._files = files
-        self._seen: dict[str, tuple[str, str]] = {}
-
-    def databases(self, problem: Problem) -> Databases:
-        """The problem's databases; databases with equal content appear once.
-
-        Raises UserError if the problem names none, MissingDatabase if a file is missing.
-        """
-        found: dict[str, tuple[str, str]] = {}
-        for path in paths(problem.id, problem.meta):
-            if path not in self._seen:
-                self._seen[path] = self._files.locate(path)
-            uri, digest = self._seen[path]
-            if not digest:
-                raise MissingDatabase(f"no database file at {path}")
-            found.setdefault(digest, (uri, digest))
-        return tuple(found.values())
 
 
 def paths(problem_id: str, meta: Mapping[str, object]) -> list[str]:

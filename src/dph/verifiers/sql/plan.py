@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dph.verifiers.sandbox.pool import Request, WorkerPool
+from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
 
 _GRACE = 1.0  # seconds for the process and the pipe
 _MOST_STEPS = 10_000  # of a plan
@@ -18,7 +18,7 @@ _NUMBERED = re.compile(r"subquery[ -]\d+")
 _UNNAMED = "subquery"
 
 
-class PlanReader:
+class PlanReader(UsesWorkers):
     """Asks SQLite for plans, in killable worker processes that never run a query."""
 
     def __init__(self, *, workers: int = 1, timeout: float = 5.0, memory_mb: int = 1024) -> None:
@@ -40,16 +40,6 @@ class PlanReader:
             steps = reply.value.get("steps")  # missing after a timeout or a crash, empty for an invalid query
             plans[sql] = canonical_plan(sql, steps) if steps else None
         return [plans[sql] for sql in queries]
-
-    def close(self) -> None:
-        """Stop the processes."""
-        self._pool.close()
-
-    def __enter__(self) -> "PlanReader":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def canonical_plan(sql: str, steps: Sequence[Sequence[Any]]) -> str:

@@ -1,6 +1,6 @@
 """The SQL verifier: a response is correct iff its query has the gold query's result on the problem's database."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -8,8 +8,8 @@ from typing import Any, Literal
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
-from dph.verifiers.protocol import register_verifier
-from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool, read_reply
+from dph.verifiers.protocol import judge_once, register_verifier, require_positive
+from dph.verifiers.sandbox.pool import Reply, Request, UsesWorkers, WorkerPool, read_reply
 from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
@@ -41,7 +41,7 @@ class _Gold:
     ordered: bool
 
 
-class SqlVerifier:
+class SqlVerifier(UsesWorkers):
     """Judges SQL by execution, in killable worker processes.
 
     `Problem.answer` is the gold SQL and `Problem.meta["db"]` the path of the SQLite file, which is never written. If
@@ -86,11 +86,8 @@ class SqlVerifier:
             raise UserError(f"no SQL reward is named {reward!r}; known are: {', '.join(REWARDS)}")
         if answer not in ("block", "whole"):
             raise UserError(f"the SQL verifier's option answer must be block or whole, not {answer!r}")
-        numbers = dict(workers=workers, timeout=timeout, gold_timeout=gold_timeout, max_rows=max_rows,
-                       max_bytes=max_bytes, memory_mb=memory_mb)  # fmt: skip
-        for name, value in numbers.items():
-            if value <= 0:
-                raise UserError(f"the SQL verifier's option {name} must be positive, not {value}")
+        limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
+        require_positive("SQL verifier", workers=workers, timeout=timeout, gold_timeout=gold_timeout, **limits)
         self._rule = get_rule(comparator)
         self._options = Options(keep_distinct, columns, tolerance)
         self._rule.check(self._options)
@@ -104,9 +101,8 @@ class SqlVerifier:
         self._verdicts = LRU(cache_size)
         self._golds = LRU(cache_size)
         self._returned = LRU(cache_size if answers else 1)
-        settings = {"rule": comparator, "options": asdict(self._options), "credit": self._reward.credit}
-        settings["digests"] = answers
-        limits = {"max_rows": max_rows, "max_bytes": max_bytes, "memory_mb": memory_mb}
+        credit = self._reward.credit
+        settings = {"rule": comparator, "options": asdict(self._options), "credit": credit, "digests": answers}
         self._pool = WorkerPool(f"{__package__}.worker", settings | limits, workers)
 
     def verify(self, items: Sequence[tuple[Problem, str]]) -> list[Verdict]:
@@ -116,29 +112,8 @@ class SqlVerifier:
         read, or returns too much; timeout; gold_error if the gold query itself fails; infra_error if something outside
         ended every worker that had it.
         """
-        files = self._files.batch()
-        verdicts: list[Verdict | None] = []
-        waiting: dict[_Query, list[int]] = {}
-        for index, (problem, response) in enumerate(items):
-            sql = self._extract(response)
-            try:
-                databases = files.databases(problem)
-            except MissingDatabase as error:
-                verdicts.append(self._verdict(Outcome.GOLD_ERROR, str(error)))
-                continue
-            if sql is None:
-                verdicts.append(self._verdict(Outcome.NO_ANSWER, "no SQL"))
-                continue
-            query = _Query(databases, str(problem.answer), sql)
-            verdicts.append(self._verdicts.get(query))
-            if verdicts[-1] is None:
-                waiting.setdefault(query, []).append(index)
-        for query, verdict in self._judge(list(waiting)):
-            if verdict.outcome is not Outcome.INFRA_ERROR:
-                self._verdicts.put(query, verdict)
-            for index in waiting[query]:
-                verdicts[index] = verdict
-        judged = [verdict for verdict in verdicts if verdict is not None]
+        databases = self._files.batch()
+        judged = judge_once([self._asked(*item, databases) for item in items], self._verdicts, self._judge)
         if not self._reward.tool_bonus:
             return judged
         return [self._with_bonus(verdict, text) for verdict, (_, text) in zip(judged, items, strict=True)]
@@ -177,8 +152,8 @@ class SqlVerifier:
             gold = self._prepared(str(problem.answer)).sql
             if (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
-        files = self._files.batch()
-        requests = [[self._request(files.databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
+        databases = self._files.batch()
+        requests = [[self._request(databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
         for (problem, _), [reply] in zip(doubtful, self._pool.run_all(requests), strict=True):
             same = reply.value.get("same")
             if same == "no":
@@ -194,38 +169,35 @@ class SqlVerifier:
 
         Raises WorkersFailed, a UserError, if something outside ended every worker that had a query.
         """
-        files = self._files.batch()
+        databases = self._files.batch()
         asked: list[tuple[Databases, str] | None] = []
         for problem, response in items:
-            sql = self._extract(response)
-            try:
-                own = files.databases(problem)[:1]
-            except MissingDatabase:
+            query = self._asked(problem, response, databases)
+            if isinstance(query, Verdict):
                 asked.append(None)
-                continue
-            asked.append(None if sql is None else (own, self._rule.prepare_prediction(sql, self._options)))
-        found = {query: self._returned.get(query) for query in asked if query is not None}
-        distinct = [query for query, digest in found.items() if digest is None]
+            else:
+                predicted = self._rule.prepare_prediction(query.predicted, self._options)
+                asked.append((query.databases[:1], predicted))
+        digests = {query: self._returned.get(query) for query in asked if query is not None}
+        distinct = [query for query, digest in digests.items() if digest is None]
         limits = {"timeout": self._timeout, "grace": _GRACE}
         chains = [
             [Request({"databases": where, "asked": sql} | limits, self._timeout + _GRACE)] for where, sql in distinct
         ]
         replies = zip(distinct, self._pool.run_all(chains), strict=True)
-        found |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
-        return [None if query is None else found[query] or None for query in asked]
+        digests |= {query: str(reply.value.get("digest", "")) for query, [reply] in replies}
+        return [None if query is None else digests[query] or None for query in asked]
 
-    def close(self) -> None:
-        self._pool.close()
-
-    def workers(self) -> list[int]:
-        """Process ids of the workers that have been started."""
-        return self._pool.pids()
-
-    def __enter__(self) -> "SqlVerifier":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _asked(self, problem: Problem, response: str, databases: Callable[[Problem], Databases]) -> Verdict | _Query:
+        """The comparison that decides a response, or the verdict on one that needs none."""
+        try:
+            files = databases(problem)
+        except MissingDatabase as error:
+            return self._verdict(Outcome.GOLD_ERROR, str(error))
+        sql = self._extract(response)
+        if sql is None:
+            return self._verdict(Outcome.NO_ANSWER, "no SQL")
+        return _Query(files, str(problem.answer), sql)
 
     def _extract(self, response: str) -> str | None:
         if self._whole:
@@ -235,14 +207,13 @@ class SqlVerifier:
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
         """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
         failure. Equal queries run once."""
-        files = self._files.batch()
+        databases = self._files.batch()
         asked: list[tuple[Databases, str]] = []
         for problem in problems:
             try:
-                databases = files.databases(problem)
+                asked.append((databases(problem)[: None if suite else 1], str(problem.answer)))
             except MissingDatabase as error:
                 raise UserError(f"problem {problem.id!r}: {error}") from error
-            asked.append((databases if suite else databases[:1], str(problem.answer)))
         replies = {query: self._golds.get(query) for query in asked}
         missing = [query for query, reply in replies.items() if reply is None]
         for query, [reply] in zip(missing, self._pool.run_all([[self._request(*q)] for q in missing]), strict=True):
