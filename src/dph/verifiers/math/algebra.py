@@ -6,8 +6,8 @@ second. Model output is never evaluated as Python: sympy's `parse_expr` and `sym
 
 import ast
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from math import isclose
@@ -85,7 +85,11 @@ def algebra_equal(given: str, gold: str) -> bool:
     """Whether two LaTeX expressions are equal: as parsed, by simplification, as equations up to sign, by value to a
     relative 1e-4, or as matrices to three decimals. Text that cannot be parsed equals only itself."""
     left, right = read_expression(given), read_expression(gold)
-    return any(rule(left, right) for rule in (_same, _simplify_equal, _same_equation, _same_value, _same_matrix))
+    for rule in (_same, _simplify_equal, _same_equation, _same_value, _same_matrix):
+        with suppress(Exception):  # sympy can raise anything
+            if rule(left, right):
+                return True
+    return False
 
 
 @lru_cache(maxsize=2048)
@@ -95,7 +99,7 @@ def read_expression(text: str) -> Any:
 
     Each parser first tries the text with double backslashes replaced by single ones.
     """
-    for read in (_read_latex, read_python, _read_extended_latex):
+    for read in (sympy_latex.parse_latex, read_python, _read_extended_latex):
         for variant in (text.replace("\\\\", "\\"), text):
             with suppress(Exception):  # the parsers can raise anything
                 return read(variant)
@@ -118,53 +122,34 @@ def _set_up_sympy_parser() -> None:
 _set_up_sympy_parser()
 
 
-def _read_latex(text: str) -> Any:
-    return sympy_latex.parse_latex(text)
-
-
 def _read_extended_latex(text: str) -> Any:
     if not text.isascii():  # the evaluation's own latex2sympy does not know π or √
         raise ValueError("not read: symbols outside ASCII")
     return latex2sympy(text, normalization_config=_NO_REWRITING, conversion_config=_AS_WRITTEN)
 
 
-@contextmanager
-def _false_on_failure() -> Iterator[None]:
-    with suppress(Exception):
-        yield
-
-
 def _same(left: Any, right: Any) -> bool:
-    with _false_on_failure():
-        return bool(str(left) == str(right) or left == right)
-    return False
+    return str(left) == str(right) or left == right
 
 
 def _simplify_equal(left: Any, right: Any) -> bool:
     if isinstance(left, str) or isinstance(right, str):  # sympy would evaluate it
         return False
-    with _false_on_failure():
-        return bool(left.equals(right) or sympy.simplify(left - right) == 0)
-    return False
+    return left.equals(right) or sympy.simplify(left - right) == 0
 
 
 def _same_equation(left: Any, right: Any) -> bool:
-    with _false_on_failure():
-        return bool(abs(left.lhs - left.rhs).equals(abs(right.lhs - right.rhs)))
-    return False
+    return abs(left.lhs - left.rhs).equals(abs(right.lhs - right.rhs))
 
 
 def _same_value(left: Any, right: Any) -> bool:
     if isinstance(left, str) or isinstance(right, str):
         return False
-    with _false_on_failure():
-        return isclose(float(sympy.N(right)), float(sympy.N(left)), rel_tol=_TOLERANCE)
-    return False
+    return isclose(float(sympy.N(right)), float(sympy.N(left)), rel_tol=_TOLERANCE)
 
 
 def _same_matrix(left: Any, right: Any) -> bool:
-    with _false_on_failure():
-        if left.shape == right.shape:
-            first, second = (matrix.applyfunc(lambda x: round(x, 3)) for matrix in (left, right))
-            return bool(first.equals(second))
-    return False
+    if left.shape != right.shape:
+        return False
+    first, second = (matrix.applyfunc(lambda x: round(x, 3)) for matrix in (left, right))
+    return first.equals(second)

@@ -1,13 +1,12 @@
 r"""The equality of the Qwen2.5-Math evaluation, on normalized answers.
 
-Two answers are equal if one of these rules says so: equal text; a choice letter; numbers to a relative 1e-4, including
-a hundredth and a hundred times the gold answer (percentages); text without its brackets; tuples, intervals and matrices
-element by element; an equation and a value; algebra last. Re-implemented from the grader's behaviour, oddities
-included.
+Re-implemented from the grader's behaviour, oddities included; docs/concepts/verifiers.md lists its rules.
 """
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from math import isclose
 
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
@@ -64,7 +63,7 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
         found = response.split("final answer is $", 1)[1].split("$. I hope", 1)[0].strip()
     elif "boxed" in response:
         found = _boxed(response.rsplit("boxed", 1)[1])
-    elif phrases and (mark := next((m for m in _MARKS if m in response), None)):
+    elif phrases and (mark := next((m for m in ("he answer is", "final answer is") if m in response), None)):
         found = response.rsplit(mark, 1)[1].strip()
     elif phrases and "答案是" in response:
         found = response.split("答案是")[1].strip().split("\n\n")[0].strip()
@@ -73,9 +72,6 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
     else:
         found = ""
     return re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
-
-
-_MARKS = ("he answer is", "final answer is")
 
 
 def _boxed(rest: str) -> str:
@@ -107,6 +103,7 @@ def choice_letter(text: str, *, first: bool = False) -> str:
     return chosen.rstrip(".").rstrip("/")
 
 
+@lru_cache(maxsize=16_384)
 def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
     """Normalize an answer for comparison. keep_units: keep unit words (for Minerva's problems)."""
     text = answer.strip().replace("\n", "").rstrip(".").replace(r"\!", "")
@@ -170,13 +167,9 @@ def _ratio(text: str) -> str:
     top, _, bottom = text.partition("/")
     if not bottom or "/" in bottom:
         return text
-    if all("sqrt" in part or _is_plain_integer(part) for part in (top, bottom)):
+    if all("sqrt" in part or re.fullmatch(r"0|-?[1-9][0-9]*", part) for part in (top, bottom)):
         return rf"\frac{{{top}}}{{{bottom}}}"
     return text
-
-
-def _is_plain_integer(text: str) -> bool:
-    return re.fullmatch(r"0|-?[1-9][0-9]*", text) is not None
 
 
 def _number_words(text: str) -> str:
@@ -232,15 +225,11 @@ def qwen_equal(given: str, gold: str, algebra: Algebra) -> bool:
 def as_number(text: str) -> float | None:
     r"""The value of a decimal number (thousands commas, exponents and a closing % or \% are read), or None."""
     text = text.replace(",", "")
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        if not text.endswith("%"):
-            return None
-    try:
-        return float(text[:-1].removesuffix("\\")) / 100
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return float(text[:-1].removesuffix("\\")) / 100 if text.endswith("%") else None
+    return None
 
 
 def _numbers_equal(given: float, gold: float) -> bool:

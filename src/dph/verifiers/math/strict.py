@@ -1,8 +1,6 @@
 r"""What the policy `strict` asks of an answer besides math-verify's verdict: that it be of the gold answer's kind.
 
-math-verify compares values. It passes over units, bases, the kind of a bracket, words, and all sides of an equation but
-the last; and it evaluates what an answer only restates (\binom{5}{2} for 10). Training finds such gaps. The rules here
-read both answers as text, and each can only refuse. docs/concepts/verifiers.md lists them.
+The rules read both answers as text, and each can only refuse. docs/concepts/verifiers.md lists them.
 """
 
 import re

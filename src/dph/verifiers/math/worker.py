@@ -11,25 +11,15 @@ Equality = Callable[[str, str], bool]
 """(answer, gold answer) → whether they are equal."""
 
 
-def _library_equality() -> Equality:
+def _library_equality(*, boxed: bool) -> Equality:
     from math_verify import LatexExtractionConfig, parse, verify
 
     # Only the box is read: the library's other extractors could pick a matching number from a sentence.
-    targets = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
+    box = [LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
 
     @lru_cache(maxsize=4096)
-    def read(answer: str) -> list[Any]:
-        return parse(f"\\boxed{{{answer}}}", targets, parsing_timeout=0)  # the parent enforces the limit
-
-    return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
-
-
-def _text_equality() -> Equality:
-    from math_verify import parse, verify
-
-    @lru_cache(maxsize=4096)
-    def read(text: str) -> list[Any]:
-        return parse(text, parsing_timeout=0)
+    def read(text: str) -> list[Any]:  # the parent enforces the limit
+        return parse(f"\\boxed{{{text}}}", box, parsing_timeout=0) if boxed else parse(text, parsing_timeout=0)
 
     return lambda given, gold: bool(verify(read(gold), read(given), timeout_seconds=0))
 
@@ -41,9 +31,9 @@ def _qwen_equality() -> Equality:
     return partial(qwen_equal, algebra=algebra_equal)
 
 
-_EQUALITIES = {
-    "math_verify": _library_equality,
-    "math_verify_text": _text_equality,
+_EQUALITIES: dict[str, Callable[[], Equality]] = {
+    "math_verify": partial(_library_equality, boxed=True),
+    "math_verify_text": partial(_library_equality, boxed=False),
     "qwen": _qwen_equality,
 }
 

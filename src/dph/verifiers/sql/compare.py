@@ -1,15 +1,8 @@
-"""Decides whether two query results are equal. Standard library only: worker processes load this.
-
-strict_equal    rows equal as a bag, or as a list if the gold query orders them; numbers to a relative tolerance;
-                columns in the gold's order, or in any order
-set_equal       BIRD's official rule: the sets of rows are equal
-permuted_equal  Spider's official rule: some permutation of the columns makes the rows equal as a bag, or as a list
-                if the gold query orders them
-digest          the same text for equal bags of rows
-"""
+"""Decides whether two query results are equal. Standard library only: worker processes load this."""
 
 import hashlib
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -107,7 +100,7 @@ def _cells_sorted(row: Row) -> Row:
 
 
 def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
-    """Spider: equality under some permutation of the columns, the same for all rows.
+    """Spider: equality as a list (ordered) or as a bag under some permutation of the columns, the same for all rows.
 
     Two empty results are equal whatever their columns. As in the official evaluator, rows are first compared with their
     cells sorted by text, as a list or as sets; this rejects a few results that differ only in 2 versus 2.0.
@@ -121,16 +114,12 @@ def permuted_equal(gold: Rows, predicted: Rows, ordered: bool) -> bool:
     quick_gold, quick_predicted = list(map(_cells_sorted, gold)), list(map(_cells_sorted, predicted))
     if quick_gold != quick_predicted if ordered else set(quick_gold) != set(quick_predicted):
         return False
-    same = _lists_equal if ordered else _bags_equal
+    same = operator.eq if ordered else _bags_equal
     return _match_columns(_columns(gold), _columns(predicted), [], same)
 
 
 def _types(rows: Rows) -> list[type]:
     return list(map(type, chain.from_iterable(rows)))
-
-
-def _lists_equal(gold: Rows, predicted: Rows) -> bool:
-    return gold == predicted
 
 
 def _bags_equal(gold: Rows, predicted: Rows) -> bool:

@@ -1,32 +1,22 @@
-"""Reward schemes of the SQL verifier: each maps an outcome, the response and possibly a partial score to a number.
-Standard library only.
-
-binary    1 for a correct response
-arctic    1 for a correct response, 0.1 for a query that runs but is wrong (Arctic-Text2SQL-R1)
-paper     the authors' code: 1 for a correct response, partial credit for a query that runs but is wrong, plus 0.2 for a
-          response whose last tool call contains a query
-soft_f1   BIRD mini-dev's Soft-F1 of the rows
-
-Partial scores are between 0 and 1:
-
-partial   the authors' partial credit: at most 0.8, by the columns that agree as sets of values
-soft_f1   BIRD mini-dev's Soft-F1, row by row
+"""Reward schemes of the SQL verifier (docs/concepts/verifiers.md): each maps an outcome, the response and possibly a
+score of a wrong result, between 0 and 1, to a number. Standard library only.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from dph.types import Outcome
-from dph.verifiers.sql.compare import Row, Rows
+from dph.verifiers.sql.compare import Rows
 
 _MOST = 0.8  # for a result that is not equal
 
 
 def partial_credit(gold: Rows, predicted: Rows, correct: bool) -> float:
-    """1 for an equal result, else 0.8·min(1, c²/(g·p)): g and p the numbers of columns of the distinct rows, c how many
-    gold columns have the same set of values as some predicted column; 0 if either result has no rows."""
+    """The authors' partial credit: 1 for an equal result, else 0.8·min(1, c²/(g·p)): g and p the numbers of columns of
+    the distinct rows, c how many gold columns have the same set of values as some predicted column; 0 if either result
+    has no rows."""
     if correct:
         return 1.0
     gold_columns, predicted_columns = _column_sets(gold), _column_sets(predicted)
@@ -42,7 +32,7 @@ def _column_sets(rows: Rows) -> list[set[Any]]:
 
 
 def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
-    """F1 over cells of the distinct rows, the i-th predicted against the i-th gold row.
+    """BIRD mini-dev's Soft-F1: F1 over cells of the distinct rows, the i-th predicted against the i-th gold row.
 
     Each pair of rows adds to the true positives (cells of the predicted row that occur in the gold row)/(gold columns).
     Predicted cells that do not occur count as false positives, and gold cells missing from the predicted row as false
@@ -50,7 +40,7 @@ def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
     """
     if not gold and not predicted:
         return 1.0
-    gold, predicted = _distinct(gold), _distinct(predicted)
+    gold, predicted = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
     paired = min(len(gold), len(predicted))
     matched = spurious = missing = 0.0
     for truth, guess in zip(gold[:paired], predicted[:paired], strict=True):
@@ -62,10 +52,6 @@ def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
     missing += len(gold) - paired
     # 2PR/(P + R) with P = matched/(matched + spurious), R = matched/(matched + missing)
     return 2 * matched / (2 * matched + spurious + missing)
-
-
-def _distinct(rows: Rows) -> Sequence[Row]:
-    return list(dict.fromkeys(rows))
 
 
 CREDITS: dict[str, Callable[[Rows, Rows, bool], float]] = {"partial": partial_credit, "soft_f1": soft_f1}

@@ -1,8 +1,7 @@
 """The comparison rules by name: how each reads a response, prepares the two queries, decodes text and compares rows.
 
 Standard library only: worker processes load this too. Each rule has a version, which run manifests record; every change
-that could change a verdict increments it. Version 2 reads virtual tables (json_each, full-text search, rtree), which
-were errors.
+that could change a verdict increments it.
 """
 
 import re
