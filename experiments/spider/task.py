@@ -13,7 +13,7 @@ from typing import Any
 
 from dph.errors import UserError
 from dph.tasks import register_task
-from dph.tasks.spider import spider_databases, spider_questions
+from dph.tasks.spider import Spider
 from dph.tasks.sql.data import Databases, Question
 from dph.tasks.sql.prompt import compact_schema
 from dph.tasks.sql.schema import connect
@@ -92,8 +92,9 @@ class SpiderSmall:
             raise UserError(f"spider_small has no split {split!r}; it has {', '.join(SPLITS)}")
         if split not in self._splits:
             source = "dev" if split == "dev" else "train"
-            self._databases[source] = spider_databases(self._root, source)
-            questions = spider_questions(self._root, source)
+            spider = Spider(root=str(self._root))
+            self._databases[source] = spider.databases(source)
+            questions = spider.questions(source)
             parts = {"dev": questions} if source == "dev" else split_questions(questions, self._seed)
             for name, part in parts.items():
                 self.dropped[name] = Counter()

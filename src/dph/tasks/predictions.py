@@ -1,11 +1,5 @@
-"""Reads files of predictions (Spider's and BIRD's formats, or rows) and pairs predictions with problems.
-
-| file                     | contents                                                                                  |
-|--------------------------|-------------------------------------------------------------------------------------------|
-| text (.txt, .sql …)      | Spider: one SQL per line in the order of the questions, optionally a TAB and the database |
-| .json, an object         | BIRD: position → "SQL<TAB>----- bird -----<TAB>database"                                  |
-| .jsonl(.gz), .parquet,   | rows with `id` (or a position: `index`, `i`, `idx`; or `question_id`) and one response or |
-| .json with a list        | several: texts in `response`, `responses`, `code` …, bare ones in `pred`, `sql` …         |
+"""Reads files of predictions (Spider's and BIRD's formats, or rows: docs/guides/verifiers.md) and pairs predictions
+with problems.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
-from dph.tasks import Task, register_task
-from dph.tasks.sql.data import Databases, Question, make_problems, read_gold
+from dph.tasks import register_task
+from dph.tasks.sql.data import Databases, Question, SqlTask, read_gold
 from dph.tasks.tables import parse_file, read_rows, read_text
 from dph.types import Problem
 
@@ -180,8 +174,9 @@ def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pair
 
 
 @register_task("gold")
-class Gold(Task):
-    """Problems with only a gold query and a database: predictions can be judged, but there are no prompts."""
+class Gold(SqlTask):
+    """Problems with only a gold query and a database, for any split: predictions can be judged, but there are no
+    prompts."""
 
     def __init__(
         self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
@@ -193,21 +188,19 @@ class Gold(Task):
             raise UserError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
-        self._gold = Path(gold)
-        self._folder = Path(databases)
-        self._suite = Path(test_suite) if test_suite else None
-        self._skip_missing = skip_missing
+        super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
+        self._queries = Path(gold)
 
-    def size(self, split: str) -> int:
-        """Number of gold queries, including those whose database is missing."""
-        return len(read_gold(self._gold))
-
-    def problems(self, split: str) -> list[Problem]:
-        """All problems, for any split. Raises UserError for lines without a database and for missing databases."""
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
         questions = []
-        for index, (sql, db_id) in enumerate(read_gold(self._gold)):
+        for index, (sql, db_id) in enumerate(read_gold(self._queries)):
             if not db_id:
-                raise UserError(f"{self._gold}, query {index + 1}: no database; a line must be SQL<TAB>database")
+                raise UserError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
-        databases = Databases([self._folder], [])
-        return make_problems(questions, databases, "", skip_missing=self._skip_missing, suite=self._suite, rated=True)
+        return questions
+
+    def databases(self, split: str) -> Databases:
+        return Databases([self._root], [])
+
+    def rated(self, split: str) -> bool:
+        return True

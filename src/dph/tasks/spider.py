@@ -1,7 +1,6 @@
 """Spider: cross-domain text-to-SQL (Yu et al., arXiv 1809.08887), and its variants Syn, DK and Realistic."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from dph.errors import UserError
 from dph.tasks import register_task
@@ -33,44 +32,6 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def spider_questions(root: Path, split: str, *, subset: bool = False) -> list[Question]:
-    """The questions of a split, in the order of the files.
-
-    Raises UserError for an unknown split or missing files. Warns if the number of questions is not the published one,
-    unless `subset` says that this is intended.
-    """
-    if split not in _FILES:
-        raise UserError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
-    text = "SpiderSynQuestion" if split.startswith("syn") else "question"
-    for names in _FILES[split]:
-        if all((root / name).is_file() for name in names):
-            rows = [row for name in names for row in read_rows(root / name, texts=("db_id", text, "query"))]
-            check_size("spider", split, len(rows), " and ".join(str(root / name) for name in names), subset=subset)
-            return [
-                Question(
-                    f"spider/{split}/{number:04d}",
-                    row[text].strip(),
-                    row["query"],
-                    row["db_id"],
-                    meta={"index": number},
-                )
-                for number, row in enumerate(rows)
-            ]
-    tried = "; or ".join(" and ".join(str(root / name) for name in names) for names in _FILES[split])
-    raise UserError(f"no questions of spider's split {split!r} found; looked for {tried}")
-
-
-def spider_databases(root: Path, split: str, folder: Path | None = None) -> Databases:
-    """The databases of a split: those of the test questions and of DK have their own folders.
-
-    folder: another folder of the databases. Raises UserError if no folder exists.
-    """
-    names = _DATABASES.get(split, ("database",))
-    folders = [folder] if folder else existing(root, names, "folder of Spider databases")
-    tables = [root / name for name in _TABLES.get(split, ("tables.json",)) if (root / name).is_file()]
-    return Databases(folders, tables)
-
-
 @register_task("spider")
 class Spider(SqlTask):
     """Spider's questions as problems for the SQL verifier.
@@ -89,20 +50,36 @@ class Spider(SqlTask):
         subset: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """root: folder in the official layout (train_spider.json, train_others.json, dev.json, tables.json,
-        database/<db>/<db>.sqlite, and for the variants Spider-Syn/, Spider-DK/, spider-realistic/), or with the
-        questions as JSONL; prompt_style: omnisql or compact; databases: folder of the databases, if elsewhere;
-        test_suite: folder of the test-suite databases (<db>/*.sqlite), on all of which a query must match the gold;
-        gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question); subset: the files
-        intentionally hold only a part of the questions; skip_missing: leave out questions whose database is missing.
-        Raises UserError for an unknown style."""
+        """root: folder of the published files, or of the questions as JSONL (docs/guides/verifiers.md); prompt_style:
+        omnisql or compact; databases: folder of the databases, if elsewhere; test_suite: folder of the test-suite
+        databases (<db>/*.sqlite), on all of which a query must match the gold; gold: file of gold queries to use
+        instead (one line "SQL<TAB>db_id" per question); subset: the files intentionally hold only a part of the
+        questions; skip_missing: leave out questions whose database is missing. Raises UserError for an unknown
+        style."""
         super().__init__(root, prompt_style, databases, gold, subset, skip_missing, test_suite)
 
-    def questions(self, split: str, *, subset: bool) -> list[Question]:
-        return spider_questions(self._root, split, subset=subset)
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        if split not in _FILES:
+            raise UserError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
+        text = "SpiderSynQuestion" if split.startswith("syn") else "question"
+        for names in _FILES[split]:
+            files = [self._root / name for name in names]
+            if all(file.is_file() for file in files):
+                rows = [row for file in files for row in read_rows(file, texts=("db_id", text, "query"))]
+                check_size("spider", split, len(rows), " and ".join(map(str, files)), subset=subset)
+                ids = [f"spider/{split}/{number:04d}" for number in range(len(rows))]
+                return [
+                    Question(id, row[text].strip(), row["query"], row["db_id"], meta={"index": number})
+                    for number, (id, row) in enumerate(zip(ids, rows, strict=True))
+                ]
+        tried = "; or ".join(" and ".join(str(self._root / name) for name in names) for names in _FILES[split])
+        raise UserError(f"no questions of spider's split {split!r} found; looked for {tried}")
 
     def databases(self, split: str) -> Databases:
-        return spider_databases(self._root, split, self._folder)
+        names = _DATABASES.get(split, ("database",))  # the test questions and DK have their own folders
+        folders = [self._folder] if self._folder else existing(self._root, names, "folder of Spider databases")
+        tables = [self._root / name for name in _TABLES.get(split, ("tables.json",)) if (self._root / name).is_file()]
+        return Databases(folders, tables)
 
     def rated(self, split: str) -> bool:
         return not split.endswith("train")

@@ -86,16 +86,13 @@ class Databases:
 
         Raises UserError if neither can be read.
         """
-        if db_id not in self._schemas and db_id in self._entries:
-            path, entry = self._entries[db_id]
+        if db_id not in self._schemas:
+            path, entry = self._entries.get(db_id, (self.path(db_id), None))
             try:
-                self._schemas[db_id] = schema_of_entry(entry)
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                raise UserError(
-                    f"{path}: the entry of {db_id!r} is not a schema ({type(error).__name__}: {error})"
-                ) from error
-        elif db_id not in self._schemas:
-            self._schemas[db_id] = schema_of_file(self.path(db_id))
+                self._schemas[db_id] = schema_of_entry(entry) if entry else schema_of_file(path)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                what = f"{path}: the entry of {db_id!r} is not a schema"
+                raise UserError(f"{what} ({type(error).__name__}: {error})") from error
         return self._schemas[db_id]
 
 
@@ -105,14 +102,15 @@ class SqlTask(Task):
     def __init__(
         self,
         root: str,
-        prompt_style: str,
+        prompt_style: str | None,
         databases: str,
         gold: str,
         subset: bool,
         skip_missing: bool,
         test_suite: str = "",
     ) -> None:
-        if prompt_style not in PROMPT_STYLES:
+        """prompt_style: None for a task without prompts; the rest as for Spider."""
+        if prompt_style not in (None, *PROMPT_STYLES):
             raise UserError(f"no SQL prompt style is named {prompt_style!r}; known are: {', '.join(PROMPT_STYLES)}")
         self._root = Path(root)
         self._style = prompt_style
@@ -122,13 +120,16 @@ class SqlTask(Task):
         self._skip_missing = skip_missing
         self._suite = Path(test_suite) if test_suite else None
 
-    def questions(self, split: str, *, subset: bool) -> list[Question]:
-        """The questions of a split in the order of its files; subset: their number may differ from the published
-        one."""
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        """The questions of a split in the order of its files.
+
+        Warns if their number is not the published one, unless `subset` says that this is intended. Raises UserError for
+        an unknown split or missing files.
+        """
         raise NotImplementedError
 
     def databases(self, split: str) -> Databases:
-        """The databases of a split."""
+        """The databases of a split. Raises UserError if no folder of databases exists."""
         raise NotImplementedError
 
     def rated(self, split: str) -> bool:
@@ -140,63 +141,43 @@ class SqlTask(Task):
         return len(self.questions(split, subset=True))
 
     def problems(self, split: str) -> list[Problem]:
+        """The problems of a split. Raises UserError for a missing database, unless such questions are skipped."""
         questions = self.questions(split, subset=self._subset)
         if self._gold:
             questions = with_gold(questions, self._gold)
-        return make_problems(
-            questions,
-            self.databases(split),
-            self._style,
-            skip_missing=self._skip_missing,
-            suite=self._suite,
-            rated=self.rated(split),
-        )
+        databases, rated = self.databases(split), self.rated(split)
+        problems = []
+        missing: set[str] = set()
+        for question in questions:
+            db = databases.path(question.db_id)
+            if not db.is_file():
+                if self._skip_missing:
+                    missing.add(question.db_id)
+                    continue
+                raise UserError(
+                    f"question {question.id!r} needs the database {db}, which is missing; add it, "
+                    "or set the option skip_missing to leave such questions out"
+                )
+            meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
+            if rated:
+                from dph.tasks.sql.hardness import hardness  # needs sqlglot, which is slow to load
 
-
-def make_problems(
-    questions: Sequence[Question],
-    databases: Databases,
-    style: str,
-    *,
-    skip_missing: bool,
-    suite: Path | None = None,
-    rated: bool = False,
-) -> list[Problem]:
-    """Problems with prompts in a style; "" for none.
-
-    suite: folder with further databases (<db>/*.sqlite) on which a query must also match the gold; rated: add Spider's
-    hardness of the gold query. Raises UserError for a missing database, unless such questions are skipped.
-    """
-    problems = []
-    missing: set[str] = set()
-    for question in questions:
-        db = databases.path(question.db_id)
-        if not db.is_file():
-            if skip_missing:
-                missing.add(question.db_id)
-                continue
-            raise UserError(
-                f"question {question.id!r} needs the database {db}, which is missing; add it, "
-                "or set the option skip_missing to leave such questions out"
-            )
-        meta = {"db": str(db.absolute()), "db_id": question.db_id, "question": question.text, **question.meta}
-        if rated:
-            from dph.tasks.sql.hardness import hardness  # needs sqlglot, which is slow to load
-
-            meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
-        if suite is not None:
-            meta["suite"] = suite_files(suite, question.db_id)
-        prompt = ""
-        if style:
-            prompt = make_prompt(style, databases.schema(question.db_id), db, question.text, question.evidence)
-        else:
-            del meta["question"]
-        problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
-    if missing:
-        left, names = len(questions) - len(problems), sorted(missing)
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
-    return problems
+                meta |= {"difficulty": level} if (level := hardness(question.gold)) else {}
+            if self._suite is not None:
+                meta["suite"] = suite_files(self._suite, question.db_id)
+            prompt = ""
+            if self._style:
+                prompt = make_prompt(
+                    self._style, databases.schema(question.db_id), db, question.text, question.evidence
+                )
+            else:
+                del meta["question"]
+            problems.append(Problem(question.id, prompt, question.gold, "sql", meta))
+        if missing:
+            left, names = len(questions) - len(problems), sorted(missing)
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            say(f"{left} of {len(questions)} questions are left out: no database {', '.join(names[:5])}{more}")
+        return problems
 
 
 def suite_files(folder: Path, db_id: str) -> list[str]:

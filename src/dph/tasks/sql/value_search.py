@@ -10,7 +10,6 @@ import re
 import sqlite3
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,9 +25,9 @@ _STEP_2 = {
     "iveness": "ive", "fulness": "ful", "ousness": "ous", "aliti": "al", "iviti": "ive", "biliti": "ble", "logi": "log",
 }  # fmt: skip
 _STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-_STEP_4 = (
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
-    "ous", "ive", "ize",
+_STEP_4: dict[str, str] = dict.fromkeys(
+    ("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
+     "ous", "ive", "ize"), "",
 )  # fmt: skip
 
 
@@ -40,8 +39,8 @@ def stem(word: str) -> str:
     word = _past_and_gerund(_plural(word))
     if word.endswith("y") and "v" in _form(word[:-1]):
         word = word[:-1] + "i"
-    word = _replaced(_replaced(word, _STEP_2), _STEP_3)
-    word = _without_suffix(word)
+    for endings, least in ((_STEP_2, 0), (_STEP_3, 0), (_STEP_4, 1)):
+        word = _replaced(word, endings, least)
     return _tidied(word)
 
 
@@ -88,23 +87,13 @@ def _short(word: str) -> bool:
     return _form(word)[-3:] == "cvc" and word[-1] not in "wxy"
 
 
-def _replaced(word: str, endings: dict[str, str]) -> str:
-    """Replace the longest matching ending if the rest of the word has a measure above 0."""
-    for ending in sorted(endings, key=len, reverse=True):
-        if word.endswith(ending):
-            base = word[: -len(ending)]
-            return base + endings[ending] if _measure(base) > 0 else word
-    return word
-
-
-def _without_suffix(word: str) -> str:
-    for suffix in sorted(_STEP_4, key=len, reverse=True):
-        if word.endswith(suffix):
-            base = word[: -len(suffix)]
-            if suffix == "ion" and not base.endswith(("s", "t")):
-                return word
-            return base if _measure(base) > 1 else word
-    return word
+def _replaced(word: str, endings: dict[str, str], least: int) -> str:
+    """Replace the longest matching ending if the rest of the word has a measure above `least`."""
+    ending = max(filter(word.endswith, endings), key=len, default="")
+    base = word.removesuffix(ending)
+    if not ending or _measure(base) <= least or (ending == "ion" and not base.endswith(("s", "t"))):
+        return word
+    return base + endings[ending]
 
 
 def _tidied(word: str) -> str:
@@ -168,21 +157,19 @@ class ValueIndex:
 
     def search(self, query: str) -> list[Value]:
         """The ten best values for a query, best first."""
-        key = tuple(sorted(Counter(t for t in analysed(query) if t in self._scores).items()))
-        if key not in self._found:
-            self._found[key] = self._best(key)
-        return self._found[key]
-
-    def _best(self, terms: Sequence[tuple[str, int]]) -> list[Value]:
+        terms = tuple(sorted(Counter(t for t in analysed(query) if t in self._scores).items()))
         if not terms:
             return []
+        if terms in self._found:
+            return self._found[terms]
         where = np.concatenate([self._scores[term][0] for term, _ in terms])
         gains = np.concatenate([count * self._scores[term][1] for term, count in terms])
         numbers, places = np.unique(where, return_inverse=True)
         # Single precision, as in the engine, so that sums in another order still tie.
         scores = np.bincount(places, gains).astype(np.float32)
         best = np.lexsort((self._order[numbers], -scores))[:_HITS]
-        return [self._values[numbers[place]] for place in best]
+        self._found[terms] = [self._values[numbers[place]] for place in best]
+        return self._found[terms]
 
     def mentioned(self, question: str) -> dict[tuple[str, str], list[str]]:
         """Values that the question mentions, best first, by (table, column) in lower case."""
