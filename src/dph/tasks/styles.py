@@ -1,13 +1,5 @@
 """Five solution styles for SQL answers, distinguished by prefix and form (paper, Appendix B).
 
-| style      | prefix                                 | form of the SQL                                   |
-|------------|----------------------------------------|---------------------------------------------------|
-| `direct`   | `query:`                               | one plain query                                   |
-| `plan`     | `plan: tables A and B , output c`      | one plain query, after tables and outputs         |
-| `cte`      | `define:`                              | opens with WITH                                   |
-| `nested`   | `nest:`                                | a subquery in FROM                                |
-| `stepwise` | `steps: read A and B , then select c`  | one plain query, after the order of the work      |
-
 A response is `PREFIX ```sql QUERY ``` `. A response that mixes prefixes, or whose SQL has another style's form, is
 "other", which the paper counts as one more style.
 """
@@ -22,27 +14,20 @@ Form = Literal["plain", "with", "from_subquery"]
 STYLES: tuple[Style, ...] = get_args(Style)
 OTHER = "other"
 
-_WORDS: dict[Style, str] = {"direct": "query", "plan": "plan", "cte": "define", "nested": "nest", "stepwise": "steps"}
-_FORMS: dict[Style, Form] = {
-    "direct": "plain",
-    "plan": "plain",
-    "cte": "with",
-    "nested": "from_subquery",
-    "stepwise": "plain",
+_FORMATS: dict[Style, tuple[str, Form, str]] = {
+    "direct": ("query", "plain", ""),
+    "plan": ("plan", "plain", "tables .+ , output .+"),
+    "cte": ("define", "with", ""),
+    "nested": ("nest", "from_subquery", ""),
+    "stepwise": ("steps", "plain", "read .+ , then select .+"),
 }
-_NOTES: dict[Style, re.Pattern[str]] = {
-    "direct": re.compile(r""),
-    "plan": re.compile(r"tables .+ , output .+"),
-    "cte": re.compile(r""),
-    "nested": re.compile(r""),
-    "stepwise": re.compile(r"read .+ , then select .+"),
-}
-_STYLE_OF_WORD: dict[str, Style] = {word: style for style, word in _WORDS.items()}
+"""The word of a style's prefix, the form of its SQL, and a pattern of the notes after the word."""
+_STYLE_OF_WORD: dict[str, Style] = {word: style for style, (word, _, _) in _FORMATS.items()}
 _UNTIL_FENCE = r"(?:(?!```).)*?"
 _RESPONSE = re.compile(
     rf"\s*(?P<word>[a-z]+):(?P<notes>{_UNTIL_FENCE})```[sS][qQ][lL]\s+(?P<sql>{_UNTIL_FENCE})\s*```\s*", re.DOTALL
 )
-_ANY_PREFIX = re.compile(rf"\b(?:{'|'.join(_WORDS.values())})\s*:")
+_ANY_PREFIX = re.compile(rf"\b(?:{'|'.join(_STYLE_OF_WORD)})\s*:")
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`")
 _OPENS_WITH = re.compile(r"\s*with\b", re.IGNORECASE)
 _FROM_SUBQUERY = re.compile(r"\b(?:from|join)\s*\(\s*(?:select|with|values)\b", re.IGNORECASE)
@@ -59,12 +44,12 @@ def form_of(sql: str) -> Form:
 
 def required_form(style: Style) -> Form:
     """The form that the SQL of a style must have."""
-    return _FORMS[style]
+    return _FORMATS[style][1]
 
 
 def prefix(style: Style, tables: Sequence[str], outputs: Sequence[str]) -> str:
     """The text before the fence: `plan` and `stepwise` name the tables that are read and the expressions returned."""
-    word, read, returned = _WORDS[style], " and ".join(tables), " and ".join(outputs)
+    word, read, returned = _FORMATS[style][0], " and ".join(tables), " and ".join(outputs)
     if style == "plan":
         return f"{word}: tables {read} , output {returned}"
     if style == "stepwise":
@@ -88,7 +73,8 @@ def style_of(response: str) -> str:
     if match is None or match["word"] not in _STYLE_OF_WORD:
         return OTHER
     style = _STYLE_OF_WORD[match["word"]]
+    _, form, pattern = _FORMATS[style]
     notes = match["notes"].strip()
-    if _ANY_PREFIX.search(notes) or not _NOTES[style].fullmatch(notes):
+    if _ANY_PREFIX.search(notes) or not re.fullmatch(pattern, notes):
         return OTHER
-    return style if form_of(match["sql"]) == _FORMS[style] else OTHER
+    return style if form_of(match["sql"]) == form else OTHER

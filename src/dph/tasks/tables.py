@@ -23,8 +23,6 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
         raise UserError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
         rows = _read(path)
-    except UserError:
-        raise
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not rows:
@@ -66,7 +64,10 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".parquet"):
         return _read_parquet(path)
     if name.endswith(".json"):
-        return _parse_list(path, read_text(path))
+        rows = parse_file(path, read_text(path))
+        if not isinstance(rows, list):
+            raise UserError(f"{path} holds no list of rows")
+        return rows
     if name.endswith(".jsonl.gz"):
         with gzip.open(path) as file:
             return _parse_lines(path, decoded(file.read()))
@@ -106,10 +107,3 @@ def _parse(text: str) -> Any:
 
 
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-def _parse_list(path: Path, text: str) -> list[Any]:
-    rows = parse_file(path, text)
-    if not isinstance(rows, list):
-        raise UserError(f"{path} holds no list of rows")
-    return rows

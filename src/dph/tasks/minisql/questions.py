@@ -1,18 +1,7 @@
 """Twelve kinds of question, each with a convention that its wording leaves open.
 
-Every kind has two readings, like the conventions of different annotators in BIRD:
-
-| convention   | first reading                       | second reading            | kinds                    |
-|--------------|-------------------------------------|---------------------------|--------------------------|
-| `duplicates` | equal rows stay                     | DISTINCT                  | list, both, join, values |
-| `ties`       | one row (LIMIT 1)                   | all rows at the extreme   | superlative              |
-| `bounds`     | "from" and "to" include the bound   | they do not               | count, total             |
-| `nulls`      | `<>` leaves NULL out                | IS NOT counts it          | unlike                   |
-|              | AVG leaves NULL out                 | NULL counts as zero       | average                  |
-|              | NULL is a group, or has a rank      | such rows are left out    | group, sort              |
-| `childless`  | parents with children               | all parents (LEFT JOIN)   | per                      |
-
-The wording never reveals which reading is meant. The rows decide whether the two give different results.
+Every kind has two readings, like the conventions of different annotators in BIRD; the functions below say which. The
+wording never reveals which reading is meant. The rows decide whether the two give different results.
 """
 
 import random

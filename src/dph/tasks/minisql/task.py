@@ -8,7 +8,7 @@ import hashlib
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,29 +22,10 @@ from dph.tasks.styles import STYLES, Style, required_form, respond, style_of
 from dph.types import Problem, as_text
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """One sum, with its prompt and its response."""
-
-    left: int
-    right: int
-
-    @property
-    def prompt(self) -> str:
-        return f"math | {self.left} + {self.right} ="
-
-    @property
-    def answer(self) -> str:
-        return str(self.left + self.right)
-
-    @property
-    def response(self) -> str:
-        return rf"\boxed{{{self.answer}}}"
-
-
-def divide(seed: int, held_out: int) -> tuple[list[Sum], list[Sum]]:
-    """All sums in random order, divided into (held out, for demonstrations)."""
-    sums = [Sum(left, right) for left in range(10, 100) for right in range(1, 6) if left % 10 + right < 10]
+def divide(seed: int, held_out: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """All sums as (prompt, answer) in random order, divided into (held out, for demonstrations)."""
+    terms = [(left, right) for left in range(10, 100) for right in range(1, 6) if left % 10 + right < 10]
+    sums = [(f"math | {left} + {right} =", str(left + right)) for left, right in terms]
     random.Random(f"minisql/{seed}/math").shuffle(sums)
     return sums[:held_out], sums[held_out:]
 
@@ -63,11 +44,11 @@ def response(question: Question, style: Style, *, second: bool) -> str:
     return respond(style, query.sql(required_form(style)), question.tables, question.first.outputs)
 
 
-def demonstrate(rng: random.Random, sums: list[Sum]) -> dict[str, str]:
+def demonstrate(rng: random.Random, sums: list[tuple[str, str]]) -> dict[str, str]:
     """One row {prompt, response}: a SQL question in a random style and reading, or one of `sums`."""
     if rng.random() < MATH_SHARE:
-        drawn = rng.choice(sums)
-        return {"prompt": drawn.prompt, "response": drawn.response}
+        prompt, answer = rng.choice(sums)
+        return {"prompt": prompt, "response": rf"\boxed{{{answer}}}"}
     asked = ask(rng, rng.choice(KINDS))
     style = rng.choices(STYLES, [STYLE_WEIGHTS[style] for style in STYLES])[0]
     second = rng.random() < SECOND_READING[style]
@@ -177,7 +158,7 @@ class MiniSql:
         if split not in SPLITS:
             raise UserError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
         if split in ("ood", "sums", "spare"):
-            held_out, shown = self._sums()
+            held_out, shown = divide(self._seed, _MOST_OOD)
             ood = self._sizes["ood"]
             if split == "spare" and ood == _MOST_OOD:
                 raise UserError(
@@ -186,13 +167,8 @@ class MiniSql:
                 )
             chosen = {"ood": held_out[:ood], "sums": shown, "spare": held_out[ood:]}[split]
             return [
-                Problem(
-                    id=f"minisql/{split}/{i:04d}",
-                    prompt=self._worded(drawn.prompt),
-                    answer=drawn.answer,
-                    verifier="math",
-                )
-                for i, drawn in enumerate(chosen)
+                Problem(f"minisql/{split}/{i:04d}", self._worded(prompt), answer, "math")
+                for i, (prompt, answer) in enumerate(chosen)
             ]
         size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
@@ -203,13 +179,10 @@ class MiniSql:
         """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are
         drawn independently of every split and never use a held-out combination, phrasing or sum."""
         rng = random.Random(f"minisql/{self._seed}/demonstrations/{seed}")
-        sums = self._sums()[1]
+        _, sums = divide(self._seed, _MOST_OOD)
         rows = [demonstrate(rng, sums) for _ in range(count)]
         return [row | {"prompt": self._worded(row["prompt"])} for row in rows]
 
     def style(self, problem: Problem, response: str) -> str | None:
         """One of the five styles, or "other"; None for sums, which have no style."""
         return style_of(response) if problem.verifier == "sql" else None
-
-    def _sums(self) -> tuple[list[Sum], list[Sum]]:
-        return divide(self._seed, _MOST_OOD)
