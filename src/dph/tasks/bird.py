@@ -26,7 +26,6 @@ _DATABASES: Mapping[str, tuple[str, ...]] = {
     "dev": ("dev_databases", "databases"),
     "mini_dev": ("dev_databases", "databases"),
 }
-_TABLES: Mapping[str, str] = {"train": "train_tables.json", "dev": "dev_tables.json", "mini_dev": "dev_tables.json"}
 
 
 @register_task("bird")
@@ -77,7 +76,8 @@ class Bird(SqlTask):
     def databases(self, split: str) -> Databases:
         what = "folder of BIRD databases (or set the option databases)"
         folder = self._folder or existing(self._root, _places(split, _DATABASES[split]), what)[0]
-        tables = [self._root / name for name in _places(split, (_TABLES[split],)) if (self._root / name).is_file()]
+        name = "train_tables.json" if split == "train" else "dev_tables.json"
+        tables = [self._root / place for place in _places(split, (name,)) if (self._root / place).is_file()]
         return Databases([folder], tables[:1])
 
 

@@ -46,16 +46,14 @@ class Hub(Task):
         held_out: int = 0,
         held_out_seed: int = 0,
     ) -> None:
-        """name: name on the hub, or a folder that `save_to_disk` wrote; config: its configuration; revision: a commit,
-        tag or branch; prompt, answer: columns, `a.b` for the field b of the column a (by default the first of the usual
-        names that exists); answer_pattern: regular expression whose last match in the answer is the answer, or its
-        first group if it has one; template: the prompt's text, in which {COLUMN} stands for a row's value; system: a
-        system message; verifier: judges rows that name none; verifier_column: where rows name theirs; id: column of
-        unique ids (by default the row's number); db_root: folder of SQLite databases; held_out: rows of `train` that
-        become the split `dev`, chosen by held_out_seed. Raises UserError for a pattern that cannot be used."""
+        """name: name on the hub, or a folder that `save_to_disk` wrote; the others: docs/guides/problems.md. Raises
+        UserError for a pattern that cannot be used."""
         self._name, self._config, self._revision = name, config, revision
         self._columns = {"prompt": (prompt, _PROMPTS), "answer": (answer, _ANSWERS)}
-        self._pattern = _compiled(answer_pattern)
+        try:
+            self._pattern = re.compile(answer_pattern) if answer_pattern else None
+        except re.error as error:
+            raise UserError(f"the option answer_pattern is not a regular expression: {error}") from error
         self._template, self._system = template, system
         self._verifier, self._verifier_column, self._id = verifier, verifier_column, id
         self._db_root = [Path(db_root)] if db_root else []
@@ -89,7 +87,8 @@ class Hub(Task):
             raise UserError(
                 f"held_out is {self._held_out}; it must lie between 1 and {count - 1}, one less than the rows"
             )
-        held_out = set(sorted(range(count), key=lambda number: _place(self._seed, number))[: self._held_out])
+        order = [hashlib.blake2b(f"{self._seed}:{number}".encode(), digest_size=8).digest() for number in range(count)]
+        held_out = set(sorted(range(count), key=order.__getitem__)[: self._held_out])
         return source, [number for number in range(count) if (number in held_out) == (split == _HELD_OUT)]
 
     def _problem(self, row: dict[str, Any], where: str, default_id: str) -> Problem:
@@ -142,18 +141,6 @@ class Hub(Task):
                 raise UserError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
             value = value[part]
         return value
-
-
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(pattern) if pattern else None
-    except re.error as error:
-        raise UserError(f"the option answer_pattern is not a regular expression: {error}") from error
-
-
-def _place(seed: int, number: int) -> bytes:
-    """Where a row comes in a random order that depends on the seed only."""
-    return hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=8).digest()
 
 
 def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:

@@ -92,6 +92,7 @@ class MathSet(Task):
             raise UserError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
         usual = [f"{folder}{self._name}/{split}.jsonl" for folder in _HARNESS]
         [path, *_] = existing(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
+        system = [Message(role="system", content=self._system)] if self._system else []
         problems: dict[str, Problem] = {}
         for number, row in enumerate(read_rows(path)):
             try:
@@ -106,15 +107,10 @@ class MathSet(Task):
             key = str(number if index is None else index)  # DAPO's file contains repeated rows
             if key not in problems:
                 id = f"{self._name}/{split}/{len(problems):05d}"
-                problems[key] = Problem(
-                    id, self._prompt(question), answer, "math", _meta(self._name, len(problems), row)
-                )
+                prompt = (*system, Message(role="user", content=self._user.replace("{question}", question)))
+                problems[key] = Problem(id, prompt, answer, "math", _meta(self._name, len(problems), row))
         check_size(self._name, split, len(problems), path, subset=self._subset)
         return list(problems.values())
-
-    def _prompt(self, question: str) -> tuple[Message, ...]:
-        user: Message = {"role": "user", "content": self._user.replace("{question}", question)}
-        return ({"role": "system", "content": self._system}, user) if self._system else (user,)
 
 
 @register_task("math_sets")

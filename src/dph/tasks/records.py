@@ -1,5 +1,6 @@
 """Users' own problems from JSONL or Parquet files, including rows in verl's format (as the paper's authors publish)."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,11 @@ def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:
 def read_problem(
     row: Mapping[str, Any], where: str, default_id: str, roots: Sequence[Path], verifier: str = ""
 ) -> Problem:
-    """The problem of a row with the columns that `Records` describes.
+    """The problem of a row with the columns that `Records` describes. `where` names the row in messages; an SQL
+    problem's database is looked for in `roots`; `verifier` judges a row that names none.
 
-    Args:
-        where: names the row in messages.
-        default_id: for a row without the column `id`.
-        roots: folders in which an SQL problem's database is looked for.
-        verifier: judges a row that names none.
-    Raises:
-        UserError: the row has no prompt, or no answer that its verifier can use, or its database is missing.
+    Raises UserError for a row without a prompt, without an answer that its verifier can use, or whose database is
+    missing.
     """
     prompt = read_prompt(row, where)
     verifier = row.get("verifier") or verifier
@@ -99,16 +96,9 @@ def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
         raise UserError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:
-        if _is_file(path):
+        if os.path.isfile(path):  # unlike Path.is_file, it takes any text
             return str(path.absolute())
     raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # not a possible file name on any system
-        return False
 
 
 def _stem(path: Path) -> str:

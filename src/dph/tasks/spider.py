@@ -50,13 +50,12 @@ class Spider(SqlTask):
         subset: bool = False,
         skip_missing: bool = False,
     ) -> None:
-        """root: folder in the official layout (train_spider.json, train_others.json, dev.json, tables.json,
-        database/<db>/<db>.sqlite, and for the variants Spider-Syn/, Spider-DK/, spider-realistic/), or with the
-        questions as JSONL; prompt_style: omnisql or compact; databases: folder of the databases, if elsewhere;
-        test_suite: folder of the test-suite databases (<db>/*.sqlite), on all of which a query must match the gold;
-        gold: file of gold queries to use instead (one line "SQL<TAB>db_id" per question); subset: the files
-        intentionally hold only a part of the questions; skip_missing: leave out questions whose database is missing.
-        Raises UserError for an unknown style."""
+        """root: folder of the published files, or of the questions as JSONL (docs/guides/verifiers.md); prompt_style:
+        omnisql or compact; databases: folder of the databases, if elsewhere; test_suite: folder of the test-suite
+        databases (<db>/*.sqlite), on all of which a query must match the gold; gold: file of gold queries to use
+        instead (one line "SQL<TAB>db_id" per question); subset: the files intentionally hold only a part of the
+        questions; skip_missing: leave out questions whose database is missing. Raises UserError for an unknown
+        style."""
         super().__init__(root, prompt_style, databases, gold, subset, skip_missing, test_suite)
 
     def questions(self, split: str, *, subset: bool = False) -> list[Question]:

@@ -23,8 +23,6 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
         raise UserError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
         rows = _read(path)
-    except UserError:
-        raise
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not rows:

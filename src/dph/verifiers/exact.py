@@ -19,9 +19,11 @@ def gold_list(answer: Any) -> list[Any]:
 
 def gold_fault(answer: Any) -> str:
     """Why no response can be compared with a gold answer; "" if one can. JSON's NaN, Infinity and true are faults."""
-    if all(_is_gold(item) for item in gold_list(answer)):
-        return ""
-    return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
+    for item in gold_list(answer):
+        infinite = isinstance(item, float) and not isfinite(item)
+        if infinite or isinstance(item, bool) or not isinstance(item, str | int | float):
+            return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
+    return ""
 
 
 def gold_faults(problems: Sequence[Problem], texts: Callable[[Problem], Iterable[str]]) -> dict[str, str]:
@@ -31,12 +33,6 @@ def gold_faults(problems: Sequence[Problem], texts: Callable[[Problem], Iterable
     """
     faults = {p.id: gold_fault(p.answer) or ("" if any(texts(p)) else "the answer is empty") for p in problems}
     return {id: fault for id, fault in faults.items() if fault}
-
-
-def _is_gold(value: Any) -> bool:
-    if isinstance(value, float):
-        return isfinite(value)
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def gold_text(gold: Any) -> str:

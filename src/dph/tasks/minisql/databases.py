@@ -160,19 +160,12 @@ def random_rows(rng: random.Random, schema: Schema, needs: Needs) -> Rows:
     duplicates, ties, NULLs and parents without children occur in some databases and not in others.
     """
     counts = {schema.child.name: rng.randint(5, 11), schema.parent.name: rng.randint(3, 9)}
-    return {
-        table.name: list(
-            zip(
-                range(1, counts[table.name] + 1),
-                *(
-                    _column(rng, column, counts[table.name], counts[schema.parent.name], needs)
-                    for column in table.columns
-                ),
-                strict=True,
-            )
-        )
-        for table in (schema.parent, schema.child)
-    }
+    rows = {}
+    for table in (schema.parent, schema.child):
+        count = counts[table.name]
+        columns = [_column(rng, name, count, counts[schema.parent.name], needs) for name in table.columns]
+        rows[table.name] = list(zip(range(1, count + 1), *columns, strict=True))
+    return rows
 
 
 def _column(rng: random.Random, column: str, count: int, parents: int, needs: Needs) -> list[Value]:

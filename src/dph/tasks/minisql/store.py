@@ -31,7 +31,13 @@ def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> l
     try:
         with drafted_directory(folder) as draft:
             _write(draft, split, build())
-            _publish(draft, folder)
+            if _load(folder) is None:  # no other process has built it in the meantime
+                shutil.rmtree(folder, ignore_errors=True)
+                try:
+                    os.rename(draft, folder)
+                except OSError:
+                    if _load(folder) is None:
+                        raise
     except OSError as error:
         raise UserError(
             f"cannot write the databases of minisql under {folder.parent} ({error.strerror or error}); "
@@ -76,27 +82,9 @@ def _load(folder: Path) -> list[Problem] | None:
     except (OSError, UserError, KeyError, TypeError):
         return None
     return [
-        Problem(
-            id=entry["id"],
-            prompt=entry["prompt"],
-            answer=entry["answer"],
-            verifier="sql",
-            meta={**entry["meta"], "db": str(folder / entry["meta"]["db"])},
-        )
-        for entry in entries
+        Problem(e["id"], e["prompt"], e["answer"], "sql", e["meta"] | {"db": str(folder / e["meta"]["db"])})
+        for e in entries
     ]
-
-
-def _publish(draft: Path, folder: Path) -> None:
-    """Give the draft its final name, unless another process has done so first. A damaged set is replaced."""
-    if _load(folder) is not None:
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        os.rename(draft, folder)
-    except OSError:
-        if _load(folder) is None:
-            raise
 
 
 def _digest(path: Path) -> str:

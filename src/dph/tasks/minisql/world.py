@@ -6,6 +6,7 @@ that decision, so a prompt carries no information on whether its problem is ambi
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from math import floor
 
@@ -66,8 +67,7 @@ def draw_rows(rng: random.Random, asked: Asked, ambiguous: bool) -> Rows | None:
     """Rows on which the readings differ (or agree), nothing is empty, and each of the question's conditions matters.
     None if a few hundred draws find none."""
     question = asked.question
-    database = Database(asked.schema)
-    try:
+    with closing(Database(asked.schema)) as database:
         for _ in range(_DRAWS):
             rows = random_rows(rng, asked.schema, question.needs)
             database.fill(rows)
@@ -79,8 +79,6 @@ def draw_rows(rng: random.Random, asked: Asked, ambiguous: bool) -> Rows | None:
             shorter = (question.first.without(i) for i in range(len(question.first.where)))
             if all(database.result(query) != first for query in shorter):
                 return rows
-    finally:
-        database.close()
     return None
 
 

@@ -86,16 +86,13 @@ class Databases:
 
         Raises UserError if neither can be read.
         """
-        if db_id not in self._schemas and db_id in self._entries:
-            path, entry = self._entries[db_id]
+        if db_id not in self._schemas:
+            path, entry = self._entries.get(db_id, (self.path(db_id), None))
             try:
-                self._schemas[db_id] = schema_of_entry(entry)
-            except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                raise UserError(
-                    f"{path}: the entry of {db_id!r} is not a schema ({type(error).__name__}: {error})"
-                ) from error
-        elif db_id not in self._schemas:
-            self._schemas[db_id] = schema_of_file(self.path(db_id))
+                self._schemas[db_id] = schema_of_entry(entry) if entry else schema_of_file(path)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                what = f"{path}: the entry of {db_id!r} is not a schema"
+                raise UserError(f"{what} ({type(error).__name__}: {error})") from error
         return self._schemas[db_id]
 
 

@@ -74,7 +74,6 @@ def _call(name: str, arguments: list[ast.expr]) -> Any:
     return _FUNCTIONS[name](*map(_build, arguments))
 
 
-_TOLERANCE = 1e-4
 _NO_REWRITING = NormalizationConfig(
     basic_latex=False, units=False, malformed_operators=False, nits=False, boxed="none", equations=False
 )
@@ -145,7 +144,7 @@ def _same_equation(left: Any, right: Any) -> bool:
 def _same_value(left: Any, right: Any) -> bool:
     if isinstance(left, str) or isinstance(right, str):
         return False
-    return isclose(float(sympy.N(right)), float(sympy.N(left)), rel_tol=_TOLERANCE)
+    return isclose(float(sympy.N(right)), float(sympy.N(left)), rel_tol=1e-4)
 
 
 def _same_matrix(left: Any, right: Any) -> bool:

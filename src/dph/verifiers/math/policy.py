@@ -121,9 +121,9 @@ def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str
         answer = extract_qwen(response, phrases=fallback != "none", last_number=fallback == "last_number")
         if len(answer) > LONGEST:
             return answer
-        answer = _normal(answer, kind in _UNITS_MATTER)
+        answer = normalize_qwen(answer, keep_units=kind in _UNITS_MATTER)
     if len(answer) <= LONGEST:
-        answer = _normal(answer, kind in _UNITS_MATTER)
+        answer = normalize_qwen(answer, keep_units=kind in _UNITS_MATTER)
     if gold in CHOICE_LETTERS:
         return answer if answer in CHOICE_LETTERS else extract_choice(response) or None
     if written and set(gold) <= CHOICE_LETTERS and (answer or not gold):
@@ -137,17 +137,12 @@ def _normal_gold(gold: str, kind: str | None) -> str:
         return gold.replace(r"\neq", r"\ne").replace(r"\leq", r"\le").replace(r"\geq", r"\ge")
     if kind in _WITHOUT_DOLLARS:
         gold = gold.replace("$", "").strip()
-    once = _normal(gold, kind in _UNITS_MATTER)
-    return once if kind in _NORMALIZED_ONCE else _normal(once, False)
+    once = normalize_qwen(gold, keep_units=kind in _UNITS_MATTER)
+    return once if kind in _NORMALIZED_ONCE else normalize_qwen(once)
 
 
 def _qwen_golds(problem: Problem) -> tuple[str, ...]:
     return tuple(_normal_gold(gold, problem.meta.get("set")) for gold in gold_texts(problem))
-
-
-@lru_cache(maxsize=16_384)
-def _normal(answer: str, keep_units: bool) -> str:
-    return normalize_qwen(answer, keep_units=keep_units)
 
 
 class _TakesAlgebra(Exception):

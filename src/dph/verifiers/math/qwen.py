@@ -6,6 +6,7 @@ Re-implemented from the grader's behaviour, oddities included; docs/concepts/ver
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from math import isclose
 
 _LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
@@ -62,7 +63,7 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
         found = response.split("final answer is $", 1)[1].split("$. I hope", 1)[0].strip()
     elif "boxed" in response:
         found = _boxed(response.rsplit("boxed", 1)[1])
-    elif phrases and (mark := next((m for m in _MARKS if m in response), None)):
+    elif phrases and (mark := next((m for m in ("he answer is", "final answer is") if m in response), None)):
         found = response.rsplit(mark, 1)[1].strip()
     elif phrases and "答案是" in response:
         found = response.split("答案是")[1].strip().split("\n\n")[0].strip()
@@ -71,9 +72,6 @@ def extract_qwen(response: str, *, phrases: bool = True, last_number: bool = Tru
     else:
         found = ""
     return re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
-
-
-_MARKS = ("he answer is", "final answer is")
 
 
 def _boxed(rest: str) -> str:
@@ -105,6 +103,7 @@ def choice_letter(text: str, *, first: bool = False) -> str:
     return chosen.rstrip(".").rstrip("/")
 
 
+@lru_cache(maxsize=16_384)
 def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
     """Normalize an answer for comparison. keep_units: keep unit words (for Minerva's problems)."""
     text = answer.strip().replace("\n", "").rstrip(".").replace(r"\!", "")

@@ -85,7 +85,7 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
         send(handle(json.loads(line)))
 
 
-_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 _CHUNK = 1 << 16
 
 
@@ -115,7 +115,7 @@ class Forked:
         status = self._stop()
         if expired or -status == getattr(signal, "SIGXCPU", None):
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
-        if -status in _CRASHES:
+        if -status in CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}
         if status >= 0:
             return {"outcome": "error", "detail": f"ended its process with status {status}"}

@@ -66,7 +66,6 @@ class WorkerPool:
         for worker in self._workers:
             self._free.put(worker)
         self._closing = threading.Lock()
-        self._watch = _Watch(self._workers)
 
     def run(self, chains: Sequence[Sequence[Request]]) -> list[list[Reply]]:
         """Run all requests; the requests of a chain go to one worker, in order, so that it can reuse its caches.
@@ -92,7 +91,7 @@ class WorkerPool:
                     stopped.set()  # the other threads end after their current answer
                     raise
 
-        with self._watch:
+        with _watched(self._workers):
             active = min(len(self._workers), len(chains))
             if active <= 1:
                 drain(0)
@@ -177,35 +176,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Watch:
-    """A context manager whose thread kills overdue workers while at least one caller is inside."""
+@contextlib.contextmanager
+def _watched(workers: Sequence[Worker]) -> Iterator[None]:
+    """Context in which a thread kills overdue workers."""
+    done = threading.Event()
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._workers = workers
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._done = threading.Event()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._done = threading.Event()
-                threading.Thread(
-                    target=self._run, args=(self._done,), daemon=True, name="dph-verifier-watchdog"
-                ).start()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._done.set()
-
-    def _run(self, done: threading.Event) -> None:
+    def watch() -> None:
         while not done.wait(_TICK):
             now = time.monotonic()
-            for worker in self._workers:
+            for worker in workers:
                 worker.kill_if_overdue(now)
+
+    threading.Thread(target=watch, daemon=True, name="dph-verifier-watchdog").start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def _call_all(worker: Worker, chain: Sequence[Request], stopped: threading.Event) -> list[Reply]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from dph.errors import UserError
 from dph.process.progress import warn
-from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY
+from dph.verifiers.sandbox.loop import CRASHES, TOO_LITTLE_MEMORY
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
@@ -45,7 +45,6 @@ _UNLIMITED = {
 }
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
 """What a user can do when something outside ends worker processes."""
-_CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 
 
 class WorkersFailed(UserError, RuntimeError):
@@ -120,7 +119,7 @@ class Worker:
         code = self.stop()
         if expired or -code == getattr(signal, "SIGXCPU", None):
             return Reply("timeout")
-        return Reply("crash" if code < 0 and -code in _CRASHES else "lost", self._resume)
+        return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume)
 
     @property
     def pid(self) -> int | None:
@@ -152,9 +151,9 @@ class Worker:
                     _say_lowered(allowed, self._memory_mb)
                 return
             expired, status = self._expired, self.stop()
-            if expired or status >= 0 or -status in _CRASHES:
+            if expired or status >= 0 or -status in CRASHES:
                 break
-        if status >= 0 or -status in _CRASHES:
+        if status >= 0 or -status in CRASHES:
             raise WorkersFailed(
                 f"a worker process could not start (exit status {status}); unless its output above says why, it has "
                 f"too little memory: memory_mb is {self._memory_mb}, and the system may allow less (ulimit -v)"

@@ -147,12 +147,6 @@ _WITH_COMMENTS = re.compile(r"/\*.*?\*/ |" + _TOKEN, _FLAGS)  # block comments t
 
 def tokens(sql: str) -> Iterator[str]:
     """The tokens in order; joined, they give the text again."""
-    if "/*" not in sql:
-        return (match.group() for match in _PLAIN.finditer(sql))
-    return _tokens_with_comments(sql)
-
-
-def _tokens_with_comments(sql: str) -> Iterator[str]:
     last_end, position = sql.rfind("*/"), 0
     while position < len(sql):
         # Searching for the end of an unterminated comment would scan the whole rest of the text each time.

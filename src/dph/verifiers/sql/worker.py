@@ -89,29 +89,21 @@ class _TooLarge(Exception):
     pass
 
 
+@dataclass
 class SqlWorker:
     """State of one worker process: open databases and results of gold queries."""
 
-    def __init__(
-        self,
-        rule: Rule,
-        options: Options,
-        credit: str = "",
-        *,
-        digests: bool = False,
-        max_rows: int,
-        max_bytes: int,
-        memory_mb: int,
-    ) -> None:
-        """credit: name of the score (see `dph.verifiers.sql.rewards`) computed besides the verdict; "" for none.
-        digests: also tell what each predicted query returns on the first database, as `asked` does."""
-        self._rule = rule
-        self._options = options
-        self._credit = CREDITS[credit] if credit else None
-        self._digests = digests
-        self._max_rows = max_rows
-        self._max_bytes = max_bytes
-        self._memory_mb = memory_mb
+    rule: Rule
+    options: Options
+    credit: str
+    """Name of the score (see `dph.verifiers.sql.rewards`) computed besides the verdict; "" for none."""
+    digests: bool
+    """Also tell what each predicted query returns on the first database, as `asked` does."""
+    max_rows: int
+    max_bytes: int
+    memory_mb: int
+
+    def __post_init__(self) -> None:
         self._connections = LRU(_CONNECTIONS)
         self._golds = LRU(_GOLD_CELLS)
         self._deadline = 0.0
@@ -153,13 +145,13 @@ class SqlWorker:
         result = gold  # the same query has the same result
         if request["predicted"] != request["gold"]:
             result = self._execute(uri, stamp, request["predicted"], request["timeout"])
-        told: Message = {"digest": "" if result.failure else digest(result.rows)} if self._digests else {}
+        told: Message = {"digest": "" if result.failure else digest(result.rows)} if self.digests else {}
         if result.failure:
             return {"outcome": result.failure, "detail": result.detail} | told
         widths = (gold.width, result.width)
-        equal = self._rule.equal(gold.rows, result.rows, widths, request["ordered"], self._options)
-        if self._credit:
-            told["credit"] = self._credit(gold.rows, result.rows, equal)
+        equal = self.rule.equal(gold.rows, result.rows, widths, request["ordered"], self.options)
+        if self.credit:
+            told["credit"] = CREDITS[self.credit](gold.rows, result.rows, equal)
         if equal:
             return {"outcome": "correct", "detail": ""} | told
         return {"outcome": "wrong", "detail": f"{result.shape}, expected {gold.shape}"} | told
@@ -177,7 +169,7 @@ class SqlWorker:
         elif first.rows == second.rows:
             same = "list"
         else:
-            as_bags = set_equal if self._rule.distinct else partial(strict_equal, ordered=False)
+            as_bags = set_equal if self.rule.distinct else partial(strict_equal, ordered=False)
             same = "bag" if as_bags(first.rows, second.rows) else "no"
         return {"outcome": "correct", "detail": "", "same": same}
 
@@ -210,7 +202,7 @@ class SqlWorker:
         try:
             cursor = self._connect(uri, stamp).execute(sql)
             if cursor.description is None:  # statements that change anything were refused, so there is no statement
-                return Result() if self._rule.nothing_is_empty else Result(failure="error", detail="no statement")
+                return Result() if self.rule.nothing_is_empty else Result(failure="error", detail="no statement")
             rows, length = self._fetch(cursor)
             return Result(rows, len(cursor.description), length=length)
         except _TooLarge as error:
@@ -224,7 +216,7 @@ class SqlWorker:
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[tuple[Row, ...], int]:
         """All rows, or only the distinct rows if the rule ignores duplicates, and their bytes."""
-        rows: dict[Row, None] | list[Row] = {} if self._rule.distinct else []
+        rows: dict[Row, None] | list[Row] = {} if self.rule.distinct else []
         size = 0
         try:
             while chunk := cursor.fetchmany(_CHUNK):
@@ -234,10 +226,10 @@ class SqlWorker:
                 else:
                     rows += chunk
                 size += sum([len(cell) if type(cell) in _SIZED else 8 for row in chunk for cell in row])
-                if len(rows) > self._max_rows:
-                    raise _TooLarge(f"more than {self._max_rows} rows")
-                if size > self._max_bytes:
-                    raise _TooLarge(f"more than {self._max_bytes} bytes of results")
+                if len(rows) > self.max_rows:
+                    raise _TooLarge(f"more than {self.max_rows} rows")
+                if size > self.max_bytes:
+                    raise _TooLarge(f"more than {self.max_bytes} bytes of results")
         finally:
             cursor.close()
         return tuple(rows), size
@@ -252,11 +244,11 @@ class SqlWorker:
                 for idle in self._connections.clear():
                     idle.close()
                 connection = sqlite3.connect(uri, uri=True, isolation_level=None)
-            if self._rule.text != "strict":
-                connection.text_factory = partial(str, encoding="utf-8", errors=self._rule.text)
+            if self.rule.text != "strict":
+                connection.text_factory = partial(str, encoding="utf-8", errors=self.rule.text)
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(f"PRAGMA hard_heap_limit = {(self._memory_mb << 20) // 2}")
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._max_bytes)
+            connection.execute(f"PRAGMA hard_heap_limit = {(self.memory_mb << 20) // 2}")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self.max_bytes)
             connection.set_progress_handler(self._overdue, _STEPS)
             forbid_writing(connection)
             for dropped in self._connections.put((uri, stamp), connection):
@@ -269,5 +261,5 @@ class SqlWorker:
 
 def main(rule: str, options: Message, credit: str, digests: bool, **limits: int) -> None:
     """Entry point of the process."""
-    worker = SqlWorker(get_rule(rule), Options(**options), credit, digests=digests, **limits)
+    worker = SqlWorker(get_rule(rule), Options(**options), credit, digests, **limits)
     serve(worker.handle, limits["memory_mb"])
