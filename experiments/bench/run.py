@@ -29,7 +29,7 @@ from experiments.bench.tables import (
     variance_table,
 )
 from experiments.config import ReproduceConfig
-from experiments.count_files import counts_file, read_counts, read_settings, warn_of_other_bases, write_counts
+from experiments.count_files import counts_file, read_counts, recorded_settings, warn_of_other_bases, write_counts
 from experiments.finished import Counts, read_bases, read_results
 from experiments.plan import Choice, RunPaths, plan, write_settings
 
@@ -84,7 +84,7 @@ class Run:
         folder = Path(self.config.counts)
         if not self.config.counts or not counts_file(choice, folder).is_file():
             return {}
-        recorded = read_settings(counts_file(choice, folder))
+        recorded = recorded_settings(counts_file(choice, folder))
         there = {arm: seeds for arm, seeds in choice.arms.items() if arm in recorded}
         return read_counts(replace(choice, arms=there), folder) if there else {}
 

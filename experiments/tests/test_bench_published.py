@@ -115,7 +115,7 @@ SHORT = {
         SHORTER,
     ),
     "experiments/results/which-method.md": ("cispo-lr0.0001", "dph_f-eta0.1-lr0.0001", SHORTER),
-    "README.md": (),
+    "docs/results/findings.md": (),
 }
 """Pages with a short table of the test worlds, and settings that not all of them show."""
 EVERYWHERE = (

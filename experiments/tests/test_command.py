@@ -34,7 +34,7 @@ def test_flags_override_files_and_files_override_defaults(tmp_path: Path) -> Non
         (["huge"], "no study is named 'huge'"),
         (["tiny", "--job", "1"], "python -m experiments tiny --help"),
         (["tiny", "--jobs", "0"], "jobs is 0"),
-        (["tiny", "--config"], "--config needs a value"),
+        (["tiny", "--config"], "--config: expected one argument"),
         (["tiny", "--config", "nowhere.toml"], "nowhere.toml"),
         (["reproduce", "--scale", "huge"], "no scale is named 'huge'"),
         (["tiny", "--report-only", "--out", "nowhere"], "no reproduction at nowhere"),

@@ -73,8 +73,8 @@ def test_a_training_run_and_the_command_make_the_same_model(tmp_path, capsys):
     assert "not the weights of the run itself but 0.75·initial + 0.25·trained" in (
         tmp_path / "model" / "README.md"
     ).read_text("utf-8")
-    assert "share of the trained weights | 0.25" in (part / "model" / "README.md").read_text("utf-8")
-    assert "share of the trained weights" not in (whole / "model" / "README.md").read_text("utf-8")
+    assert "| trained_share | 0.25 |" in (part / "model" / "README.md").read_text("utf-8")
+    assert "| trained_share" not in (whole / "model" / "README.md").read_text("utf-8")
     newest = max((part / "checkpoints").glob("step-*"))
     assert load_file(newest / "model" / "model.safetensors").keys() == weights(whole / "model").keys()
     for name, value in weights(newest / "model").items():  # checkpoints go on from the trained weights

@@ -177,6 +177,11 @@ def _parse_yaml(text: str) -> Any:
     """The value of a YAML text. Raises ValueError for what is not YAML, and for what YAML 1.1 reads as nobody means."""
     import yaml  # slow to load
 
+    class Loader(yaml.SafeLoader):
+        """Reads 1e-4 as a number, for which YAML 1.1 wants a dot."""
+
+    exponent = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+0123456789"))
     try:
         for token in yaml.scan(text, yaml.SafeLoader):
             if isinstance(token, yaml.AliasToken):
@@ -184,7 +189,7 @@ def _parse_yaml(text: str) -> Any:
             if isinstance(token, yaml.ScalarToken) and token.plain and _YAML_1_1.fullmatch(token.value):
                 line = token.start_mark.line + 1
                 raise ValueError(f"line {line}: put {token.value} into quotes, or write true or false")
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
     return {} if tree is None else tree  # empty, or comments only
