@@ -37,13 +37,13 @@ def parse(words: Sequence[str]) -> ReproduceConfig:
     study, *rest = words
     if study != _ANY and study not in STUDIES:
         raise UserError(f"no study is named {study!r}; there are: {', '.join([*STUDIES, _ANY])}")
-    words = _parser(study).parse_args(
+    named = _parser(study).parse_args(
         [f"--{word[2:].replace('_', '-')}" if word[:2] == "--" else word for word in rest]
     )
     default = ReproduceConfig(scale=STUDIES[study][0]) if study in STUDIES else ReproduceConfig()
-    for file in words.config:
+    for file in named.config:
         default = from_dict(ReproduceConfig, read_settings(Path(file)), f"the settings in {file}", default)
-    flags = {name: value for name, value in vars(words).items() if name not in ("config", "resume")}
+    flags = {name: value for name, value in vars(named).items() if name not in ("config", "resume")}
     settings = from_dict(ReproduceConfig, flags, "the flags", default)
     check_bounds(settings)
     return settings

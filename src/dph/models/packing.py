@@ -16,18 +16,16 @@ Apart from attention, a model processes every token independently. `dph.models.a
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-T = TypeVar("T")
 
 _LARGEST_PADDING = 0.75
 """Sequences share one attention call if the shortest is at least this fraction of the longest."""
 
 
-def moved(value: T, device: torch.device | str) -> T:
+def moved(value: Any, device: torch.device | str) -> Any:
     """A tensor on a device, or a tuple or dataclass whose tensors are; other values as they are."""
     if isinstance(value, Tensor):
         return value.to(device)
