@@ -3,16 +3,16 @@
 import argparse
 import dataclasses
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dph.cli.arguments import Parser
+from dph.cli.main import ending
 from dph.config import check_bounds, field_docs, from_dict, read_settings
-from dph.errors import Interrupted, UserError, one_line
-from dph.process.progress import show, show_messages
+from dph.errors import UserError
+from dph.process.progress import show_messages
 from experiments.config import ReproduceConfig
 from experiments.grid import ROOT
 
@@ -84,26 +84,15 @@ def run(arguments: Sequence[str] | None = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         print(_overview())
         sys.exit(0 if words else 2)
-    try:
+    with ending("experiments"):
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 
         # the jobs import the plug-in of a world from here
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        reproduce(settings)
-    except UserError as error:
-        _complain(str(error))
-        sys.exit(2)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        _complain(f"cannot use {error.filename}: {error.strerror}")
-        sys.exit(2)
-    except KeyboardInterrupt as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        _complain(str(stop))
-        sys.exit(128 + stop.number)
-
-
-def _complain(text: str) -> None:
-    show(f"experiments: {one_line(text)}")
+        try:
+            reproduce(settings)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise UserError(f"cannot use {error.filename}: {error.strerror}") from error

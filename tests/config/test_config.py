@@ -168,7 +168,7 @@ def test_a_stages_settings_are_the_same_in_yaml(tmp_path, ending):
 
 
 def test_numbers_and_quoted_words_in_yaml(tmp_path):
-    """1e-6 is a text for YAML 1.1, and a number where a setting takes one."""
+    """1e-6 is a text for YAML 1.1; here it is the number that everybody means."""
     text = "optim: {lr: 1e-6}\ntask: {split: 'no', options: {path: '1:30', n: \"010\"}}\nseed: -3\n"
     config = merged("train", a=write(tmp_path / "a.yaml", text + "rollout: {temperature: 1}\n# a comment\n"))
     assert (config.optim.lr, config.task.split, config.seed, config.rollout.temperature) == (1e-6, "no", -3, 1.0)

@@ -140,26 +140,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
-    try:
-        with _sentences():
-            if not words or words[0] in ("-h", "--help"):
-                print(_overview())
-                sys.exit(0 if words else 2)
-            if words[0] == "--version":
-                return print(dph.__version__)
-            keep_few_kernels()
-            parent = os.environ.pop(PARENT, "")
-            if parent or LAUNCHED in os.environ:
-                when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))
-            _run(words[0], words[1:])
-    except UserError as error:
-        if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
-            _complain(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
-        _complain(str(stop))
-        sys.exit(128 + stop.number)
+    with ending("dph"):
+        if not words or words[0] in ("-h", "--help"):
+            print(_overview())
+            sys.exit(0 if words else 2)
+        if words[0] == "--version":
+            return print(dph.__version__)
+        keep_few_kernels()
+        parent = os.environ.pop(PARENT, "")
+        if parent or LAUNCHED in os.environ:
+            when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM), int(parent or 0))
+        _run(words[0], words[1:])
 
 
 def _run(command: str, arguments: Sequence[str]) -> None:
@@ -188,6 +179,25 @@ def _run(command: str, arguments: Sequence[str]) -> None:
             f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
             "again with a new --out, from the model of a checkpoint if one was saved"
         ) from error
+
+
+@contextmanager
+def ending(program: str) -> Iterator[None]:
+    """Ends the process with one sentence after a mistake that the user can fix, and after a signal; see `main`.
+
+    program: what the sentence begins with.
+    """
+    try:
+        with _sentences():
+            yield
+    except UserError as error:
+        if not isinstance(error, SharedUserError) or os.environ.get("RANK", "0") == "0":
+            show(f"{program}: {one_line(str(error))}")
+        sys.exit(2)
+    except KeyboardInterrupt as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted(signal.SIGINT)
+        show(f"{program}: {one_line(str(stop))}")
+        sys.exit(128 + stop.number)
 
 
 @contextmanager
@@ -221,7 +231,3 @@ _UNUSABLE = {
 
 def _file_of(error: OSError) -> str:
     return os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
-
-
-def _complain(text: str) -> None:
-    show(f"dph: {one_line(text)}")

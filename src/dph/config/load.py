@@ -380,8 +380,6 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if hint is float and isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+e[-+]?[0-9]+", value):
-        return float(value)  # YAML 1.1 reads 1e-6 as a text
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise SettingsError(f"{where} must be of type {hint.__name__}, not {value!r}")
     return value

@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from dph.models.batch import Inputs, Tokens, collate_tokens, moved, padded
+from dph.models.batch import Inputs, Tokens, by_prompt, collate_tokens, moved, padded
 from dph.models.policy import Policy
 from dph.objective.objective import TokenBatch
 from dph.process.distributed import World
@@ -132,16 +132,11 @@ def mix(
         stored: the step's stored responses over all processes.
         minibatches: their number.
     """
-    groups: list[dict[tuple[int, ...], list[Row]]] = [{} for _ in range(minibatches)]  # of each mini-batch, by prompt
-
-    def add(minibatch: int, rows: Sequence[Row]) -> None:
-        for row in rows:  # two problems, or two draws of one problem, may have the same prompt
-            groups[minibatch].setdefault(tuple(row.prompt_ids), []).append(row)
-
+    mixed: list[list[Row]] = [[] for _ in range(minibatches)]
     for place, rows_G in zip(places_P, rows_PG, strict=True):
-        add(place * minibatches // total, [row for row in rows_G if row is not None])
-    for number in range(minibatches):
+        mixed[place * minibatches // total] += [row for row in rows_G if row is not None]
+    for number, rows in enumerate(mixed):
         its = [rehearsal_row(row) for index, row in enumerate(stored) if index * minibatches // len(stored) == number]
         first, end = (rank * len(its) // world.size for rank in (world.rank, world.rank + 1))
-        add(number, its[first:end])
-    return [list(by_prompt.values()) for by_prompt in groups]
+        rows += its[first:end]
+    return [by_prompt(rows) for rows in mixed]  # two problems, or two draws of one problem, may have the same prompt

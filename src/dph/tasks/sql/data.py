@@ -1,6 +1,7 @@
 """Shared code of Spider and BIRD: turns questions with gold SQL into problems over database files."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,17 +121,17 @@ class SqlTask(Task):
         self._skip_missing = skip_missing
         self._suite = Path(test_suite) if test_suite else None
 
+    @abstractmethod
     def questions(self, split: str, *, subset: bool = False) -> list[Question]:
         """The questions of a split in the order of its files.
 
         Warns if their number is not the published one, unless `subset` says that this is intended. Raises UserError for
         an unknown split or missing files.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def databases(self, split: str) -> Databases:
         """The databases of a split. Raises UserError if no folder of databases exists."""
-        raise NotImplementedError
 
     def rated(self, split: str) -> bool:
         """Whether the difficulty of a problem is Spider's hardness of its gold query."""

@@ -1,9 +1,10 @@
-"""Settings and fixtures for the tests of the experiments."""
+"""Settings and fixtures for all tests, those of the experiments included."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from dph.process.progress import show_messages
 
@@ -12,12 +13,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-_SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+# A busy machine must not fail a property test, and CI must use the same examples as a developer's machine.
+settings.register_profile("dph", deadline=None, derandomize=True)
+settings.load_profile("dph")
+
+_SHARED = Path(__file__).resolve().parents[1] / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
-def messages_are_printed() -> None:
-    """Tests read what the experiments say on standard error, as the command line prints it."""
+def _messages_are_printed() -> None:
+    """Tests read what stages and experiments say on standard error, as the command line prints it."""
     show_messages()
 
 
