@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from dph.config import check_bounds, field_docs, from_dict, read_settings
 from dph.errors import UserError
 from dph.process.progress import show_messages
 from experiments.config import ReproduceConfig
-from experiments.grid import ROOT
 
 STUDIES = {
     "paper": ("full", "launches for the paper's own models, on a cluster; runs nothing"),
@@ -88,8 +86,6 @@ def run(arguments: Sequence[str] | None = None) -> None:
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 
-        # the jobs import the plug-in of a world from here
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         try:
             reproduce(settings)
         except OSError as error:

@@ -1,5 +1,6 @@
 """The paper's experiments as one resumable command, with its tables and figures."""
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, warn_of_other_bases, write_counts
 from experiments.figures import figures
 from experiments.finished import DOMAINS, Counts, Results, read_results
-from experiments.grid import Grid, read_grid
+from experiments.grid import ROOT, Grid, read_grid
 from experiments.plan import Choice, RunPaths, plan, write_settings
 from experiments.start import start_bases, with_known_starts
 from experiments.strata import kinds_table, strata_table
@@ -47,6 +48,8 @@ def reproduce(config: ReproduceConfig) -> Path:
     failed.
     """
     check_bounds(config)
+    # the jobs are processes that import the plug-in of a world from the repository
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     if config.scale == "full":
         from experiments.paper.launches import reproduce_full  # verl's launches; the other scales do without
 
