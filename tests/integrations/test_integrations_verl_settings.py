@@ -122,7 +122,7 @@ def test_other_advantages_reach_verl_with_their_options() -> None:
     assert (found["advantage"], found["advantage_options"]) == ("group", {"eps": "1e-3"})
     assert block("uniqueness", by="text")["advantage"] == "uniqueness"
     for options in ({}, {"by": "answer"}):
-        with pytest.raises(UserError, match="responses but not their problems"):
+        with pytest.raises(UserError, match="without their problems"):
             block("uniqueness", **options)
     with pytest.raises(UserError, match="kk"):
         block("passk", kk="8")

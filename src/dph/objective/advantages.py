@@ -60,20 +60,36 @@ AdvantageFunction = Callable[..., Tensor]
 ADVANTAGES: Registry[AdvantageFunction] = Registry("advantage")
 
 
-def register_advantage(name: str, *, reference: bool = False, logprobs: bool = False) -> Callable[[Added], Added]:
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Which parts of a `GroupView` an advantage reads that not every engine has."""
+
+    reference: bool = False
+    logprobs: bool = False
+    problems: Callable[[Mapping[str, str]], bool] = lambda _options: False
+
+
+def register_advantage(
+    name: str,
+    *,
+    reference: bool = False,
+    logprobs: bool = False,
+    problems: Callable[[Mapping[str, str]], bool] = lambda _options: False,
+) -> Callable[[Added], Added]:
     """Decorator: make an advantage available under a name.
 
     Args:
         reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model.
         logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages.
+        problems: whether, with these options, it reads styles or answers, which take the problem; the trainers of
+            other libraries have the responses alone.
     """
 
-    _reads.setdefault(name, (reference, logprobs))
+    _reads.setdefault(name, Reads(reference, logprobs, problems))
     return ADVANTAGES.register(name)
 
 
-_reads: dict[str, tuple[bool, bool]] = {}
-"""Whether an advantage reads π_ref, and whether it reads π_old, by name."""
+_reads: dict[str, Reads] = {}
 
 
 class Advantage:
@@ -83,7 +99,9 @@ class Advantage:
         """Raises UserError for a name that nobody registered, and for options that it does not take."""
         self._name = name
         self._function = ADVANTAGES.bind(name, options or {})
-        self.needs_reference, self.needs_logprobs = _reads.get(name, (False, False))
+        reads = _reads.get(name, Reads())
+        self.needs_reference, self.needs_logprobs = reads.reference, reads.logprobs
+        self.needs_problems = reads.problems(options or {})
 
     def __call__(self, group: GroupView) -> Tensor:
         """Advantages of a group, [G] or [G, T], finite, and 0 for responses that could not be judged.
@@ -262,7 +280,7 @@ def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
     return group_advantages(rewards[None], valid[None])[0]
 
 
-@register_advantage("uniqueness")
+@register_advantage("uniqueness", problems=lambda options: options.get("by", "style") != "text")
 def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Tensor:
     """Uniqueness-aware advantages (arXiv 2601.08763): the more common a response's kind, the less it moves the policy.
 

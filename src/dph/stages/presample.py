@@ -22,7 +22,7 @@ from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.process.parents import require_one_process
 from dph.process.progress import say
-from dph.rehearsal.check import check_sampler, file_hashes
+from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.chunks import Chunks
@@ -209,8 +209,7 @@ def _write(
         stored_responses=len(rows),
         model=config.model.path,
         **model,
-        temperature=config.rollout.temperature,
-        top_p=config.rollout.top_p,
+        **sampling_facts(config.rollout),
         threshold=[config.threshold, config.rollout.n],
         seed=config.seed,
         task=asdict(config.task),

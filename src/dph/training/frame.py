@@ -23,8 +23,8 @@ from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.runs.files import directory_written_atomically
 from dph.training import checkpoints
+from dph.training.best import Best
 from dph.training.checkpoints import TrainState, steps_saved
-from dph.training.monitor import Best
 from dph.training.optim import Optimizer
 
 

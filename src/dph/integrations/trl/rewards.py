@@ -42,8 +42,11 @@ class AdvantageMixin(GRPOTrainer):
                 f"the advantage {advantage!r} reads log-probabilities of whole groups, which TRL does not have; train "
                 "it with `dph train` or through verl"
             )
-        if advantage == "uniqueness" and (advantage_options or {}).get("by", "style") != "text":
-            raise UserError("TRL hands no problems to advantages; set the option by of advantage uniqueness to text")
+        if self._advantage.needs_problems:
+            raise UserError(
+                f"the advantage {advantage!r} reads styles or answers, and TRL hands no problems to advantages; set "
+                "its options so that it reads texts (uniqueness: by text)"
+            )
         if (self.scale_rewards, self.multi_objective_aggregation) != ("group", "sum_then_normalize"):  # TRL's defaults
             raise UserError(
                 "scale_rewards and multi_objective_aggregation shape TRL's own advantages only; leave them out, or "

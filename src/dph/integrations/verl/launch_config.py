@@ -142,7 +142,7 @@ def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict
         "algorithm": {
             "filter_groups": {"enable": config.dynamic_sampling.enabled},
             "norm_adv_by_std_in_grpo": bool(read_option(std, bool, "advantage.options normalize_std")),
-            # Truncated importance sampling by tokens, as in `dph.objective.correction`
+            # Truncated importance sampling by tokens, as in `dph.objective.objective`
             "rollout_correction": {"rollout_is": "token", "rollout_is_threshold": cap} if cap else {"rollout_is": None},
         },
         "actor_rollout_ref": {

@@ -104,11 +104,13 @@ def _advantage(config: Mapping[str, Any], settings: DPHSettings) -> Advantage:
 
 def bound_advantage(name: str, options: Mapping[str, str]) -> Advantage:
     """An advantage. Raises UserError as `Advantage`, and for one that reads the problems."""
-    if name == "uniqueness" and options.get("by", "style") != "text":
+    advantage = Advantage(name, options)
+    if advantage.needs_problems:
         raise UserError(
-            "verl's trainer sees responses but not their problems; set the option by of advantage uniqueness to text"
+            f"advantage {name!r} reads styles or answers, and verl's trainer sees responses without their problems; "
+            "set its options so that it reads texts (uniqueness: by text)"
         )
-    return Advantage(name, options)
+    return advantage
 
 
 def check_policy_loss(name: str) -> None:
