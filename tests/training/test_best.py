@@ -36,7 +36,7 @@ def test_another_metric_and_none():
     assert choose(RUN, metric="eval/pass@8", within=0.0)[0].step == 5
     best, noted = choose(RUN, metric="")
     assert best.step is None and not any(noted)
-    with pytest.raises(UserError, match="keep_best names 'eval/styles', but the"):
+    with pytest.raises(UserError, match="keep_best is 'eval/styles', but the"):
         Best("eval/styles", 0.02, "").check({"eval/greedy": 0.5})
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError
 
 _UTF16 = "is UTF-16 text; save it as UTF-8"
 _OTHER = {
@@ -47,4 +47,4 @@ def read_json(path: Path, remedy: str = "") -> Any:
         reason, cause = f"cannot be read ({error.strerror or error})", error
     except ValueError as error:
         reason, cause = f"is damaged ({error})", error
-    raise UserError(f"{path} {reason}{remedy and '; '}{remedy}") from cause
+    raise DataError(f"{path} {reason}{remedy and '; '}{remedy}") from cause

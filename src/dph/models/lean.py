@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dph.errors import UserError, is_out_of_memory, reason_of
+from dph.errors import ModelError, is_out_of_memory, reason_of
 from dph.models.traits import evaluating
 from dph.models.trial import MAX_ERROR_RATIO, attempt
 from dph.process.progress import say
@@ -54,7 +54,7 @@ def make_lean(model: Any) -> None:
         except Exception as error:  # the model's own code may raise anything
             if is_out_of_memory(error):
                 raise
-            raise UserError(
+            raise ModelError(
                 f"the model cannot be trained in bf16 ({type(error).__name__}: {reason_of(error)}); set "
                 "model.precision to fp32"
             ) from error

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dph.config import read_settings
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, RULES, metric
 from dph.evaluation.passk import mean_at_k, pass_at_k
 from dph.process.progress import say
@@ -97,18 +97,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
     trains: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"there is no run directory {path}; correct its path, or name the other runs only")
+            raise RunError(f"there is no run directory {path}; correct its path, or name the other runs only")
         if (path / "scores.json").exists():
             evals.append(read_eval(path))
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
-            raise UserError(
+            raise RunError(
                 f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor "
                 "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
             )
     if not evals:
-        raise UserError("a report needs at least one run directory of `dph eval`; name one beside the others")
+        raise SettingsError("a report needs at least one run directory of `dph eval`; name one beside the others")
     return evals, [_read_train(path, evals) for path in trains]
 
 
@@ -121,9 +121,9 @@ def read_eval(path: Path) -> EvalRun:
         label, model = str(scores["label"]), Path(str(scores["model"]))
         measures = int(scores.get("measures", 1))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
+        raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
-        raise UserError(f"{file} holds no split; {EVALUATE_AGAIN}")
+        raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(
         path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), EVALUATE_AGAIN
@@ -212,13 +212,13 @@ def read_problems(
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
     except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; {remedy}") from error
+        raise RunError(f"{file} is missing; {remedy}") from error
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is damaged ({error}); {remedy}") from error
+        raise RunError(f"{file} is damaged ({error}); {remedy}") from error
     for number, row in enumerate(rows, 1):
         for name, kinds in _KINDS.items():
             if name in row and not isinstance(row[name], kinds):
-                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
+                raise RunError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
     return rows
 
 
@@ -236,7 +236,7 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     RunDir.open(path, "train")
     metrics = read_metrics(path)
     if not metrics:
-        raise UserError(
+        raise RunError(
             f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
         )
     # A training run has the label under which its model was evaluated.
@@ -277,7 +277,7 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
-            raise UserError(
+            raise RunError(
                 f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
                 "evaluate both with the same task settings"
             )
@@ -302,7 +302,7 @@ def check_contents(runs: Sequence[EvalRun]) -> None:
                 content = [row[name] for name in fields]
                 first, expected = seen.setdefault((row["split"], row["id"]), (run, content))
                 if content != expected:
-                    raise UserError(
+                    raise RunError(
                         f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
                         f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the "
                         "same data"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, RunError
 from dph.process.progress import progress, say
 from dph.runs.directory import CHUNKS
 from dph.runs.files import not_through_a_link, sync
@@ -74,7 +74,7 @@ class Chunks:
         before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
         for name, digest in inputs.items():
             if before["inputs"].get(name) != digest:
-                raise UserError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
+                raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
         if run is not None:
             compare_problems(run, before["problems"], problems, ANEW)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.process.progress import say
 
 try:
@@ -199,7 +199,7 @@ def lock(folder: Path) -> None:
     Raises UserError naming the owner if another process holds the lock, and OSError if the lock file cannot be created.
     """
     if owner := _take(folder):
-        raise UserError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
+        raise RunError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 
 
 def unlock(folder: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dph.config import SamplerConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.trial import GrowingTrial, scale
 from dph.process.progress import say
@@ -137,7 +137,7 @@ class HFSampler(Sampler):
         for start in (PlainDecoder, StateDecoder):
             if self.works(start, longest):
                 return start, start is PlainDecoder
-        raise UserError(
+        raise ModelError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
             f"{self.trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
             "each token and is slow, or use another sampler"

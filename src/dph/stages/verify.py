@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
-from dph.errors import UserError
+from dph.errors import DataError, JudgeError, SettingsError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.parents import require_one_process
 from dph.process.progress import say
@@ -35,7 +35,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     require_one_process("verify")
     check_bounds(config)
     if not config.predictions:
-        raise UserError("no file of predictions was named; add --predictions FILE")
+        raise SettingsError("no file of predictions was named; add --predictions FILE")
     run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     if run and run.complete:
         say(f"{run.path} is complete already")
@@ -53,7 +53,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
         if not judged:
-            raise UserError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
+            raise JudgeError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
         summary = summarise(config, judged, excluded)
         print(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
@@ -82,27 +82,27 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
     """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
     found = len(file.predictions)
     if not found:
-        raise UserError(f"{config.predictions} holds no prediction")
+        raise DataError(f"{config.predictions} holds no prediction")
     if file.kind == "lines" and (found > count or (found < count and not config.partial)):
         hint = "" if found > count else " (--partial: the file holds the first ones only)"
-        raise UserError(
+        raise DataError(
             f"{config.predictions} has {found} predictions, but there are {count} problems; they are paired by order, "
             f"so each problem needs its line{hint}"
         )
     if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
-        raise UserError(
+        raise DataError(
             f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
         )
     pairing = pair(problems, file.predictions)
     for problem, predictions in pairing.pairs:
         for prediction in predictions:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
-                raise UserError(
+                raise DataError(
                     f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
                     f"but problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
                 )
     if not pairing.pairs:
-        raise UserError(
+        raise DataError(
             f"{config.predictions}: none of its {found} predictions belongs to a problem; the first is for "
             f"{file.predictions[0].key!r}, the first problem is {problems[0].id!r}"
         )
@@ -137,7 +137,7 @@ def _judge(
                 continue
             rows = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
             if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
-                raise UserError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
+                raise JudgeError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
             values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import register_task
 from dph.tasks.sql.data import Databases, Question, SqlTask, read_gold
 from dph.tasks.tables import parse_file, read_rows, read_text
@@ -89,7 +89,7 @@ def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[P
     found = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal():
-            raise UserError(
+            raise DataError(
                 f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
             )
         text = value if isinstance(value, str) else _NOTHING
@@ -108,7 +108,7 @@ def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> lis
         column = field or next((name for name in known if row[name] is not None), known[0] if known else "")
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
-            raise UserError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
+            raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
         by, key = _key(row, number)
         values = row[column] if isinstance(row[column], list) else [row[column]]
         for value in values:
@@ -185,7 +185,7 @@ class Gold(SqlTask):
         folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises UserError
         if one of the first two is missing."""
         if not gold or not databases:
-            raise UserError(
+            raise SettingsError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
         super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
@@ -195,7 +195,7 @@ class Gold(SqlTask):
         questions = []
         for index, (sql, db_id) in enumerate(read_gold(self._queries)):
             if not db_id:
-                raise UserError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
+                raise DataError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
         return questions
 

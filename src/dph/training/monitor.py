@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dph.build import select
 from dph.config import MonitorConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.evaluation.evaluator import Evaluator
 from dph.evaluation.intervals import bootstrap_interval
 from dph.evaluation.scoring import Scored, metric_values, score_group
@@ -62,7 +62,7 @@ class Best:
     def check(self, values: Mapping[str, float]) -> None:
         """Raises UserError when the monitor does not measure the metric."""
         if self.metric and self.metric not in values:
-            raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
+            raise SettingsError(f"keep_best is {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
 
     def note(self, step: int, values: Mapping[str, float]) -> bool:
         """Take a step's metrics into account; returns whether it is a training step and the best so far."""
