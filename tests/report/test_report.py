@@ -495,15 +495,17 @@ def test_one_label_looks_the_same_everywhere_and_base_is_grey() -> None:
 
 def test_figures_draw_the_data_they_are_given() -> None:
     curve = plots.Series("GRPO", [1, 2, 4], [0.5, 0.6, 0.7], [0.4, 0.5, 0.6], [0.6, 0.7, 0.8])
-    axes = plots.pass_curve_figure([curve]).axes[0]
+    shares = {"base": {"other": 0.25, "cte": 0.75}}
+    axes, bars = plots.overview_figure([curve], [], shares).axes
     assert axes.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.6], [4, 0.7]]  # type: ignore[union-attr]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "2", "4"]
     band = axes.collections[0].get_paths()[0].vertices
     assert {(1.0, 0.4), (1.0, 0.6), (4.0, 0.6), (4.0, 0.8)} <= set(map(tuple, np.asarray(band).tolist()))
-    bars = plots.style_figure({"base": {"other": 0.25, "cte": 0.75}}).axes[0].patches
-    assert [(bar.get_x(), bar.get_width()) for bar in bars] == [(0.0, 75.0), (75.0, 25.0)]  # type: ignore[attr-defined]
+    parts = [(bar.get_x(), bar.get_width()) for bar in bars.patches]  # type: ignore[attr-defined]
+    assert parts == [(0.0, 75.0), (75.0, 25.0)]
     assert len(plots.overview_figure([curve], [], {}).axes) == 1
-    assert plots.to_png(plots.pass_curve_figure([curve])) == plots.to_png(plots.pass_curve_figure([curve]))
+    one, other = (plots.to_png(plots.overview_figure([curve], [], shares)) for _ in range(2))
+    assert one == other
 
 
 # Labels that look like markup ---------------------------------------------------------------------------------------

@@ -72,20 +72,6 @@ def style_colors(styles: Sequence[str]) -> dict[str, str]:
     return colors | ({"other": _OTHER} if "other" in styles else {})
 
 
-def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, title: str = "") -> Figure:
-    """Pass@k (y, as fractions) against k (x, logarithmic), one line per label with its confidence band."""
-    figure, (axes,) = _figure(1, width=5.2)
-    _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
-    return figure
-
-
-def style_figure(shares: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Stacked bars of solution styles: shares[label][style] is a fraction of the samples; each label's sum to 1."""
-    figure, (axes,) = _figure(1, width=5.2, height=1.5 + 0.36 * len(shares))
-    _draw_styles(axes, shares, "")
-    return figure
-
-
 def overview_figure(
     pass_curves: Sequence[Series],
     training: Sequence[Series],
@@ -93,12 +79,16 @@ def overview_figure(
     *,
     base: str | None = None,
     training_label: str = "pass@8",
+    title: str = "pass@k",
 ) -> Figure:
-    """Panels side by side: pass@k against k, a metric during training, solution styles; empty panels are omitted."""
+    """Panels side by side: pass@k (as fractions) against k, with the heading `title`; a metric during training; bars of
+    solution styles, shares[label][style], which sum to 1 for a label. Empty panels are omitted."""
     panels = 1 + bool(training) + bool(shares)
-    figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
+    figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
+    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
+    left, *more = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
-    _draw_pass_curves(left, pass_curves, look, "pass@k")
+    _draw_pass_curves(left, pass_curves, look, title)
     if training:
         _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
     if shares:
@@ -136,12 +126,6 @@ def canvas(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    figure = canvas(width, height)
-    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
-    return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
 
 def tidy(axes: Axes, title: str) -> None:
@@ -245,16 +229,8 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
     parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
-    figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
-    if training:
-        figure, (axes,) = _figure(1, width=5.2)
-        _draw_training(axes, training, looks([curve.label for curve in training], base), monitored, "")
-        _legend(axes, len(training))
-        figures["training"] = (figure, f"{monitored} through training of {names}")
-    if shares:
-        figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
     for split, of_split in comparison.elsewhere.items():
-        figure = pass_curve_figure(_pass_series(of_split), base=base, title=split)
+        figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
         figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
     metrics = {name: training_series(trains, name) for name in _CURVES}
