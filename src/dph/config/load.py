@@ -15,6 +15,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -75,7 +76,8 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
             yield Setting(name, kinds[item.name], bounds, value, type(config))
 
 
-def field_docs(cls: type[Any]) -> dict[str, str]:
+@cache
+def field_docs(cls: type[Any]) -> Mapping[str, str]:
     """The string below each field of a class and of those that it inherits from, as it stands in the source."""
     docs: dict[str, str] = {}
     for one in reversed(cls.__mro__[:-1]):
