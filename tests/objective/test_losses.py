@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence
 from dph.objective.token_losses import kl_loss, masked_log_ratio
@@ -452,7 +452,7 @@ def test_missing_inputs_are_bugs_of_the_caller():
 )
 def test_contradictory_settings_are_told_in_one_sentence(settings, message):
     logprobs, batch, _ = make_batch()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Objective(LossConfig(**settings))(logprobs, batch, LossCounts.of(batch))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dph.errors import UserError
+from dph.errors import RunError, SettingsError, UserError
 from dph.evaluation.measures import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
@@ -412,11 +412,11 @@ def test_a_bad_run_directory_is_one_sentence(tmp_path: Path, spoil: Any, message
 
 def test_runs_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     one = write_eval(tmp_path / "one", "base", [1, 2])
-    with pytest.raises(UserError, match="not evaluated on the same problems"):
+    with pytest.raises(RunError, match="not evaluated on the same problems"):
         report([one, write_eval(tmp_path / "two", "T", [1, 2], prefix="q")], tmp_path / "o", base="base", title="T")
-    with pytest.raises(UserError, match="no split in common"):
+    with pytest.raises(SettingsError, match="no split in common"):
         report([one, write_eval(tmp_path / "three", "T", [1, 2], splits=["x"])], tmp_path / "o", base=None, title="T")
-    with pytest.raises(UserError, match="at least one run directory of `dph eval`"):
+    with pytest.raises(SettingsError, match="at least one run directory of `dph eval`"):
         report([write_train(tmp_path / "train", "grpo", [0.5])], tmp_path / "o", base=None, title="T")
 
 
@@ -428,7 +428,7 @@ def test_a_base_that_is_not_there_is_said_and_not_fatal(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_one_sentence(runs: list[Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write the report"):
+    with pytest.raises(RunError, match="cannot write the report"):
         report(runs, tmp_path / "file" / "out", base="base", title="T")
 
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture, skip_unless_known
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import decoders, shared_decode
@@ -103,7 +103,7 @@ def test_models_with_a_state_sample_what_they_train(name, capsys):
     policy, params = any_policy(name), SamplingParams(3, max_tokens=10)
     sampler = HFSampler(policy)
     if OWN[name] is WholeDecoder:  # slow, so only if the user chooses it
-        with pytest.raises(UserError, match="decoder to whole"):
+        with pytest.raises(ModelError, match="decoder to whole"):
             sampler.sample(PROMPTS, params, KEYS)
         sampler = HFSampler(policy, decoder="whole")
     groups = sampler.sample(PROMPTS, params, KEYS)

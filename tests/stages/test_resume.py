@@ -25,7 +25,7 @@ from dph.config import (
     VerifierConfig,
     VerifyConfig,
 )
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, RunError, SharedUserError
 from dph.evaluation import evaluator
 from dph.models.policy import Policy
 from dph.runs.directory import CHUNKS
@@ -240,14 +240,14 @@ def test_other_settings_and_inputs_are_refused_and_the_work_is_kept(stage, undis
             work(stage, root=prepared)
     saved = files(Path("run"))
     other = {"presample": {"threshold": 3}, "eval": {"seed": 1}, "verify": {"partial": True}}[stage]
-    with pytest.raises(UserError, match="was started with other settings"):
+    with pytest.raises(RunError, match="was started with other settings"):
         work(stage, resume=True, root=prepared, **other)
-    with pytest.raises(UserError, match="already holds a run; add --resume"):
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
         work(stage, root=prepared)
     with monkeypatch.context() as patch:
         if stage == "verify":
             (prepared / "p.sql").write_text((before := (prepared / "p.sql").read_text()).replace("-- 19", "-- 20"))
-            with pytest.raises(UserError, match="the predictions are not those that"):
+            with pytest.raises(RunError, match="the predictions are not those that"):
                 work(stage, resume=True, root=prepared)
             (prepared / "p.sql").write_text(before)
         else:
@@ -258,11 +258,11 @@ def test_other_settings_and_inputs_are_refused_and_the_work_is_kept(stage, undis
                 return [*others, Problem(last.id, last.prompt, "maybe", "exact", last.meta)]
 
             patch.setattr(ToyTask, "problems", changed)
-            with pytest.raises(UserError, match="the problems are not those that"):
+            with pytest.raises(RunError, match="the problems are not those that"):
                 work(stage, resume=True, root=prepared)
             patch.setattr(ToyTask, "problems", problems)
             patch.setattr(Policy, "weight_hash", lambda self: "other")
-            with pytest.raises(UserError, match="the model's weights are not those that"):
+            with pytest.raises(RunError, match="the model's weights are not those that"):
                 work(stage, resume=True, root=prepared)
     assert {name: saved[name] for name in saved if name != ".lock"} == {
         name: content for name, content in files(Path("run")).items() if name != ".lock"
@@ -315,7 +315,7 @@ def test_several_processes_are_refused_in_one_sentence(stage, prepared, monkeypa
         assert len(said) == (rank == "0")
         assert all("runs in one process, but 2 were started" in line for line in said)
     if stage in STAGES:
-        with pytest.raises(UserError, match="runs in one process"):
+        with pytest.raises(SharedUserError, match="runs in one process"):
             work(stage, root=prepared)
     assert not list(tmp_path.iterdir())
 

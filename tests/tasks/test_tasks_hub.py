@@ -8,7 +8,7 @@ import pytest
 from complaints import complaint, run
 from dph.build import make_task
 from dph.config import TaskConfig
-from dph.errors import UserError
+from dph.errors import DataError, UserError
 from dph.runs import models as network
 from dph.tasks import load_task
 from dph.types import Problem
@@ -126,7 +126,7 @@ def test_mistakes_are_named(saved, options, split, message):
 def test_ids_that_occur_twice_and_a_dev_split_of_its_own(saved):
     rows = {"prompt": ["a", "b"], "answer": ["1", "2"], "key": ["x", "x"]}
     name = saved(train=rows, dev=rows)
-    with pytest.raises(UserError, match="row 1: the id 'x' was taken by row 0"):
+    with pytest.raises(DataError, match="row 1: the id 'x' was taken by row 0"):
         load_task("hub", name=name, id="key").problems("train")
     with pytest.raises(UserError, match="has a split 'dev' of its own; leave the"):
         load_task("hub", name=name, held_out=1).problems("dev")
@@ -134,7 +134,7 @@ def test_ids_that_occur_twice_and_a_dev_split_of_its_own(saved):
 
 def test_a_folder_of_files_is_not_a_saved_data_set(tmp_path):
     (tmp_path / "train.jsonl").write_text("{}\n")
-    with pytest.raises(UserError, match=r"not a folder that save_to_disk .* use"):
+    with pytest.raises(DataError, match=r"not a folder that save_to_disk .* use"):
         load_task("hub", name=str(tmp_path)).problems("train")
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_folder(saved):
     name = saved(train=GSM8K)
     with open(f"{name}/train/state.json", "w") as file:
         file.write("{")
-    with pytest.raises(UserError, match=r"cannot load the data set .* it may be"):
+    with pytest.raises(DataError, match=r"cannot load the data set .* it may be"):
         load_task("hub", name=name).problems("train")
 
 
@@ -173,7 +173,7 @@ def test_no_network_is_one_sentence_at_once(monkeypatch):
         raise ConnectionError("Name or service not known")
 
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", unreachable)
-    with pytest.raises(UserError) as failure:
+    with pytest.raises(DataError) as failure:
         load_task("hub", name="openai/gsm8k").problems("train")
     said = str(failure.value)
     assert "cannot load the data set 'openai/gsm8k' (Name or service not known); check the name" in said
@@ -194,7 +194,7 @@ def test_a_hub_without_the_file_has_the_repository(monkeypatch):
 def test_without_the_library_the_extra_is_named(saved, monkeypatch):
     name = saved(train=GSM8K)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match="need the library datasets; run: pip"):
+    with pytest.raises(DataError, match="need the library datasets; run: pip"):
         load_task("hub", name=name).problems("train")
 
 
