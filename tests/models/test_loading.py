@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import dph
 from dph.config import ModelConfig
-from dph.errors import ModelError, UserError
+from dph.errors import ModelError, SettingsError, UserError
 from dph.models import language_model
 from dph.models.policy import Policy
 from helpers import tiny_policy
@@ -358,7 +358,7 @@ def test_adapters_for_unknown_modules_are_refused(folder):
 
 @pytest.mark.parametrize("name", ["abacus", "meta", "cuda:99"])
 def test_unusable_devices_are_refused(folder, name):
-    with pytest.raises(UserError, match=f"the device '{name}' cannot be used here") as caught:
+    with pytest.raises(SettingsError, match=f"device '{name}' cannot be used") as caught:
         Policy.load(ModelConfig(path=str(folder), device=name))
     assert "\n" not in str(caught.value)
 

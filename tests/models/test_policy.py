@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import ModelConfig
-from dph.errors import ModelError, SettingsError, UserError
+from dph.errors import ModelError, SettingsError
 from dph.models import logprobs as module
 from dph.models.batch import by_prompt, microbatches, padded_length
 from dph.models.policy import Policy
@@ -402,7 +402,7 @@ def test_a_model_without_an_end_token_or_an_unusable_device_is_refused(tmp_path)
     policy.save(tmp_path)
     with pytest.raises(ModelError, match="no EOS token"):
         load(tmp_path)
-    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+    with pytest.raises(SettingsError, match="device 'abacus' cannot be used"):
         Policy.load(ModelConfig(path=str(tmp_path), device="abacus"))
 
 

@@ -266,10 +266,10 @@ def test_rows_in_which_frequencies_depend_on_the_length_are_refused(name, change
     fitting, longer = Tokens([3] * (longest - 4), [5] * 4), Tokens([3] * (longest - 4), [5] * 5)
     assert longest == rotary_limit(policy.model.config)
     assert_logprobs_are_the_models(policy, [fitting, Tokens([4], [6])])
-    with pytest.raises(ModelError, match=f"{longest + 1} tokens, but beyond {longest}"):
+    with pytest.raises(ModelError, match=f"tokens, but beyond {longest} this"):
         policy.response_logprobs([Tokens([4], [6]), longer], 1.0, 1000)
     sampler = HFSampler(policy)
-    with pytest.raises(ModelError, match=f"{longest + 1} tokens, but beyond {longest}"):
+    with pytest.raises(ModelError, match=f"tokens, but beyond {longest} this"):
         sampler.sample([[3] * 10], SamplingParams(1, max_tokens=longest - 9), [0])
     assert sampler.sample([[3] * 10], SamplingParams(1, max_tokens=longest - 10), [0])
 

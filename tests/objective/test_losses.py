@@ -445,7 +445,7 @@ def test_missing_inputs_are_bugs_of_the_caller():
         ({"eta": -0.1}, "eta is -0.1"),
         ({"aggregation": "dr_grpo", "dr_grpo_length": 0}, "dr_grpo_length is 0"),
         ({"divergence": "forward_kl", "estimator": "definition"}, "for loss.divergence 'js' only"),
-        ({"js_scale": 2.0}, "applies to loss.estimator 'definition' only"),
+        ({"js_scale": 2.0}, "applies to loss.estimator 'definition'"),
         ({"kl_coef": 0.1}, "loss.kl is 'none'"),
         ({"divergence": "jeffreys"}, "no divergence is named 'jeffreys'"),
     ],

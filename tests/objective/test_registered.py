@@ -62,7 +62,7 @@ def test_the_default_is_grpo_and_its_settings_are_options():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (torch.zeros(2), r"returned the shape \[2\], not \[G\] or \[G, T\]"),
+        (torch.zeros(2), r"returned the shape \[2\], not \[G\]"),
         (torch.zeros(3, 2), "returned 2 tokens of 3"),
         (torch.tensor([0.0, math.nan, math.nan]), "a value that is not finite"),
     ],

@@ -83,7 +83,7 @@ def shifted(rows, which, nats=3.0):
 def test_training_refuses_stored_logprobs_that_are_not_the_models(tmp_path, which, nats):
     """Four of six rows are recomputed, spread over the set: 0, 1, 3 and 4."""
     path = copied(tmp_path / "set", lambda rows: shifted(rows, which, nats))
-    with pytest.raises(RunError, match=rf"stored log-probabilities .* differ .* by {nats:.1f} nats, so they are not"):
+    with pytest.raises(RunError, match=f"by {nats:.1f} nats, so they are not"):
         train(train_from(path, tmp_path / "run"))
     train(replace(train_from(path, tmp_path / "unchecked", check_rows=0), steps=0))
 
@@ -130,7 +130,7 @@ def test_files_that_are_not_those_that_were_written(tmp_path, name):
     with (path / name).open("ab") as file:
         file.write(b"x")
     for use in (open_set, lambda path: read_partition(path, TaskConfig(name="toy"))):
-        with pytest.raises(RunError, match=f"{name} is not the file that the run wrote"):
+        with pytest.raises(RunError, match=f"{name} is not the file"):
             use(path)
     (path / name).unlink()
     with pytest.raises(RunError, match=rf"{name} cannot be read \(No such file"):
@@ -259,7 +259,7 @@ def test_a_check_names_what_is_not_correct_any_more(tmp_path):
     with pytest.raises(DataError, match=r"3 of 6 stored .* \(train/3: wrong"):
         check(path)
     path = copied(tmp_path / "many", lambda rows: [replace(rows[0], text="")] * 7)
-    with pytest.raises(DataError, match=r"7 of 7 .* \((train/1: no_answer, ){4}train/1: no_answer and 2 more\)"):
+    with pytest.raises(DataError, match=r"7 of 7 .*: no_answer and 2 more\)"):
         check(path)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from dph.cli.main import main
 from dph.config import ModelConfig, SftConfig
-from dph.errors import RunError, SharedUserError, UserError
+from dph.errors import RunError, SharedUserError
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
@@ -196,7 +196,7 @@ def test_a_read_only_run_directory_is_named(unprivileged):
     run.update(status="running")
     make_read_only(unprivileged)
     for out, resume in ((unprivileged / "run", True), (unprivileged / "new", False)):
-        with pytest.raises(UserError, match=f"cannot write to the run directory {out}: Permission denied"):
+        with pytest.raises(RunError, match=f"{out}: Permission denied"):
             RunDir.start(str(out), "train", replace(config, out=str(out)), resume=resume)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dph.errors import RunError, SettingsError, UserError
+from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import METRICS, Metric
 from dph.report import plots
 from dph.report.comparison import retention, summarise_label
@@ -405,7 +405,7 @@ def test_equal_completions_are_counted_together(tmp_path: Path) -> None:
 def test_a_bad_run_directory_is_one_sentence(tmp_path: Path, spoil: Any, message: str) -> None:
     run = write_eval(tmp_path / "run", "base", [1, 2])
     spoil(run)
-    with pytest.raises(UserError, match=re.escape(message)) as caught:
+    with pytest.raises(RunError, match=re.escape(message)) as caught:
         report([run], tmp_path / "out", base=None, title="T")
     assert "\n" not in str(caught.value) and str(run) in str(caught.value)
 

@@ -53,7 +53,7 @@ def test_a_second_process_is_refused_and_told_which_one_it_is(tmp_path):
     config = TrainConfig(out=str(tmp_path))
     with holder(tmp_path) as process:
         for resume in (False, True):
-            with pytest.raises(RunError, match=f"{tmp_path} is in use by process {process.pid} on .*; wait until"):
+            with pytest.raises(RunError, match=f"in use by process {process.pid} "):
                 RunDir.start(str(tmp_path), "train", config, resume=resume)
         assert not (tmp_path / "manifest.json").exists()
     RunDir.start(str(tmp_path), "train", config).finish()  # the holder was killed: its lock is gone with it

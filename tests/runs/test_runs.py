@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
-from dph.errors import RunError, SettingsError, UserError
+from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
 from dph.runs.files import directory_written_atomically, remove_leftovers, unlock, write_atomically, written_atomically
@@ -143,14 +143,14 @@ def test_another_spelling_of_a_path_is_the_same_path(tmp_path, monkeypatch):
         (None, "has no manifest.json"),
         ("", "manifest.json is damaged"),
         ('{"stage": "ev', "manifest.json is damaged"),
-        ('{"stage": "train"}', "holds a run of `dph train`, not of `dph eval`"),
+        ('{"stage": "train"}', "of `dph train`, not of `dph eval`"),
         ("[1]", "not of `dph eval`"),
     ],
 )
 def test_a_directory_that_is_no_such_run(tmp_path, content, message):
     if content is not None:
         (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(RunError, match=message):
         RunDir.open(tmp_path, "eval")
 
 

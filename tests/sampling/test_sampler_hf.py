@@ -341,7 +341,7 @@ def test_a_decoder_that_rounds_more_than_the_model_is_not_used(monkeypatch):
 
     def coarse(self, layer, query, *given):
         found = attend(self, layer, query, *given)
-        return found if self._policy.precision == "fp32" else found.float().round()
+        return found if policy.precision == "fp32" else found.float().round()
 
     monkeypatch.setattr(SharedDecoder, "attend", coarse)
     assert why_not_shared(policy) == "in bf16 its logits have a larger error than those of its plain forward pass"
@@ -354,7 +354,7 @@ def test_a_decoder_is_not_judged_by_the_large_error_of_one_row():
     class Unlucky(SharedDecoder):
         def step(self, tokens):
             super().step(tokens)
-            if self._policy.precision == "bf16":
+            if policy.precision == "bf16":
                 self.logits[0] += 30 * 2**-9 * self.logits[0].square().mean().sqrt()
 
     policy = tiny_policy()

@@ -29,6 +29,7 @@ from dph.errors import Interrupted, RunError, SharedUserError
 from dph.evaluation import evaluator
 from dph.models.policy import Policy
 from dph.runs.directory import CHUNKS
+from dph.stages import evaluate as evaluating
 from dph.stages import presample as presampling
 from dph.stages import verify as verifying
 from dph.stages.evaluate import evaluate
@@ -87,10 +88,9 @@ def work(stage: str, *, resume: bool = False, root: Path | None = None, **change
 @pytest.fixture
 def small(monkeypatch):
     """Chunks of few problems and rows."""
-    monkeypatch.setattr(evaluator, "_SAMPLES_AT_ONCE", 8 * 5)
-    monkeypatch.setattr(evaluator, "_PROBLEMS_AT_ONCE", 5)
-    monkeypatch.setattr(presampling, "_ROWS_AT_ONCE", 4)
-    monkeypatch.setattr(verifying, "_AT_ONCE", 3)
+    monkeypatch.setattr(evaluating, "problems_at_once", lambda samples: 5)
+    monkeypatch.setattr(presampling, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(verifying, "PROBLEMS_AT_ONCE", 3)
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -174,7 +174,7 @@ def test_presampling_that_fails_after_all_is_judged_judges_nothing_again(prepare
         raise OSError("no log-probabilities")
 
     with monkeypatch.context() as patch:
-        patch.setattr(presampling, "_rehearsals", fail)
+        patch.setattr(Policy, "response_logprobs", fail)
         with pytest.raises(OSError, match="no log-probabilities"):
             work("presample")
     assert (tmp_path / "run" / CHUNKS).is_file()

@@ -21,7 +21,7 @@ from dph.config import (
     TrainConfig,
 )
 from dph.config.checks import check_train
-from dph.errors import RunError, SettingsError, SharedUserError, UserError
+from dph.errors import RunError, SettingsError, SharedUserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
@@ -746,7 +746,7 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
 
     config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
     assert starting_policy(config, [("easy", " yes")], None).precision == "bf16"
-    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+    with pytest.raises(SettingsError, match="device 'abacus' cannot be used"):
         starting_policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)
 
 

@@ -197,5 +197,5 @@ def test_a_state_of_other_kinds_is_refused(tmp_path, name, value):
     (tmp_path / "state.json").write_text(json.dumps(whole))
     assert checkpoints.read_state(tmp_path) == TrainState(step=3, token_budget=512)
     (tmp_path / "state.json").write_text(json.dumps(whole | {name: value}))
-    with pytest.raises(RunError, match=f"state.json of .* cannot be used: {name} is "):
+    with pytest.raises(RunError, match=f"cannot be used: {name} is "):
         checkpoints.read_state(tmp_path)

@@ -175,7 +175,7 @@ def _base_of(model: str) -> str:
     found = _file_of(model, "adapter_config.json")
     if found is None:
         return model
-    adapters = read_json(found)
+    adapters = read_json(found, kind=ModelError)
     if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
         raise ModelError(f"{found} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
@@ -222,7 +222,7 @@ def _check_weight_files(model: str, config: Any) -> None:
         if not _is_inside(model, index):
             raise ModelError(_foreign(model, index))
         if file := _file_of(model, index):
-            listed = read_json(file)
+            listed = read_json(file, kind=ModelError)
             if not isinstance(listed, dict) or not isinstance(listed.get("weight_map"), dict):
                 raise ModelError(f"{file} has no weight_map, which names the file of each weight; save the model again")
             weights += {str(name) for name in listed["weight_map"].values()}

@@ -21,7 +21,7 @@ from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, rea
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
 
-_AT_ONCE = 64  # problems
+PROBLEMS_AT_ONCE = 64
 _NAMED = 5  # problems that a message names at most
 _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 """The fastest prompt style of each task that builds prompts from databases; the prompts are not used here."""
@@ -141,7 +141,7 @@ def _judge(
             values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 
-    values = chunks.map("problems", pairing.pairs, _AT_ONCE, judged_part, "judging")
+    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judged_part, "judging")
     judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
     for (problem, predictions), value in zip(pairing.pairs, values, strict=True):
