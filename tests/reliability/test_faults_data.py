@@ -208,7 +208,7 @@ def test_what_a_problem_is(tmp_path):
     assert hashed(answer=None, meta={"target": 1}) != hashed(answer=None, meta={"target": 2})
 
 
-def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path, capsys):
+def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path):
     def evaluated(name, rows):
         task = replace(write(tmp_path / "data.jsonl", rows), split="test")
         model = ModelConfig(path=str(base_run() / "model"), device="cpu")
@@ -217,11 +217,5 @@ def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path
     one, two = evaluated("one", NAMED), evaluated("two", NAMED)
     report([one, two], tmp_path / "report", base="one", title="")
     other = evaluated("other", [*NAMED[:-1], NAMED[-1] | {"verifier": "math"}])
-    with pytest.raises(RunError, match="were evaluated on different problems"):
+    with pytest.raises(RunError, match="evaluated on different problems: 'p7'"):
         report([one, other], tmp_path / "report", base="one", title="")
-    capsys.readouterr()
-    older = evaluated("older", [*NAMED[:-1], NAMED[-1] | {"answer": "no"}])
-    pq.write_table(pq.read_table(older / "problems.parquet").drop_columns(["content"]), older / "problems.parquet")
-    with pytest.raises(RunError, match="different problems: 'p7'"):
-        report([one, older], tmp_path / "report", base="one", title="")
-    assert f"1 of 2 evaluations, for example {older}, do not record the content" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from dph.errors import visible
-from dph.evaluation.measures import METRICS, RULES, metric
+from dph.evaluation.measures import METRICS, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
 from dph.report.data import Split, Value
 
@@ -130,13 +130,6 @@ def tables(comparison: Comparison) -> list[Table]:
             notes.append(f"The row of {base} is the noise floor: {base} against further samples of itself.")
     elif base is not None:
         notes.append(f"No evaluation is labelled {base!r}, so keep and exploration rates are left out.")
-    votes = [entry.name for entry in METRICS if entry.name.startswith("maj@")]
-    older = [run for group in labels.values() for run in group if run.measures < RULES]
-    if older := sorted({run.label for run in older for split in run.splits.values() if split.metrics.keys() & votes}):
-        notes.append(
-            f"maj@k of {', '.join(older)} is over problems with at least one answer, as an earlier version "
-            "evaluated them; a problem without any now counts 0."
-        )
     if any(k > summary.samples // 2 for summary in summaries.values() for k in summary.pass_curve if k in (8, 32)):
         notes.append("pass@k from fewer than 2k samples is unreliable.")
     shown = []
