@@ -25,8 +25,7 @@ def free_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except OSError:
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
-            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # macOS reports only the total
     for limit, used in zip(CGROUP_LIMITS, CGROUP_USED, strict=True):
         try:
             allowed, taken = Path(limit).read_text(encoding="ascii"), Path(used).read_text(encoding="ascii")

@@ -10,8 +10,8 @@ from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 _MASTER = "master"
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""For memory that forked processes do not share; Windows has no such processes."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""For memory that forked processes do not share."""
 
 
 def learning_rate(config: OptimConfig, step: int, total: int) -> float:
@@ -127,7 +127,7 @@ def _own_pages(like: Tensor) -> Tensor:
     size = like.numel() * like.element_size()
     if size < mmap.PAGESIZE or not like.is_contiguous():
         return torch.zeros_like(like)
-    return torch.frombuffer(mmap.mmap(-1, size, **_PRIVATE), dtype=like.dtype).view(like.shape)
+    return torch.frombuffer(mmap.mmap(-1, size, _PRIVATE), dtype=like.dtype).view(like.shape)
 
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
