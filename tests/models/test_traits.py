@@ -16,7 +16,7 @@ from dph.models.traits import context_of, rotary_limit
 from dph.sampling.hf import HFSampler
 from dph.training.rows import collate
 from dph.types import SamplingParams
-from helpers import gradient, policy_with_outliers, random_rows, tiny_policy
+from helpers import gradient, policy_with_outliers, random_rows, shares, tiny_policy
 
 EXACT = 1e-5
 """Nats in fp32."""
@@ -228,7 +228,7 @@ def test_recomputed_layers_never_run_dropout(name, tmp_path):
         policy = Policy.load(config)
         rows = random_rows(policy, 4)
         policy.model.train(recomputes)
-        for shared in {False, policy.shares([rows[0], rows[0]])}:
+        for shared in {False, shares(policy, [rows[0], rows[0]])}:
             values, _ = policy.logprobs(collate([*rows, rows[0]], shared=shared))
             values.sum().backward()
             assert policy.model.training is recomputes
@@ -254,7 +254,7 @@ def test_prompts_are_not_shared_where_the_rotary_embedding_depends_on_the_length
     policy = any_policy("phi3", **LONGROPE)
     prompt = [3, 4, 5, 6]
     short = [Tokens(prompt, [token] * 8) for token in (5, 6)]
-    assert policy.shares(short) and not policy.shares([*short, Tokens(prompt, [7] * 9)])
+    assert shares(policy, short) and not shares(policy, [*short, Tokens(prompt, [7] * 9)])
     assert "sequences of more than 12 tokens" in " ".join(capsys.readouterr().err.split())
 
 

@@ -204,15 +204,8 @@ class Policy(LanguageModel):
 
         return Sharing(self._response_outputs, self.config, torch.float32, within=within)
 
-    def shares(self, rows: Sequence[Tokens], token_budget: int = 1 << 62) -> bool:
-        """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once.
-
-        token_budget: largest micro-batch, in tokens.
-        """
-        return self._shares(by_prompt(rows), token_budget)
-
     def _shares(self, groups: Sequence[Sequence[Tokens]], token_budget: int) -> bool:
-        """As `shares`, given the rows of each prompt."""
+        """Whether groups, each the rows of one prompt, compute it once. If the model cannot, report the reason once."""
         if not self.shared_prefix or all(len(group) == 1 for group in groups):
             return False
         lengths = [row.length for group in groups for row in group]
