@@ -149,7 +149,7 @@ def _check_gpu(index: int) -> Iterator[Finding]:
     try:
         free, total = torch.cuda.mem_get_info(index)
         facts, bf16 = torch.cuda.get_device_properties(index), torch.cuda.is_bf16_supported(including_emulation=False)
-        choices = {kind: choose(device, getattr(torch, kind), *heads) for kind in ("bfloat16", "float32")}
+        choices = {dtype: choose(device, getattr(torch, dtype), *heads) for dtype in ("bfloat16", "float32")}
     except RuntimeError as error:
         advice = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
         yield Finding(name, "broken", f"cannot compute: {str(error).partition(chr(10))[0]}", advice)
@@ -160,9 +160,9 @@ def _check_gpu(index: int) -> Iterator[Finding]:
     if free < total / 2:
         advice = "another process uses this GPU; nvidia-smi shows which one"
     yield Finding(name, "note" if advice else "ok", detail, advice)
-    for kind, choice in choices.items():
+    for dtype, choice in choices.items():
         advice = "it works, with a copy of the prompt's keys for each response" if choice.name == "gather" else ""
-        title = f"{name}: attention over shared prompts in {kind}"
+        title = f"{name}: attention over shared prompts in {dtype}"
         yield Finding(title, "note" if advice else "ok", str(choice), advice)
 
 

@@ -231,5 +231,5 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
-    found = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
-    return found | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})
+    settings = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
+    return settings | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})

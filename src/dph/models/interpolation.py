@@ -33,9 +33,9 @@ def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
     refuse_adapters(trained, last.model)
     if first.tokenizer_hash() != last.tokenizer_hash():
         raise ModelError(f"{initial.path} and {trained} have different tokenizers; weights between them mean nothing")
-    found = _between(merged_state(first.model), merged_state(last.model), weight, f"{initial.path} and {trained}")
+    weights = _between(merged_state(first.model), merged_state(last.model), weight, f"{initial.path} and {trained}")
     result = max(last, first, key=lambda policy: len(list(policy.model.parameters())))  # one that ties no more weights
-    result.model.load_state_dict(found)
+    result.model.load_state_dict(weights)
     return result
 
 
@@ -60,11 +60,11 @@ def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: flo
     for name in sorted(names):
         if name not in start or name not in end or start[name].shape != end[name].shape:
             raise ModelError(f"{what} are models of different shapes: they differ in {name}")
-    found: dict[tuple[int, int, torch.Size], Tensor] = {}
+    mixes: dict[tuple[int, int, torch.Size], Tensor] = {}
     places = {name: (start[name].data_ptr(), end[name].data_ptr(), end[name].shape) for name in end}
     for name, place in places.items():
         one, other = start[name], end[name].detach().cpu()
-        if place not in found:
+        if place not in mixes:
             mixed = torch.lerp(one.detach().cpu().float(), other.float(), weight)
-            found[place] = mixed.to(other.dtype) if other.is_floating_point() else other
-    return {name: found[place] for name, place in places.items()}
+            mixes[place] = mixed.to(other.dtype) if other.is_floating_point() else other
+    return {name: mixes[place] for name, place in places.items()}

@@ -204,5 +204,5 @@ def _ties(model: Any, state: Mapping[str, Tensor]) -> bool:
     """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
     names = {module: name for name, module in model.named_modules()}
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    found = [state.get(f"{names.get(end)}.weight") for end in ends]
-    return any(x is None for x in found) or len({x.data_ptr() for x in found if x is not None}) == 1
+    weights = [state.get(f"{names.get(end)}.weight") for end in ends]
+    return any(x is None for x in weights) or len({x.data_ptr() for x in weights if x is not None}) == 1

@@ -74,7 +74,7 @@ def make_lean(model: Any) -> None:
 def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
     """The parts that can have another forward pass, each with it."""
     alike: dict[tuple[type, str], bool] = {}
-    found = []
+    changes = []
     for part in model.modules():
         forward = _norm if _is_norm(part) else _gated if _is_gated(part) else None
         if forward is None or "forward" in vars(part) or _taken(type(part).forward) != _taken(forward):
@@ -83,8 +83,8 @@ def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
         if kind not in alike:
             alike[kind] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
         if alike[kind]:
-            found.append((part, forward))
-    return found
+            changes.append((part, forward))
+    return changes
 
 
 def _taken(forward: Callable[..., Tensor]) -> list[tuple[str, Any]]:

@@ -105,11 +105,11 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
     name, perhaps of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
-    found = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     for name in ("_attn_implementation", "_experts_implementation"):
-        if hasattr(found, name):
-            setattr(found, name, None)  # also in the configs that this one contains
-    return found
+        if hasattr(config, name):
+            setattr(config, name, None)  # also in the configs that this one contains
+    return config
 
 
 def choose_device(name: str) -> torch.device:
@@ -152,8 +152,8 @@ def refuse_other_kinds(path: str, config: Any) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     names = config.architectures or []
-    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
-    if not known or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
+    if not is_causal or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
         raise ModelError(
             f"cannot load a model from {path}: its type is {config.model_type} ({', '.join(names)}), but only causal "
             "language models (decoders, which predict each token from those before it) can be sampled and trained"
@@ -162,8 +162,8 @@ def refuse_other_kinds(path: str, config: Any) -> None:
 
 def _file_of(model: str, name: str) -> Path | None:
     """A file of a model's folder or, downloaded, of its repository on the hub; None if it has no such file."""
-    found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
+    file = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+    return None if file is None else Path(file)
 
 
 def _base_of(model: str) -> str:
@@ -172,12 +172,12 @@ def _base_of(model: str) -> str:
     Raises UserError for pickled weights, and for adapters whose settings could import a module or open other files.
     """
     _refuse_pickles(Path(model))
-    found = _file_of(model, "adapter_config.json")
-    if found is None:
+    file = _file_of(model, "adapter_config.json")
+    if file is None:
         return model
-    adapters = read_json(found, kind=ModelError)
+    adapters = read_json(file, kind=ModelError)
     if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
-        raise ModelError(f"{found} does not say of which kind and model its adapters are; save them again with peft")
+        raise ModelError(f"{file} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
         kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
         raise ModelError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them")
@@ -201,10 +201,10 @@ def refuse_adapters(path: str, model: Any) -> None:
 
 def _refuse_pickles(folder: Path) -> None:
     """Raise UserError if a directory has only pickled weights."""
-    found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
-    adapter = "adapter_model.bin" in found and not (folder / "adapter_model.safetensors").exists()
-    if found and (adapter or not any(folder.glob("*.safetensors"))):
-        name = "adapter_model.bin" if adapter else found[0]
+    pickles = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
+    adapter = "adapter_model.bin" in pickles and not (folder / "adapter_model.safetensors").exists()
+    if pickles and (adapter or not any(folder.glob("*.safetensors"))):
+        name = "adapter_model.bin" if adapter else pickles[0]
         raise ModelError(
             f"the weights of {folder} are pickled ({name}), and unpickling a file can run code; if you trust them, "
             "convert them to safetensors: load them with transformers and call save_pretrained"

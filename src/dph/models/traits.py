@@ -196,13 +196,13 @@ def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
         embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
         if "input_ids" not in Arguments.of(decoder).named:
             return None
-        found = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
-        same = found.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
+        computed = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
+        same = computed.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
     except Exception as error:  # there are models without such parts
         if not says_of_model(error):
             raise
         return None
-    return embedding if same and (found - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
+    return embedding if same and (computed - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
 
 
 # Lengths --------------------------------------------------------------------------------------------------------------

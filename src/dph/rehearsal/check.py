@@ -45,14 +45,14 @@ class CheckedSet:
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
-    found = {}
+    hashes = {}
     for name in FILES:
         try:
             with (folder / name).open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise RunError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
-    return found
+    return hashes
 
 
 def open_presampled(path: Path) -> RunDir:
@@ -63,9 +63,9 @@ def open_presampled(path: Path) -> RunDir:
     written = run.manifest.get("files")
     if not isinstance(written, dict):
         raise RunError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
-    found = file_hashes(path)
+    hashes = file_hashes(path)
     for name in FILES:
-        if written.get(name) != found[name]:
+        if written.get(name) != hashes[name]:
             raise RunError(
                 f"{path / name} is not the file that the run wrote (it was changed, damaged or replaced); run "
                 "`dph presample` again"
@@ -151,11 +151,11 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     Raises:
         UserError: they differ by more than rounding explains, so the responses are not the policy's.
     """
-    pairs = [pair for own, other in zip(sampled, trained, strict=True) if own for pair in zip(own, other, strict=True)]
+    pairs = [pair for one, other in zip(sampled, trained, strict=True) if one for pair in zip(one, other, strict=True)]
     if not pairs:
         return
-    gaps = [abs(own - other) for own, other in pairs]
-    places = [place for own in sampled for place in range(len(own))]
+    gaps = [abs(one - other) for one, other in pairs]
+    places = [place for one in sampled for place in range(len(one))]
     bands: dict[int, list[float]] = {0: gaps}  # some errors begin at a length, and a mean over all would hide them
     for place, each in zip(places, gaps, strict=True):
         bands.setdefault((place + 1).bit_length(), []).append(each)

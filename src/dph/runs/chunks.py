@@ -99,14 +99,14 @@ class Chunks:
             values += stored
         with progress(label, len(things), len(values)) as shown:
             for start in range(len(values), len(things), at_once):
-                part = things[start : start + at_once]
-                made = self._made(what, len(part), len(things), make(part))
+                chunk = things[start : start + at_once]
+                made = self._made(what, len(chunk), len(things), make(chunk))
                 if self._path is not None:
                     self._due = True
                     if time.monotonic() >= self._next_write or start + at_once >= len(things):
                         self._write(self._path)
                 values += made
-                shown.advance(len(part))
+                shown.advance(len(chunk))
         return values
 
     def saved(self) -> str:

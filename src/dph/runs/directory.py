@@ -39,11 +39,11 @@ def package_versions() -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found | {"sqlite": sqlite3.sqlite_version}
+            versions[name] = version(name)
+    return versions | {"sqlite": sqlite3.sqlite_version}
 
 
 class RunDir:
@@ -140,8 +140,8 @@ class RunDir:
             raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
         manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again")
         if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
-            found = manifest.get("stage") if isinstance(manifest, dict) else manifest
-            raise RunError(f"{path} holds a run of `dph {found}`, not of {wanted}")
+            made_by = manifest.get("stage") if isinstance(manifest, dict) else manifest
+            raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
             raise RunError(

@@ -205,11 +205,11 @@ def unlock(folder: Path) -> None:
 @contextmanager
 def waiting_for(folder: Path) -> Iterator[None]:
     """Hold the lock on a directory, waiting for its current owner first. Raises OSError as `lock` does."""
-    told = False
+    announced = False
     while owner := _take(folder):
-        if not told:
+        if not announced:
             say(f"waiting for {owner}, which is using {folder}")
-        told = True
+        announced = True
         time.sleep(_POLL_SECONDS)
     try:
         yield

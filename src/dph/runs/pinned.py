@@ -45,8 +45,8 @@ class Pinned:
             if stamp is not None and stamp == self._stamps.get(path):
                 continue
             now = _hash(path)
-            known = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
-            if now not in known:
+            allowed = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
+            if now not in allowed:
                 what = "has changed" if now else "is missing"
                 raise RunError(
                     f"the database {path} {what} since {self._where} was started; restore the old file, then "

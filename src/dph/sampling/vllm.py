@@ -154,8 +154,8 @@ class VLLMSampler(Sampler):
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
-        found = output.logprobs or []
-        logprobs = [at[token].logprob for token, at in zip(ids, found, strict=True)] if found else []
+        by_place = output.logprobs or []
+        logprobs = [at[token].logprob for token, at in zip(ids, by_place, strict=True)] if by_place else []
         return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
 
 

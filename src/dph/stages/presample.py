@@ -92,15 +92,15 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
             sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
 
-            def judged(part: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
+            def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
                 wanted = config.rollout.params(count)
-                groups = sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
+                groups = sample_groups(policy, sampler, verifiers, some, wanted, config.seed, purpose)
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
                 at_once = max(1, 4 * config.sampler.rows // count)
-                found = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
-                return list(map(group_from_json, chosen, found))
+                values = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
+                return list(map(group_from_json, chosen, values))
 
             first = draw("problems", items, config.rollout.n, "presample", "sampling the reference policy")
             counts = [correct_and_judged(group) for group in first]
@@ -183,8 +183,8 @@ def _rehearsals(
     # the same micro-batches after a pause: how much memory is free may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
 
-    def computed(part: Sequence[Tokens]) -> list[list[float]]:
-        return policy.response_logprobs(part, config.rollout.temperature, budget)
+    def computed(some: Sequence[Tokens]) -> list[list[float]]:
+        return policy.response_logprobs(some, config.rollout.temperature, budget)
 
     logprobs = chunks.map("stored responses", rows, ROWS_AT_ONCE, computed, "log-probabilities")
     check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)

@@ -79,19 +79,19 @@ def _judge(
     config: PresampleConfig, rows: Sequence[Rehearsal], problems: Mapping[str, Problem]
 ) -> list[tuple[str, Outcome]]:
     """Problem id and outcome of the stored responses that are not judged correct."""
-    found: list[tuple[str, Outcome]] = []
+    failed: list[tuple[str, Outcome]] = []
     with (
         make_verifiers(config.verifier, config.reward) as verifiers,
         progress("judging stored responses", len(rows)) as shown,
     ):
         for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            verdicts = verifiers.verify([(problems[row.problem_id], row.text) for row in part])
-            for row, verdict in zip(part, verdicts, strict=True):
+            some = rows[start : start + _AT_ONCE]
+            verdicts = verifiers.verify([(problems[row.problem_id], row.text) for row in some])
+            for row, verdict in zip(some, verdicts, strict=True):
                 if not verdict.correct:
-                    found.append((row.problem_id, verdict.outcome))
-            shown.advance(len(part))
-    return found
+                    failed.append((row.problem_id, verdict.outcome))
+            shown.advance(len(some))
+    return failed
 
 
 def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapping[str, Problem]) -> float:

@@ -18,8 +18,8 @@ def push(config: PushConfig) -> None:
     with a model, for an evaluation of another model, without a token, and when the hub refuses or is not reached."""
     if not config.run or not (config.repo or config.out):
         raise SettingsError("dph push needs a run and a repository: dph push RUN OWNER/NAME (or --out FOLDER)")
-    found = find_model(config.run)
-    run, folder = found.run, Path(found.model)
+    model = find_model(config.run)
+    run, folder = model.run, Path(model.model)
     if run is None or not folder.is_relative_to(run):
         raise RunError(f"{config.run} is not a run of `dph sft` or `dph train`, nor a checkpoint of one")
     nearby = {path.parent for place in ("*", "eval/*", "*/eval") for path in run.parent.glob(f"{place}/scores.json")}

@@ -123,7 +123,7 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     rows = []
     for prompt, response in texts:
         # arrays take a ninth of the memory of lists, which matters with many demonstrations
-        ids = (array("i", part) for part in (policy.encode_prompt(prompt), policy.encode_response(response)))
+        ids = (array("i", tokens) for tokens in (policy.encode_prompt(prompt), policy.encode_response(response)))
         rows.append(Tokens(*ids))
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):

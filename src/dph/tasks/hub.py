@@ -127,10 +127,10 @@ class Hub(Task):
     def _column(self, what: str, row: Mapping[str, Any], where: str, *, needed: bool = True) -> str:
         """The column that holds the prompt or the answer; "" for none where none is needed."""
         named, usual = self._columns[what]
-        found = named or next((name for name in usual if row.get(name) is not None), "")
-        if needed and not found:
+        chosen = named or next((name for name in usual if row.get(name) is not None), "")
+        if needed and not chosen:
             raise DataError(f"{where}: no column for the {what}; name it with the option {what}: {', '.join(row)}")
-        return found
+        return chosen
 
     def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
         if name in row:
@@ -159,15 +159,15 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         raise DataError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
     try:
         if saved:
-            found = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder))
         else:
             if not datasets.config.HF_HUB_OFFLINE:
                 ask_hub(name, "README.md", "dataset")
-            found = datasets.load_dataset(name, config or None, revision=revision or None)
+            loaded = datasets.load_dataset(name, config or None, revision=revision or None)
     except Exception as error:  # of the network, the hub, the library, or damaged files
         advice = "it may be damaged" if saved else _ELSEWHERE
         raise DataError(f"cannot load the data set {name!r} ({one_line(str(error), 300)}); {advice}") from error
-    splits = found if isinstance(found, datasets.DatasetDict) else {found.split or "train": found}
+    splits = loaded if isinstance(loaded, datasets.DatasetDict) else {loaded.split or "train": loaded}
     return {str(name): rows for name, rows in splits.items()}
 
 

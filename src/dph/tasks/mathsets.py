@@ -124,10 +124,10 @@ class MathSets(Task):
         self._options = {"root": root, "prompt_style": prompt_style, "system": system, "subset": subset}
 
     def problems(self, split: str) -> list[Problem]:
-        name, _, part = split.partition("/")
+        name, _, its_split = split.partition("/")
         if name not in _FILES:
             raise SettingsError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
-        return MathSet(name, **self._options).problems(part or "test")
+        return MathSet(name, **self._options).problems(its_split or "test")
 
 
 for _name in _FILES:

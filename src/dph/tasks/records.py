@@ -48,11 +48,11 @@ class Records(Task):
     def _file(self, split: str) -> Path:
         if self._path.is_file():
             return self._path
-        found = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
-        if split not in found:
-            has = ", ".join(found) or "none"
+        files = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
+        if split not in files:
+            has = ", ".join(files) or "none"
             raise SettingsError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
-        return found[split]
+        return files[split]
 
 
 def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:

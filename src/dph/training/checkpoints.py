@@ -118,8 +118,8 @@ def newest_intact(run: Path) -> int | None:
     """
     damaged = []
     for step in reversed(steps_saved(run)):
-        found = damage(path_of(run, step))
-        if not found:
+        fault = damage(path_of(run, step))
+        if not fault:
             for other, reason in damaged:
                 aside = _folder(run) / f"damaged-{path_of(run, other).name}"
                 remove_atomically(aside)
@@ -128,7 +128,7 @@ def newest_intact(run: Path) -> int | None:
             if damaged:
                 say(f"continuing from the previous one, after step {step}")
             return step
-        damaged.append((step, found))
+        damaged.append((step, fault))
     if damaged:
         step, reason = damaged[0]
         raise RunError(
@@ -156,12 +156,12 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     Raises UserError when the files are not those of this policy.
     """
     state = read_state(checkpoint)
-    own = {name: parameter for name, parameter in policy.trainable()}
+    parameters = {name: parameter for name, parameter in policy.trainable()}
     try:
         tensors = load_file(checkpoint / "trainer.safetensors")
         for name, value in tensors.items():
             if name.startswith("weight/"):
-                own[name.removeprefix("weight/")].data.copy_(value)
+                parameters[name.removeprefix("weight/")].data.copy_(value)
         moments = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
         optimizer.load_state(moments, state.optimizer_steps, state.skipped_in_a_row)
     except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:

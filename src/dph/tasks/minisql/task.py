@@ -172,8 +172,8 @@ class MiniSql:
             ]
         size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
-        found = stored(folder, split, lambda: samples(split, size, self._seed))
-        return [replace(problem, prompt=self._worded(as_text(problem.prompt))) for problem in found]
+        problems = stored(folder, split, lambda: samples(split, size, self._seed))
+        return [replace(problem, prompt=self._worded(as_text(problem.prompt))) for problem in problems]
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
         """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are

@@ -31,10 +31,10 @@ class Question:
 def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
     """The existing ones of several possible files or folders. Raises UserError, naming all of them, if none exists."""
     tried = [root / name for name in names]
-    found = [path for path in tried if path.exists()]
-    if not found:
+    there = [path for path in tried if path.exists()]
+    if not there:
         raise DataError(f"no {what} found; looked for {', '.join(map(str, tried))}")
-    return found
+    return there
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
