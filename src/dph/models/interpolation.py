@@ -46,7 +46,7 @@ def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) 
         return policy.save(path)
     begun, _ = load_model(replace(_plain(initial), device="cpu"))
     what = f"{initial.path} and the model that was trained from it"
-    policy.save(path, _between(merged_state(begun), policy.merged_state(), weight, what))
+    policy.save(path, _between(merged_state(begun), merged_state(policy.causal_lm), weight, what))
 
 
 def _plain(config: ModelConfig) -> ModelConfig:

@@ -107,15 +107,11 @@ class LanguageModel:
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
         """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them.
 
-        state: what to write instead of `merged_state()`, under the same names.
+        state: what to write instead of `merged_state`, under the same names.
         """
         transformers_logging.disable_progress_bar()
-        _save_model(self.causal_lm, self.merged_state() if state is None else state, path)
+        _save_model(self.causal_lm, merged_state(self.causal_lm) if state is None else state, path)
         save_tokenizer(self.tokenizer, path)
-
-    def merged_state(self) -> dict[str, Tensor]:
-        """The model's weights by name, adapters merged; see `merged_state`."""
-        return merged_state(self.causal_lm)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
