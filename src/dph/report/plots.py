@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -24,12 +23,6 @@ _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
 _OTHER = "#C4C4C4"
-_CURVES = (
-    *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
-    *("coverage/lost", "coverage/falling", "coverage/solved_hard"),
-    *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
-)
-"""Metrics of training runs that the report draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +89,6 @@ def overview_figure(
     return figure
 
 
-def metrics_figure(metrics: Mapping[str, Sequence[Series]]) -> Figure:
-    """Training curves: one small panel per metric; metrics[name] holds one line per label."""
-    columns = min(3, len(metrics))
-    rows = -(-len(metrics) // columns)
-    figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
-    look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
-    handles: dict[str, Artist] = {}
-    for index, (name, curves) in enumerate(metrics.items()):
-        axes = figure.add_subplot(rows, columns, index + 1)
-        _draw_training(axes, curves, look, "", name, markers=False)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside upper center", ncols=4, frameon=False, fontsize="small"
-    )
-    return figure
-
-
 def to_png(figure: Figure) -> bytes:
     """The figure as PNG; the same figure gives the same bytes."""
     buffer = io.BytesIO()
@@ -149,9 +124,9 @@ def _percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
-def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
+def draw_line(axes: Axes, curve: Series, look: Look) -> None:
     """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
-    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5} if markers else {}
+    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5}
     style = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.8}
     axes.plot(curve.x, curve.y, label=_plain(curve.label), zorder=3, **style, **marks)
     if len(curve.low) and len(curve.high):
@@ -173,18 +148,15 @@ def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, L
     _legend(axes, len(curves))
 
 
-def _draw_training(
-    axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str, *, markers: bool = True
-) -> None:
+def _draw_training(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str) -> None:
     tidy(axes, title)
     for curve in curves:
-        draw_line(axes, curve, look[curve.label], markers)
-    axes.set_xlabel("training step", fontsize=10 if markers else 9)
+        draw_line(axes, curve, look[curve.label])
+    axes.set_xlabel("training step", fontsize=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    if ylabel:
-        axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
-        _percent(axes)
+    axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
+    _percent(axes)
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -233,10 +205,6 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
         figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
-    metrics = {name: training_series(trains, name) for name in _CURVES}
-    if any(metrics.values()):
-        grid = metrics_figure({name: series for name, series in metrics.items() if series})
-        figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
     return figures
 
 
