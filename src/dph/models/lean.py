@@ -295,7 +295,7 @@ def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
     ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
     embedded: list[Tensor] = []
 
-    def begin(part: nn.Module, given: Any, output: Tensor) -> Tensor:
+    def begin(part: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         embedded.append(output.detach().requires_grad_())
         return embedded[-1].clone()  # a model may change it in place
 

@@ -78,8 +78,8 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     try:
         table = pq.read_table(path)
         kinds = {field.name: field.type for field in table.schema}
-        known = [name for name in _SCHEMA.names if name in kinds]
-        rows = table.select(known).to_pylist()
+        columns = [name for name in _SCHEMA.names if name in kinds]
+        rows = table.select(columns).to_pylist()
     except FileNotFoundError as error:
         raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:

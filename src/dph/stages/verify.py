@@ -80,13 +80,13 @@ def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
 
 def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionFile, count: int) -> Pairing:
     """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
-    found = len(file.predictions)
-    if not found:
+    number = len(file.predictions)
+    if not number:
         raise DataError(f"{config.predictions} holds no prediction")
-    if file.kind == "lines" and (found > count or (found < count and not config.partial)):
-        hint = "" if found > count else " (--partial: the file holds the first ones only)"
+    if file.kind == "lines" and (number > count or (number < count and not config.partial)):
+        hint = "" if number > count else " (--partial: the file holds the first ones only)"
         raise DataError(
-            f"{config.predictions} has {found} predictions, but there are {count} problems; they are paired by order, "
+            f"{config.predictions} has {number} predictions, but there are {count} problems; they are paired by order, "
             f"so each problem needs its line{hint}"
         )
     if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
@@ -103,11 +103,11 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
                 )
     if not pairing.pairs:
         raise DataError(
-            f"{config.predictions}: none of its {found} predictions belongs to a problem; the first is for "
+            f"{config.predictions}: none of its {number} predictions belongs to a problem; the first is for "
             f"{file.predictions[0].key!r}, the first problem is {problems[0].id!r}"
         )
     if pairing.unknown:
-        say(f"{len(pairing.unknown)} of {found} predictions belong to none of the {len(problems)} problems")
+        say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
     if pairing.without:
         what = "are left out" if config.partial else "count as wrong (--partial leaves them out)"
         say(f"{len(pairing.without)} problems have no prediction and {what}")
@@ -124,14 +124,14 @@ def _judge(
     Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
     """
 
-    def judged_part(part: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
+    def judged_part(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
-        broken = verifiers.check([problem for problem, _ in part])
-        usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
+        broken = verifiers.check([problem for problem, _ in some])
+        usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
         flags = verifiers.flags([problem for problem, _ in usable])
         verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
         values: list[dict[str, Any]] = []
-        for problem, predictions in part:
+        for problem, predictions in some:
             if problem.id in broken:
                 values.append({"excluded": broken[problem.id]})
                 continue

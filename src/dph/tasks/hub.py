@@ -119,10 +119,10 @@ class Hub(Task):
         answer = self._value(row, name, where) if name else None
         if self._pattern is None or answer is None:
             return answer
-        found = list(self._pattern.finditer(str(answer)))
-        if not found:
+        matches = list(self._pattern.finditer(str(answer)))
+        if not matches:
             raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
-        return found[-1][1 if self._pattern.groups else 0].strip()
+        return matches[-1][1 if self._pattern.groups else 0].strip()
 
     def _column(self, what: str, row: Mapping[str, Any], where: str, *, needed: bool = True) -> str:
         """The column that holds the prompt or the answer; "" for none where none is needed."""
@@ -136,10 +136,10 @@ class Hub(Task):
         if name in row:
             return row[name]
         value: Any = row
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
+        for key in name.split("."):
+            if not isinstance(value, Mapping) or key not in value:
                 raise DataError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
-            value = value[part]
+            value = value[key]
         return value
 
 
