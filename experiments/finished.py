@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dph.errors import UserError
 from dph.report.comparison import mean_of
 from dph.report.data import EvalRun, TrainRun, Value, aligned_rows, range_of, read_eval, values_of
 from dph.runs.directory import read_metrics
@@ -134,3 +135,9 @@ def difference(runs: Sequence[EvalRun], others: Sequence[EvalRun], split: str, m
     lowest, highest = range_of(metric)
     interval = cluster_difference(left[:, both], right[:, both], within=(lowest - highest, highest - lowest))
     return Value(interval.estimate, interval.low, interval.high, int(both.sum()), both.size)
+
+
+def check_finished(failures: Sequence[str]) -> None:
+    """Raises UserError if `dph.process.jobs.run_jobs` named jobs that failed."""
+    if failures:
+        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")

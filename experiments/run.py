@@ -8,7 +8,7 @@ from typing import Any
 
 from dph.config import check_bounds
 from dph.errors import UserError
-from dph.process.jobs import check_finished, run_jobs
+from dph.process.jobs import run_jobs
 from dph.process.progress import say
 from dph.report import plots
 from dph.report.comparison import Comparison, compare
@@ -21,7 +21,7 @@ from dph.runs.files import write_atomically, written_atomically
 from experiments.config import ReproduceConfig
 from experiments.count_files import read_counts, warn_of_other_bases, write_counts
 from experiments.figures import figures
-from experiments.finished import DOMAINS, Counts, Results, read_results
+from experiments.finished import DOMAINS, Counts, Results, check_finished, read_results
 from experiments.grid import ROOT, Grid, read_grid
 from experiments.plan import Choice, RunPaths, plan, write_settings
 from experiments.start import start_bases, with_known_starts
@@ -141,7 +141,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     page = write_report(evals, trains, out, base=base.label, title=title)
     comparison = compare(evals, base.label)
     data = extended_data(comparison, trains, further)
-    shown = [*found, *report_tables(comparison, trains)]
+    shown = [*found, *report_tables(comparison)]
     settings = settings_of([*evals, *trains])
     if page.suffix == ".html":  # Plotly is installed
         write_atomically(page, render(title, data, tables=shown, settings=settings, images=images))

@@ -27,6 +27,7 @@ from dph.config import (
     from_dict,
 )
 from dph.config.load import preset_label, preset_names
+from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.tasks import register_task
@@ -125,6 +126,11 @@ def random_policy(name: str, **changes: object) -> Policy:
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float32)
     randomise(model, seed=1)
     return Policy(model.eval(), tiny_policy().tokenizer)
+
+
+def shares(policy: Policy, rows: Sequence[Tokens], token_budget: int = 1 << 62) -> bool:
+    """Whether the policy packs rows, so that those with one prompt compute it once."""
+    return policy.cut(by_prompt(rows), token_budget)[1]
 
 
 def random_rows(policy: Policy, count: int, seed: int = 0, *, rehearsal_every: int = 0) -> list[Row]:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dph.evaluation.measures import RULES
 from dph.runs.samples import MONITOR, Sample, write_samples
 from dph.types import Completion, Outcome, Problem, Rollout, Verdict
 
@@ -34,13 +35,12 @@ def write_eval(
     shares: Mapping[str, float] | None = None,
     kinds: Sequence[str] = ("join",),
     columns: Mapping[str, Sequence[Any]] = {},
-    measures: int | None = None,
+    measures: int = RULES,
 ) -> Path:
     """An evaluation of len(correct) problems, of which problem i has correct[i] correct samples, greedy iff any.
 
     wrong: how many distinct wrong completions there are. shares: of the solution styles. kinds: of the problems, in
-    turn. columns: of problems.parquet, in place of or besides the usual ones. measures: the version of the rules of
-    measures; none for a run of an earlier version.
+    turn. columns: of problems.parquet, in place of or besides the usual ones. measures: the version of their rules.
     """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
@@ -57,10 +57,7 @@ def write_eval(
         },
     }
     (path / "scores.json").write_text(
-        json.dumps(
-            {"label": label, "model": str(model), "splits": dict.fromkeys(splits, split)}
-            | ({} if measures is None else {"measures": measures})
-        )
+        json.dumps({"label": label, "model": str(model), "measures": measures, "splits": dict.fromkeys(splits, split)})
     )
     problems, completions = [], []
     for name in splits:
@@ -70,6 +67,7 @@ def write_eval(
             problems.append(
                 row
                 | {"greedy": count > 0, "styles": 2, "styles_correct": 1, "prompt": f"question {i} & more"}
+                | {"content": f"hash {i}"}
                 | {column: values[i] for column, values in columns.items()}
             )
             for sample in range(-1, samples):

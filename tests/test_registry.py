@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.registry import Registry, read_option
 
 
@@ -26,7 +26,7 @@ def registry() -> Registry:
 def test_names_are_listed_and_unknown_ones_refused():
     shapes = registry()
     assert list(shapes) == ["line", "square"] and "line" in shapes and "circle" not in shapes
-    with pytest.raises(UserError, match="'circle'; known are: line, square"):
+    with pytest.raises(SettingsError, match="'circle'; known are: line, square"):
         shapes["circle"]
 
 
@@ -34,7 +34,7 @@ def test_one_name_has_one_implementation():
     shapes = registry()
     same = shapes["line"]
     shapes.register("line")(same)  # a plug-in's file that is loaded twice
-    with pytest.raises(UserError, match="there is already a shape named 'line'"):
+    with pytest.raises(SettingsError, match="there is already a shape named 'line'"):
         shapes.register("line")(lambda: 0)
     assert shapes["line"] is same
 
@@ -60,12 +60,12 @@ def test_announced_names_are_imported_at_their_first_use(late):
     assert list(late) == ["disc", "lost", "ring"] and "ring" in late
     assert "late_shapes" not in sys.modules
     assert late["ring"] is max and "late_shapes" in sys.modules
-    with pytest.raises(UserError, match="no shape is named 'lost'"):
+    with pytest.raises(SettingsError, match="no shape is named 'lost'"):
         late["lost"]
 
 
 def test_an_announced_name_is_taken(late):
-    with pytest.raises(UserError, match="there is already a shape named 'disc'"):
+    with pytest.raises(SettingsError, match="there is already a shape named 'disc'"):
         late.register("disc")(min)
     assert late["disc"] is print
 
@@ -110,7 +110,7 @@ def test_a_function_registered_with_an_implementation_is_bound_under_its_name():
     ],
 )
 def test_settings_that_do_not_fit_are_named(name, options, values, fragment):
-    with pytest.raises(UserError, match=fragment):
+    with pytest.raises(SettingsError, match=fragment):
         registry().bind(name, options, **values)
 
 

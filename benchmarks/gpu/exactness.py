@@ -28,7 +28,7 @@ from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
-from helpers import tiny_policy
+from helpers import shares, tiny_policy
 
 EXACT = 1e-5
 """Nats, and gradients relative to their norm: two hundred roundings of fp32."""
@@ -88,17 +88,17 @@ def compare(make: Callable[[], Any], where: Where) -> dict[str, Any]:
     true, plain = values_of(exact, rows, False), values_of(policy, rows, False)
     found: dict[str, Any] = {"plain": errors(plain, true), "sampled": sampled(policy, exact, rows)}
     found |= {"packed": None, "packed_plain": None}
-    shares = policy.shares(rows)
-    if shares:
+    packs = shares(policy, rows)
+    if packs:
         packed = values_of(policy, rows, True)
         found |= {"packed": errors(packed, true), "packed_plain": errors(packed, plain)}
     one = found["sampled"]
     if where.precision == "fp32":
-        gaps = [found["packed_plain"][name] for name in ("largest", "gradient")] if shares else []
+        gaps = [found["packed_plain"][name] for name in ("largest", "gradient")] if packs else []
         found["ok"] = all(gap <= EXACT for gap in gaps) and one["sampler_trainer"] <= SAMPLED
     else:
         pairs = [(one["sampler_rms"], one["trainer_rms"])]
-        pairs += [(found["packed"][name], found["plain"][name]) for name in ("rms", "gradient") if shares]
+        pairs += [(found["packed"][name], found["plain"][name]) for name in ("rms", "gradient") if packs]
         found["ok"] = all(within(error, plain_error) for error, plain_error in pairs)
     return found
 

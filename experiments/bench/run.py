@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from dph.errors import UserError
-from dph.process.jobs import check_finished, run_jobs
+from dph.process.jobs import run_jobs
 from dph.process.progress import say
 from dph.report import plots
 from dph.report.tables import print_table, to_markdown
@@ -30,7 +30,7 @@ from experiments.bench.tables import (
 )
 from experiments.config import ReproduceConfig
 from experiments.count_files import counts_file, read_counts, recorded_settings, warn_of_other_bases, write_counts
-from experiments.finished import Counts, read_bases, read_results
+from experiments.finished import Counts, check_finished, read_bases, read_results
 from experiments.plan import Choice, RunPaths, plan, write_settings
 
 FROZEN = "frozen.toml"

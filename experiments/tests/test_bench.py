@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dph.config import flatten, load_settings
-from dph.errors import UserError
+from dph.errors import SettingsError, UserError
 from dph.report.data import read_eval
 from experiments.bench import run
 from experiments.bench.choose import (
@@ -192,7 +192,7 @@ def test_a_method_of_the_user(tmp_path):
 def test_unknown_methods_are_refused():
     with pytest.raises(UserError, match="no method 'maxlr'; known are: grpo, "):
         read_bench(["maxlr"])
-    with pytest.raises(UserError, match="cannot read the settings file"):
+    with pytest.raises(SettingsError, match="cannot read the settings file"):
         read_bench(["nowhere.toml"])
 
 

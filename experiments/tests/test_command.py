@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from experiments.command import STUDIES, parse, run
 from experiments.grid import grid_names
 
@@ -53,7 +53,7 @@ def test_a_mistake_is_one_sentence(
 
 def test_a_value_that_is_no_table_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('jobs = "many"\n')
-    with pytest.raises(UserError, match="'jobs'"):
+    with pytest.raises(SettingsError, match="'jobs'"):
         parse(["tiny", "--config", str(tmp_path / "mine.toml")])
 
 

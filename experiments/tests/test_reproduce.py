@@ -89,7 +89,7 @@ def test_unequal_budgets_are_refused_unless_meant() -> None:
         "grpo": {"label": "GRPO", "preset": "grpo", "tier": "core"},
         "dph_js": {"label": "DPH-JS", "preset": "dph_js", "tier": "core", "train": {"rollout": {"n": 4}}},
     }
-    with pytest.raises(UserError, match=re.escape("rollout.n is 16 for 'grpo' and 4 for 'dph_js'")):
+    with pytest.raises(UserError, match=r"rollout\.n is 16 for 'grpo' and 4"):
         small_grid(arms=arms)
     arms["dph_js"]["other_budget"] = True
     with pytest.raises(UserError, match="compare it with as variant_of"):

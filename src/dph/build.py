@@ -5,7 +5,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.process.user_code import describe, import_file
 from dph.registry import read_option
 from dph.tasks import Task, load_task, option_types
@@ -29,7 +29,7 @@ def load_plugin(name: str) -> None:
         else:
             importlib.import_module(name)
     except Exception as error:  # user code may raise anything
-        raise UserError(f"cannot import the plug-in {name!r}: {describe(error, name)}") from error
+        raise SettingsError(f"cannot import the plug-in {name!r}: {describe(error, name)}") from error
 
 
 def make_task(config: TaskConfig) -> Task:
@@ -43,7 +43,7 @@ def split_names(splits: str) -> list[str]:
     """The names in a setting like "train,sums". Raises UserError if there is none."""
     names = [name.strip() for name in splits.split(",") if name.strip()]
     if not names:
-        raise UserError("no split was named; add --task.split")
+        raise SettingsError("no split was named; add --task.split")
     return names
 
 
@@ -60,10 +60,10 @@ def select(task: Task, splits: str, limit: int = 0, *, shuffle: bool = False) ->
     for split in split_names(splits):
         problems = task.problems(split)
         if not problems:
-            raise UserError(f"the split {split!r} holds no problem")
+            raise DataError(f"the split {split!r} holds no problem")
         for problem in problems:
             if problem.id in seen:
-                raise UserError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
+                raise DataError(f"the split {splits!r} holds the id {problem.id!r} twice; ids must be unique")
             seen.add(problem.id)
         if shuffle:
             problems = sorted(problems, key=lambda problem: hashlib.sha256(f"0\0order\0{problem.id}".encode()).digest())

@@ -125,7 +125,7 @@ def check_processors() -> Iterator[Finding]:
     """Cores, and what each GPU can do; attention is tried on it, against a reference."""
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
     yield Finding("CPU", "ok", f"{cores} cores, {torch.get_num_threads()} threads ({platform.machine()})")
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
@@ -149,20 +149,20 @@ def _check_gpu(index: int) -> Iterator[Finding]:
     try:
         free, total = torch.cuda.mem_get_info(index)
         facts, bf16 = torch.cuda.get_device_properties(index), torch.cuda.is_bf16_supported(including_emulation=False)
-        choices = {kind: choose(device, getattr(torch, kind), *heads) for kind in ("bfloat16", "float32")}
+        choices = {dtype: choose(device, getattr(torch, dtype), *heads) for dtype in ("bfloat16", "float32")}
     except RuntimeError as error:
         advice = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
         yield Finding(name, "broken", f"cannot compute: {str(error).partition(chr(10))[0]}", advice)
         return
-    detail = f"{facts.name}, {free / _GIB:.0f} of {total / _GIB:.0f} GiB free, compute capability {facts.major}."
-    detail += f"{facts.minor}, bf16: {'yes' if bf16 else 'no'}"
+    room, kind = f"{free / _GIB:.0f} of {total / _GIB:.0f} GiB free", f"{facts.major}.{facts.minor}"
+    detail = f"{facts.name}, {room}, compute capability {kind}, bf16: {'yes' if bf16 else 'no'}"
     advice = "" if bf16 else "use --model.precision fp32"
     if free < total / 2:
         advice = "another process uses this GPU; nvidia-smi shows which one"
     yield Finding(name, "note" if advice else "ok", detail, advice)
-    for kind, choice in choices.items():
+    for dtype, choice in choices.items():
         advice = "it works, with a copy of the prompt's keys for each response" if choice.name == "gather" else ""
-        title = f"{name}: attention over shared prompts in {kind}"
+        title = f"{name}: attention over shared prompts in {dtype}"
         yield Finding(title, "note" if advice else "ok", str(choice), advice)
 
 
@@ -261,20 +261,19 @@ def _run_stages(folder: Path, device: str) -> float:
     from dph.stages.sft import sft
     from dph.stages.train import train
 
-    problems, rows = folder / "problems.jsonl", folder / "rows.jsonl"
     answers = {f"easy {i}": "yes" for i in range(6)} | {f"hard {i}": ("maybe", "no")[i % 2] for i in range(6)}
-    asked = [
-        {"id": prompt, "prompt": prompt, "answer": answer, "verifier": "exact"} for prompt, answer in answers.items()
+    rows = [
+        {"prompt": prompt, "response": word, "answer": answer, "verifier": "exact"}
+        for prompt, answer in answers.items()
+        for word in (" yes", " yes" if answer == "yes" else " no")
     ]
-    problems.write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
-    words = [(prompt, word) for prompt in answers for word in (" yes", " yes" if prompt[0] == "e" else " no")]
-    taught = [{"prompt": prompt, "response": word} for prompt, word in words]
-    rows.write_text("\n".join(map(json.dumps, taught)), encoding="utf-8")
+    data = folder / "rows.jsonl"  # to learn from, and then problems; each occurs twice
+    data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     new = {"tokenizer": "word", "hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 48, "context": 64}
     optim = {"lr": 1e-2, "schedule": "cosine", "warmup_steps": 5}
-    start: dict[str, Any] = {"data": str(rows), "steps": 60, "batch": 40, "new": new, "optim": optim}
+    start: dict[str, Any] = {"data": str(data), "steps": 60, "batch": 40, "new": new, "optim": optim}
     rollout = {"n": 4, "max_tokens": 4, "max_prompt_tokens": 16}
-    drawn = {"task": {"name": "records", "options": {"path": str(problems)}}, "rollout": rollout}
+    drawn = {"task": {"name": "records", "options": {"path": str(data)}}, "rollout": rollout}
     rehearsal = {"path": str(folder / "presample"), "rows": 2}
     steps = {"steps": 2, "rehearsal": rehearsal, "optim": {"lr": 1e-3, "minibatches": 1}}
 

@@ -60,7 +60,7 @@ class Interrupted(KeyboardInterrupt):
 def one_line(text: str, longest: int = 4000) -> str:
     """Text for a terminal: on one line, cut where it is very long, and without characters that a terminal would obey
     (a message may quote a file, and a file may hold anything)."""
-    text = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
     return visible(text if len(text) <= longest else f"{text[:longest]} …")
 
 

@@ -202,7 +202,7 @@ TASKS = {
         ["--rollout.max-tokens", "64"],
         "rollout.max_tokens 64 leaves no room for a prompt in the model's context of 64",
     ),
-    "device": (["--model.device", "abacus"], "the device 'abacus' cannot be used here"),
+    "device": (["--model.device", "abacus"], "device 'abacus' cannot be used here"),
     "attention": (["--model.attention", "slow"], "cannot load a model from"),
 }
 

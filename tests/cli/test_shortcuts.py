@@ -8,7 +8,7 @@ import pytest
 
 from dph.cli.main import main, parse
 from dph.config import NewModelConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.models.scratch import new_policy
 from helpers import randomise
 
@@ -71,7 +71,7 @@ def test_a_stages_own_flags_of_these_names_stay_its_own():
 
 @pytest.mark.parametrize("words", [["--task"], ["--data", "--out", "x"], ["--rule"]])
 def test_a_flag_without_its_value(words: list[str]):
-    with pytest.raises(UserError, match=f"{words[0]}.*: expected one argument"):
+    with pytest.raises(SettingsError, match=f"{words[0]}.*: expected one argument"):
         settings("eval", *words)
 
 

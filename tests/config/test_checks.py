@@ -18,7 +18,7 @@ from dph.config import (
     VerifyConfig,
     VerlConfig,
 )
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.integrations.verl.launch import write_launch
 from dph.objective import Objective
 from dph.stages.demo import demo
@@ -56,6 +56,6 @@ OUT_OF_BOUNDS = {
 def test_bounds_hold_for_settings_filled_in_python(tmp_path, monkeypatch, message):
     monkeypatch.chdir(tmp_path)
     stage, config = OUT_OF_BOUNDS[message]
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SettingsError, match=message):
         stage(config)
     assert not list(tmp_path.iterdir())

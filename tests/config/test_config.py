@@ -31,7 +31,7 @@ from dph.config import (
     to_dict,
     to_toml,
 )
-from dph.errors import UserError
+from dph.errors import SettingsError, UserError
 from helpers import METHODS, OTHER_METHODS
 
 
@@ -148,13 +148,13 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_a_mistake_in_a_file_is_named(tmp_path, text):
-    with pytest.raises(UserError, match=BAD[text]):
+    with pytest.raises(SettingsError, match=BAD[text]):
         merged("train", a=write(tmp_path / "a.toml", text))
 
 
 @pytest.mark.parametrize("text", [text for text in BAD if text != "seed = "])
 def test_the_same_mistake_in_yaml_is_named_by_the_same_words(tmp_path, text):
-    with pytest.raises(UserError, match=BAD[text].replace("toml", "yaml")):
+    with pytest.raises(SettingsError, match=BAD[text].replace("toml", "yaml")):
         merged("train", a=write(tmp_path / "a.yaml", yaml.safe_dump(tomllib.loads(text))))
 
 
@@ -195,24 +195,24 @@ BAD_YAML = {
 
 @pytest.mark.parametrize("text", BAD_YAML)
 def test_what_is_wrong_in_yaml_alone(tmp_path, text):
-    with pytest.raises(UserError, match=BAD_YAML[text]):
+    with pytest.raises(SettingsError, match=BAD_YAML[text]):
         merged("train", a=write(tmp_path / "a.yaml", text))
 
 
 def test_a_missing_file_an_unreadable_one_and_an_unknown_preset(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read .*nothing\.toml"):
+    with pytest.raises(SettingsError, match=r"cannot read .*nothing\.toml"):
         read_settings(tmp_path / "nothing.toml")
     (tmp_path / "latin.toml").write_bytes(b"label = '\xfc'")
-    with pytest.raises(UserError, match="not a valid TOML file"):
+    with pytest.raises(SettingsError, match="not a valid TOML file"):
         read_settings(tmp_path / "latin.toml")
-    with pytest.raises(UserError, match="no preset is named 'dph-js'"):
+    with pytest.raises(SettingsError, match="no preset is named 'dph-js'"):
         merge_settings("train", ["dph-js"], [])
 
 
 def test_lists_in_files(tmp_path):
     assert merged("report", a=write(tmp_path / "a.toml", "runs = ['a', 'b']")) == ReportConfig(runs=("a", "b"))
     for text in ("runs = 'a'", "runs = [1]"):
-        with pytest.raises(UserError, match="'runs' must be"):
+        with pytest.raises(SettingsError, match="'runs' must be"):
             merged("report", a=write(tmp_path / "a.toml", text))
 
 
@@ -240,7 +240,7 @@ OUT_OF_RANGE = {
 @pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in OUT_OF_RANGE.items() for value in values])
 def test_numbers_out_of_range_are_named(key, value):
     words = [f"--{key.replace('_', '-')}", str(value)]
-    with pytest.raises(UserError, match=rf"^{key} is {value}; it must"):
+    with pytest.raises(SettingsError, match=rf"^{key} is {value}; it must"):
         parse("train", words)
 
 
@@ -355,7 +355,7 @@ def test_a_shared_table_reaches_each_stage_as_far_as_it_goes(tmp_path):
     assert (merged("train", a=file).rollout.prompts, merged("train", a=file).model.lora_rank) == (5, 2)
     assert (merged("eval", a=file).rollout.n, merged("eval", a=file).model.precision) == (3, "bf16")
     assert merged("sft", a=file).task.name == "y"
-    with pytest.raises(UserError, match="does not read 'prompts'"):
+    with pytest.raises(SettingsError, match="does not read 'prompts'"):
         merged("eval", a=write(tmp_path / "b.toml", "[eval.rollout]\nprompts = 5\n"))
 
 
@@ -365,5 +365,5 @@ def test_a_preset_may_be_a_file(tmp_path):
     assert (config.method, config.loss.eta, config.loss.divergence) == ("mine", 0.3, "js")
     world = write(tmp_path / "world.toml", "[train.for.mine.loss]\neta = 0.9\n")
     assert merged("train", [str(mine), str(world)]).loss.eta == 0.9
-    with pytest.raises(UserError, match=r"cannot read the settings file .*no\.toml"):
+    with pytest.raises(SettingsError, match=r"cannot read the settings file .*no\.toml"):
         merged("train", [str(tmp_path / "no.toml")])

@@ -10,7 +10,7 @@ from dph.models.policy import Policy
 from dph.objective import Objective
 from dph.training.rows import batches
 from dph.training.update import count_rows
-from helpers import tiny_policy
+from helpers import shares, tiny_policy
 
 CONTRACT = read()
 
@@ -35,7 +35,7 @@ def test_the_contract_is_what_is_written_today():
 @pytest.mark.parametrize(("budget", "shared"), [(10_000, True), (45, True), (40, False)])
 def test_the_native_engine_keeps_it(case, budget, shared):
     policy = Policy(CONTRACT.make_model(), tiny_policy().tokenizer, shared_prefix=shared)
-    assert policy.shares(CONTRACT.rows) is shared
+    assert shares(policy, CONTRACT.rows) is shared
     parts = list(batches(policy, by_prompt(CONTRACT.rows), budget))
     assert len(parts) == 1 if budget == 10_000 else len(parts) > 1
     counts = count_rows(CONTRACT.rows)

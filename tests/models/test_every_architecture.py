@@ -14,7 +14,7 @@ from dph.models.batch import Tokens
 from dph.models.policy import Policy
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
-from helpers import tiny_policy
+from helpers import shares, tiny_policy
 
 EXACT = 1e-4
 """Nats, and gradients relative to their norm. Recurrent layers sum in another order when they decode."""
@@ -64,7 +64,7 @@ def differences_of(policy, rows):
     model.train()  # a policy computes without noise in any mode
     padded, wanted = evaluated(policy, rows)
     found["padded"] = max(map(gap, padded, expected))
-    ways = {"packed": True} if policy.shares(rows) else {}
+    ways = {"packed": True} if shares(policy, rows) else {}
     if model.supports_gradient_checkpointing:
         (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)(
             {"use_reentrant": False}
@@ -82,7 +82,7 @@ def differences_of(policy, rows):
         groups = HFSampler(policy, decoder="whole").sample(prompts, params, range(len(prompts)))
     works = [start.__name__ for start, trial in sampler.trials.items() if not trial.failure]
     DECODED[model.config.model_type] = works[-1] if works else "none"
-    SHARED[model.config.model_type] = policy.shares(rows)
+    SHARED[model.config.model_type] = shares(policy, rows)
     model.eval()
     sampled = [(prompt, one) for prompt, group in zip(prompts, groups, strict=True) for one in group]
     found["sampled"] = max(

@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.toy_model import write_toy
 from dph.cli.main import main
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.gguf import folder_of, model_folder
 from dph.models.policy import Policy
 
@@ -55,17 +55,17 @@ def test_a_file_is_dequantised_once_and_again_when_it_changes(tmp_path: Path, ca
 def test_a_file_that_is_no_model_is_refused_and_leaves_nothing(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "notes.gguf"
     file.write_bytes(b"not a model")
-    with pytest.raises(UserError, match="cannot read a model from the GGUF file"):
+    with pytest.raises(ModelError, match="cannot read a model from the GGUF file"):
         folder_of(file)
     assert list((cache / "models").iterdir()) == []
-    with pytest.raises(UserError, match="cannot read the model file"):
+    with pytest.raises(ModelError, match="cannot read the model file"):
         model_folder(str(tmp_path / "absent.gguf"))
 
 
 def test_adapters_beside_a_file_are_not_loaded(tmp_path: Path, cache: Path) -> None:
     write_model(tmp_path / "tiny.gguf")
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="holds adapters too; move"):
+    with pytest.raises(ModelError, match="holds adapters too; move"):
         folder_of(tmp_path / "tiny.gguf")
 
 

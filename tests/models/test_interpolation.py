@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from complaints import complaint, run
 from dph.config import ModelConfig, SftConfig, to_toml
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.interpolation import interpolated, save_share
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
@@ -54,11 +54,11 @@ def test_weights_of_16_bits_are_interpolated_in_32(saved):
 def test_models_that_do_not_fit_together_are_refused(saved, tmp_path):
     other = new_policy(replace(TINY, hidden=16), TEXTS, 0)
     other.save(tmp_path / "narrow")
-    with pytest.raises(UserError, match="different shapes: they differ in "):
+    with pytest.raises(ModelError, match="different shapes: they differ in "):
         interpolated(ModelConfig(str(saved[0])), str(tmp_path / "narrow"), 0.5)
     other = new_policy(TINY, [*TEXTS, "more words"], 0)
     other.save(tmp_path / "wordy")
-    with pytest.raises(UserError, match="different tokenizers"):
+    with pytest.raises(ModelError, match="different tokenizers"):
         interpolated(ModelConfig(str(saved[0])), str(tmp_path / "wordy"), 0.5)
 
 
@@ -148,14 +148,14 @@ def test_folders_of_adapters_are_refused_before_anything_is_trained(tmp_path):
     policy.tokenizer.save_pretrained(tmp_path / "adapters")
     folder = str(tmp_path / "adapters")
     for config in (ModelConfig(folder, device="cpu"), ModelConfig(folder, device="cpu", lora_rank=2)):
-        with pytest.raises(UserError, match="holds adapters"):
+        with pytest.raises(ModelError, match="holds adapters"):
             load_policy(config, 0, None)
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "x", "response": "y"}')
-    with pytest.raises(UserError, match="holds adapters"):
+    with pytest.raises(ModelError, match="holds adapters"):
         sft(SftConfig(str(tmp_path / "run"), str(rows), model=ModelConfig(folder, device="cpu")))
     for pair in ((folder, str(tmp_path / "base")), (str(tmp_path / "base"), folder)):
-        with pytest.raises(UserError, match="holds adapters"):
+        with pytest.raises(ModelError, match="holds adapters"):
             interpolated(ModelConfig(pair[0], device="cpu"), pair[1], 0.5)
     assert logits(Policy.load(ModelConfig(folder, device="cpu")).model).equal(logits(policy.model))
 

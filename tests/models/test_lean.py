@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP
 
 from architectures import any_policy, evaluated, some_rows
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models import lean
 from dph.models.batch import kept_bytes
 from dph.models.lean import make_lean
@@ -340,7 +340,7 @@ def test_a_model_that_cannot_compute_in_bf16_is_refused() -> None:
     policy = policy_of()
     policy.model.lm_head = Fails(RuntimeError("mixed types"))
     policy.model.model.norm = nn.Linear(64, 64)
-    with pytest.raises(UserError, match=r"in bf16 .*mixed types"):
+    with pytest.raises(ModelError, match=r"in bf16 .*mixed types"):
         policy.keep_less()
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 import dph
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError, SettingsError, UserError
 from dph.models import language_model
 from dph.models.policy import Policy
 from helpers import tiny_policy
@@ -287,7 +287,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
     policy = load(folder)
     policy.tokenizer.add_tokens(["beyond"])
     for encode in (policy.encode_prompt, policy.encode_response):
-        with pytest.raises(UserError, match=r"token id 18, but .* only 18 tokens"):
+        with pytest.raises(ModelError, match=r"token id 18, but .* only 18 tokens"):
             encode("beyond")
         assert encode("yes")
 
@@ -308,7 +308,7 @@ def test_a_tokenizer_of_another_model_is_refused(folder):
 )
 def test_chat_templates_run_in_a_sandbox_and_fail_with_one_sentence(folder, template, fragment):
     change(folder / "tokenizer_config.json", chat_template=template)
-    with pytest.raises(UserError, match="chat template rejects the prompt") as caught:
+    with pytest.raises(ModelError, match="chat template rejects the prompt") as caught:
         load(folder).encode_prompt("easy 1")
     assert fragment in str(caught.value)
 
@@ -330,7 +330,7 @@ def test_a_chat_template_that_does_not_end_is_stopped(monkeypatch, name, in_thre
     if name == "for one prompt":
         assert policy.encode_prompt("easy 2") == []
     start = time.monotonic()
-    with ThreadPoolExecutor(1) as threads, pytest.raises(UserError, match=r"did not end within 0\.3 s for one prompt"):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(ModelError, match=r"did not end within 0\.3 s for one prompt"):
         threads.submit(policy.encode_prompt, "easy 1").result() if in_thread else policy.encode_prompt("easy 1")
     assert time.monotonic() - start < 20
     policy.tokenizer.chat_template = "{{ messages[0].content }}"
@@ -358,7 +358,7 @@ def test_adapters_for_unknown_modules_are_refused(folder):
 
 @pytest.mark.parametrize("name", ["abacus", "meta", "cuda:99"])
 def test_unusable_devices_are_refused(folder, name):
-    with pytest.raises(UserError, match=f"the device '{name}' cannot be used here") as caught:
+    with pytest.raises(SettingsError, match=f"device '{name}' cannot be used") as caught:
         Policy.load(ModelConfig(path=str(folder), device=name))
     assert "\n" not in str(caught.value)
 

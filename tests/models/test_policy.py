@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from architectures import ARCHITECTURES, any_policy, architecture
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError, SettingsError
 from dph.models import logprobs as module
 from dph.models.batch import by_prompt, microbatches, padded_length
 from dph.models.policy import Policy
@@ -265,7 +265,7 @@ def test_new_models_depend_only_on_their_seed():
     again, other = new_policy(TINY, TEXTS, seed=3), new_policy(TINY, TEXTS, seed=4)
     assert torch.equal(before, torch.random.get_rng_state())
     assert first.weight_hash() == again.weight_hash() != other.weight_hash()
-    with pytest.raises(UserError, match=r"new\.hidden 32 divided by new\.heads 5"):
+    with pytest.raises(SettingsError, match=r"new\.hidden 32 divided by new\.heads 5"):
         new_policy(replace(TINY, heads=5), TEXTS, seed=0)
 
 
@@ -367,11 +367,11 @@ def load(path, **changes):
 
 
 def test_an_unknown_name_or_no_name_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no model was named; add --model\.path"):
+    with pytest.raises(ModelError, match=r"no model was named; add --model\.path"):
         load("")
-    with pytest.raises(UserError, match="no such directory, and downloading it"):
+    with pytest.raises(ModelError, match="no such directory, and downloading it"):
         load("nobody/has-this-model")
-    with pytest.raises(UserError, match="cannot load a model from"):
+    with pytest.raises(ModelError, match="cannot load a model from"):
         load(tmp_path)
 
 
@@ -391,7 +391,7 @@ def test_a_damaged_model_is_refused_by_name(tmp_path, damage):
     else:
         name = {"config": "config.json", "tokenizer": "tokenizer.json"}[damage]
         (tmp_path / name).write_text('{"model": ')
-    with pytest.raises(UserError, match="cannot load a model from") as caught:
+    with pytest.raises(ModelError, match="cannot load a model from") as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -400,9 +400,9 @@ def test_a_model_without_an_end_token_or_an_unusable_device_is_refused(tmp_path)
     policy = tiny_policy()
     policy.tokenizer.eos_token = None
     policy.save(tmp_path)
-    with pytest.raises(UserError, match="no EOS token"):
+    with pytest.raises(ModelError, match="no EOS token"):
         load(tmp_path)
-    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+    with pytest.raises(SettingsError, match="device 'abacus' cannot be used"):
         Policy.load(ModelConfig(path=str(tmp_path), device="abacus"))
 
 
@@ -432,7 +432,7 @@ def test_saved_models_load_with_plain_transformers():
 def test_a_template_may_not_make_a_prompt_huge():
     policy = tiny_policy()
     policy.tokenizer.chat_template = "{{ 'yes ' * 300000 }}"
-    with pytest.raises(UserError, match="makes one prompt 1200000 characters"):
+    with pytest.raises(ModelError, match="makes one prompt 1200000 characters"):
         policy.encode_prompt("easy 1")
     policy.tokenizer.chat_template = "{{ messages[0]['content'] }}"
     assert len(policy.encode_prompt("yes " * 300_000)) == 300_001, "a long prompt of the data is not the template's"

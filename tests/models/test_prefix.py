@@ -15,7 +15,7 @@ from dph.models.batch import Tokens, by_prompt
 from dph.models.policy import Policy
 from dph.models.traits import attention_window
 from dph.training.rows import Row, batches, collate
-from helpers import gradient, random_policy, tiny_policy
+from helpers import gradient, random_policy, shares, tiny_policy
 from shared_rows import EXACT, SHARING, error, evaluated, grouped_rows
 
 pytestmark = pytest.mark.filterwarnings(  # peft asks a model for this before it has adapters
@@ -35,7 +35,7 @@ PLAIN = {
 @pytest.mark.parametrize("name", SHARING)
 def test_every_architecture_computes_the_same_with_shared_prompts(name):
     policy, rows = random_policy(name, **SHARING[name]), grouped_rows()
-    assert policy.shares(rows)
+    assert shares(policy, rows)
     expected = evaluated(policy, rows, shared=False)
     assert float(expected[2].norm()) > 1
     assert error(evaluated(policy, rows, shared=True), expected) <= EXACT
@@ -80,7 +80,7 @@ def test_what_begins_beyond_a_few_tokens_is_not_packed_and_named(name, changes, 
 def test_a_scale_that_begins_beyond_all_tokens_of_a_run_changes_nothing():
     policy = any_policy("llama4_text", floor_scale=8192, no_rope_layers=[0, 0], layer_types=["full_attention"] * 2)
     rows = [Tokens([3, 4, 5], [index, 6]) for index in range(4)]
-    assert policy.shares(rows, 64) and not policy.shares(rows * 4000, 16384)
+    assert shares(policy, rows, 64) and not shares(policy, rows * 4000, 16384)
 
 
 def test_only_known_keywords_of_attention_are_ignored():
@@ -110,7 +110,7 @@ def test_a_window_counts_where_layers_have_it(settings, window):
 def test_models_that_cannot_share_do_not_and_report_it_once(name, capsys):
     changes, reason = PLAIN[name]
     policy, rows = random_policy(name, **changes), grouped_rows()
-    assert not policy.shares(rows) and not policy.shares(rows)
+    assert not shares(policy, rows) and not shares(policy, rows)
     told = " ".join(capsys.readouterr().err.split())
     assert told.count("this model computes the prompt again for each response") == 1 and reason in told
     for part, batch in batches(policy, by_prompt(rows), 60):
@@ -135,7 +135,7 @@ def test_a_budget_too_small_for_sharing_is_reported_once(capsys):
 
 def test_a_window_as_long_as_the_sequences_allows_sharing():
     policy, rows = random_policy("mistral", sliding_window=33), grouped_rows()
-    assert max(row.length for row in rows) <= 33 and policy.shares(rows)
+    assert max(row.length for row in rows) <= 33 and shares(policy, rows)
     assert error(evaluated(policy, rows, True), evaluated(policy, rows, False)) <= EXACT
     assert attention_window(policy.model.config) == 33
     with pytest.raises(sharing.NotShareable, match="window has only 33 tokens"):
@@ -215,7 +215,7 @@ def test_adapters_get_the_same_gradients(tmp_path):
         for _, parameter in policy.trainable():
             parameter.normal_(0.0, 0.1, generator=torch.Generator().manual_seed(parameter.numel()))
     rows = grouped_rows()
-    assert policy.shares(rows)
+    assert shares(policy, rows)
     assert error(evaluated(policy, rows, shared=True), evaluated(policy, rows, shared=False)) <= EXACT
 
 
@@ -237,12 +237,12 @@ def test_bfloat16_errors_are_like_those_of_the_plain_path():
 def test_sharing_is_used_if_it_saves_tokens_and_is_enabled():
     policy, rows = tiny_policy(), grouped_rows()
     alone = [rows[0], rows[6], rows[9]]
-    assert policy.shares(rows) and not policy.shares(alone)
+    assert shares(policy, rows) and not shares(policy, alone)
     assert [batch.layout is None for _, batch in batches(policy, by_prompt(alone), 1000)] == [True]
     packed = [batch for _, batch in batches(policy, by_prompt(rows), 1000)]
     assert len(packed) == 1 and packed[0].layout is not None
     without = Policy(policy.model, policy.tokenizer, shared_prefix=False)
-    assert not without.shares(rows)
+    assert not shares(without, rows)
 
 
 def test_the_models_own_attention_is_restored_after_an_error():

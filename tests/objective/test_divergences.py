@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dph.config import LossConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective import Objective
 from dph.objective.divergences import (
     Divergence,
@@ -247,13 +247,13 @@ def test_a_divergence_can_be_registered():
     ],
 )
 def test_settings_that_a_divergence_does_not_take_are_refused(config, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Objective(config)
 
 
 def test_mistakes_are_told_in_one_sentence():
-    with pytest.raises(UserError, match="no divergence is named 'jsd'"):
+    with pytest.raises(SettingsError, match="no divergence is named 'jsd'"):
         get_divergence("jsd")
     for alpha in (0.0, 1.0, -0.1, math.nan):
-        with pytest.raises(UserError, match="strictly between 0 and 1"):
+        with pytest.raises(SettingsError, match="strictly between 0 and 1"):
             get_divergence("alpha", alpha=alpha)

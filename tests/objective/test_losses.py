@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence
 from dph.objective.token_losses import kl_loss, masked_log_ratio
@@ -445,14 +445,14 @@ def test_missing_inputs_are_bugs_of_the_caller():
         ({"eta": -0.1}, "eta is -0.1"),
         ({"aggregation": "dr_grpo", "dr_grpo_length": 0}, "dr_grpo_length is 0"),
         ({"divergence": "forward_kl", "estimator": "definition"}, "for loss.divergence 'js' only"),
-        ({"js_scale": 2.0}, "applies to loss.estimator 'definition' only"),
+        ({"js_scale": 2.0}, "applies to loss.estimator 'definition'"),
         ({"kl_coef": 0.1}, "loss.kl is 'none'"),
         ({"divergence": "jeffreys"}, "no divergence is named 'jeffreys'"),
     ],
 )
 def test_contradictory_settings_are_told_in_one_sentence(settings, message):
     logprobs, batch, _ = make_batch()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Objective(LossConfig(**settings))(logprobs, batch, LossCounts.of(batch))
 
 

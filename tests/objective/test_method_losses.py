@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dph.config import LossConfig, TrainConfig, from_dict, merge_settings
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective import (
     POLICY_LOSSES,
     Advantage,
@@ -91,7 +91,7 @@ def test_options_go_to_the_loss_and_to_its_selection():
     )
     # parts (A − 0)·(log π + 2): 1, 1, 0, 0
     assert chosen.tolist() == [True, True, False, False]
-    with pytest.raises(UserError, match="does not take the option 'mood'"):
+    with pytest.raises(SettingsError, match="does not take the option 'mood'"):
         Objective(LossConfig(policy="kl_cov", policy_options={"mood": "1"}, eta=0.0))
 
 
@@ -198,7 +198,7 @@ def random_batch(seed, rows=9, steps=6):
 @pytest.mark.parametrize("name", LOSSES)
 def test_value_gradient_and_clip_metrics_are_those_of_the_scalar_loss(name, dual):
     if dual and name != "ppo_clip":
-        with pytest.raises(UserError, match=f"'{name}' has no dual clip"):
+        with pytest.raises(SettingsError, match=f"'{name}' has no dual clip"):
             Objective(LossConfig(policy=name, dual_clip=dual))
         return
     config = LossConfig(policy=name, policy_options=options_of(name), dual_clip=dual, eta=PEF, reduction="per_set")
@@ -331,7 +331,7 @@ def test_a_plug_in_with_clips_is_given_them_and_has_the_metrics_of_tokens():
 
 
 def test_a_plug_in_without_clips_refuses_a_dual_clip_and_counts_nothing():
-    with pytest.raises(UserError, match="'test_pull' has no dual clip"):
+    with pytest.raises(SettingsError, match="'test_pull' has no dual clip"):
         Objective(LossConfig(policy="test_pull", dual_clip=3.0))
     objective = Objective(LossConfig(policy="test_pull", clip_high=0.1))
     assert objective.unused == ["loss.clip_high"]
@@ -343,7 +343,7 @@ def test_a_plug_in_without_clips_refuses_a_dual_clip_and_counts_nothing():
 @pytest.mark.parametrize("key", ["mood", "dual_clip", "clip_high", "advantages", "selected", "_"])
 @pytest.mark.parametrize("name", [*LOSSES, "test_pull", "test_halved"])
 def test_options_of_unknown_names_are_refused(name, key):
-    with pytest.raises(UserError, match=f"does not take the option '{key}'"):
+    with pytest.raises(SettingsError, match=f"does not take the option '{key}'"):
         Objective(LossConfig(policy=name, policy_options={key: "1"}))
 
 
@@ -365,6 +365,6 @@ def test_an_option_that_loss_and_selection_share_reaches_both():
 
 
 def test_a_refused_registration_leaves_the_loss_as_it_was():
-    with pytest.raises(UserError, match="there is already a policy loss"):
+    with pytest.raises(SettingsError, match="there is already a policy loss"):
         register_policy_loss("kl_cov", needs_advantage=True)(_pull)
     assert Objective(LossConfig(policy="kl_cov", eta=0.0)).learns_everywhere

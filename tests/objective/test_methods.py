@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.evaluation.passk import pass_at_k
 from dph.objective import Advantage, GroupView
 from dph.types import Outcome, Verdict
@@ -103,7 +103,7 @@ def test_passk_of_groups_that_every_subset_solves_or_none_is_zero():
     assert advantages("passk", group([1, 1, 1])) == [0, 0, 0]
     assert advantages("passk", group([0, 0])) == [0, 0]
     assert advantages("passk", group([1, 1, 1, 0]), k="2") == [0, 0, 0, 0]
-    with pytest.raises(UserError, match="k must be at least 1, but is 0"):
+    with pytest.raises(SettingsError, match="k must be at least 1, but is 0"):
         advantages("passk", group([1, 0]), k="0")
 
 
@@ -133,7 +133,7 @@ def test_rs_grpo_has_zero_mean_weight_and_the_published_form():
     assert advantages("rs_grpo", group([1, 0, LOST]))[:2] == pytest.approx([math.tanh(1) / 2, -math.tanh(1) / 2])
     small = advantages("rs_grpo", group([1, 0, 0, 0]), beta="1e-6")
     assert small == pytest.approx([0.75, -0.25, -0.25, -0.25], abs=1e-5)  # r − mean
-    with pytest.raises(UserError, match="beta must be above 0"):
+    with pytest.raises(SettingsError, match="beta must be above 0"):
         advantages("rs_grpo", group([1, 0]), beta="0")
 
 
@@ -165,7 +165,7 @@ def test_mara_makes_every_good_response_equally_good_at_the_optimum():
     optimum = (torch.tensor(reference, dtype=torch.float64)[:, 0] + found / beta).softmax(0)
     assert float(optimum[0]) == pytest.approx(float(optimum[1]), rel=1e-9)
     assert advantages("mara", group([0, 0], reference=[[-1.0], [-2.0]]), beta="0.4") == [0, 0]
-    with pytest.raises(UserError, match="needs the option 'beta'"):
+    with pytest.raises(SettingsError, match="needs the option 'beta'"):
         Advantage("mara")
     assert Advantage("mara", {"beta": "1"}).needs_reference
 
@@ -183,7 +183,7 @@ def test_uniqueness_weighs_every_response_by_the_size_of_its_kind():
     view = group([1, 1, 1, 0], styles=["a", "a", "b", "a"])
     expected = [0.5 / math.sqrt(3), 0.5 / math.sqrt(3), 0.5, -1.5 / math.sqrt(3)]
     assert advantages("uniqueness", view) == pytest.approx(expected, rel=3e-6)  # eps over the std of ½
-    with pytest.raises(UserError, match="must be style, answer or text"):
+    with pytest.raises(SettingsError, match="must be style, answer or text"):
         advantages("uniqueness", view, by="mood")
-    with pytest.raises(UserError, match="alpha must not be negative"):
+    with pytest.raises(SettingsError, match="alpha must not be negative"):
         advantages("uniqueness", view, alpha="-1")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dph.config import AdvantageConfig, LossConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective import (
     ADVANTAGES,
     Advantage,
@@ -53,16 +53,16 @@ def test_the_default_is_grpo_and_its_settings_are_options():
     assert torch.equal(Advantage()(group), expected)
     centred = Advantage("group", {"normalize_std": "false"})(group)
     assert centred.tolist() == [0.5, 0.0, -0.5]
-    with pytest.raises(UserError, match="no advantage is named 'gae'"):
+    with pytest.raises(SettingsError, match="no advantage is named 'gae'"):
         Advantage("gae")
-    with pytest.raises(UserError, match="must be true or false, not"):
+    with pytest.raises(SettingsError, match="must be true or false, not"):
         Advantage("group", {"normalize_std": "perhaps"})
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (torch.zeros(2), r"returned the shape \[2\], not \[G\] or \[G, T\]"),
+        (torch.zeros(2), r"returned the shape \[2\], not \[G\]"),
         (torch.zeros(3, 2), "returned 2 tokens of 3"),
         (torch.tensor([0.0, math.nan, math.nan]), "a value that is not finite"),
     ],
@@ -103,7 +103,7 @@ def test_a_policy_loss_takes_the_place_of_ppo_clip():
     loss.backward()
     assert logprobs.grad is not None
     assert logprobs.grad.flatten().tolist() == pytest.approx([-1 / 3, -1 / 3, 1 / 6, 0.0])
-    with pytest.raises(UserError, match="no policy loss is named 'ppo'"):
+    with pytest.raises(SettingsError, match="no policy loss is named 'ppo'"):
         Objective(LossConfig(policy="ppo"))
 
 

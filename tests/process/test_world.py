@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dph.process import distributed
 from dph.process.distributed import TIMEOUT, World
 
 BOTH = "import datetime, os, sys, time, torch, torch.distributed as dist\nfrom dph.process.distributed import World\n"
@@ -96,7 +95,6 @@ def test_an_own_group_has_gloo_for_the_host_and_hours_of_patience(
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: made.append(("device", index)))
-    monkeypatch.setattr(distributed, "_host_groups", {})
     stand_ins = {
         "init_process_group": lambda name, *, timeout: made.append((name, timeout)),
         "get_rank": lambda: 1,

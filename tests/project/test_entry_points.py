@@ -7,7 +7,7 @@ import pytest
 
 import dph
 from dph.config import load_settings
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.runs.directory import read_metrics
 from helpers import train_config
 
@@ -41,7 +41,7 @@ def test_settings_come_from_presets_and_overrides():
     settings = load_settings("train", ["minisql", "dph_js"], overrides={"out": "x", "optim": {"lr": 1e-3}})
     assert isinstance(settings, dph.TrainConfig)
     assert (settings.method, settings.out, settings.optim.lr, settings.loss.eta) == ("dph_js", "x", 1e-3, 0.7)
-    with pytest.raises(UserError, match=r"rollout\.n is 0; it must be at least 1"):
+    with pytest.raises(SettingsError, match=r"rollout\.n is 0; it must be at least 1"):
         load_settings("train", overrides={"rollout": {"n": 0}})
-    with pytest.raises(UserError, match="unknown key 'learning_rate'"):
+    with pytest.raises(SettingsError, match="unknown key 'learning_rate'"):
         load_settings("train", overrides={"learning_rate": 1})

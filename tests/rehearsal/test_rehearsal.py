@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dph.config import ModelConfig, TaskConfig, to_toml
-from dph.errors import UserError
+from dph.errors import DataError, ModelError, RunError, UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
 from dph.rehearsal.check import check_fit, check_sampler, check_start, file_hashes, open_set, other_versions, recheck
@@ -39,11 +39,11 @@ def test_a_set_is_refused_where_tokenizer_sampling_or_weights_differ():
         match=r"does not fit this run \(temperature 1\.0",
     ):
         check(sampling=rollout(temperature=0.9, top_p=0.5))
-    with pytest.raises(UserError, match=r"\(tokenizer_hash '"):
+    with pytest.raises(RunError, match=r"\(tokenizer_hash '"):
         check({**manifest, "tokenizer_hash": "?"})
     with torch.no_grad():
         next(model.model.parameters())[0, 0] += 1
-    with pytest.raises(UserError, match=r"\(weight_hash '"):
+    with pytest.raises(RunError, match=r"\(weight_hash '"):
         check()
     check(same_weights=False)
 
@@ -51,10 +51,10 @@ def test_a_set_is_refused_where_tokenizer_sampling_or_weights_differ():
 def test_training_refuses_another_model_and_another_temperature(tmp_path):
     tiny_policy().save(tmp_path / "other")
     config = train_config(tmp_path / "run", "dph_js")
-    with pytest.raises(UserError, match=r"does not fit this run.*weight_hash"):
+    with pytest.raises(RunError, match=r"does not fit this run.*weight_hash"):
         train(replace(config, model=replace(config.model, path=str(tmp_path / "other"))))
     other = replace(config, out=str(tmp_path / "run2"), rollout=replace(config.rollout, temperature=0.7))
-    with pytest.raises(UserError, match=r"temperature 1\.0 there, 0\.7 here"):
+    with pytest.raises(RunError, match=r"temperature 1\.0 there, 0\.7 here"):
         train(other)
 
 
@@ -83,7 +83,7 @@ def shifted(rows, which, nats=3.0):
 def test_training_refuses_stored_logprobs_that_are_not_the_models(tmp_path, which, nats):
     """Four of six rows are recomputed, spread over the set: 0, 1, 3 and 4."""
     path = copied(tmp_path / "set", lambda rows: shifted(rows, which, nats))
-    with pytest.raises(UserError, match=rf"stored log-probabilities .* differ .* by {nats:.1f} nats, so they are not"):
+    with pytest.raises(RunError, match=f"by {nats:.1f} nats, so they are not"):
         train(train_from(path, tmp_path / "run"))
     train(replace(train_from(path, tmp_path / "unchecked", check_rows=0), steps=0))
 
@@ -116,7 +116,7 @@ def test_a_resumed_run_keeps_its_set(tmp_path):
     (tmp_path / "run" / "config.toml").write_text(to_toml(config))
     shutil.rmtree(tmp_path / "set")
     copied(tmp_path / "set", lambda rows: rows[:-1])
-    with pytest.raises(UserError, match=r"is not the one that .*run was started"):
+    with pytest.raises(RunError, match=r"is not the one that .*run was started"):
         train(config, resume=True)
     shutil.rmtree(tmp_path / "set")
     copied(tmp_path / "set")
@@ -130,13 +130,13 @@ def test_files_that_are_not_those_that_were_written(tmp_path, name):
     with (path / name).open("ab") as file:
         file.write(b"x")
     for use in (open_set, lambda path: read_partition(path, TaskConfig(name="toy"))):
-        with pytest.raises(UserError, match=f"{name} is not the file that the run wrote"):
+        with pytest.raises(RunError, match=f"{name} is not the file"):
             use(path)
     (path / name).unlink()
-    with pytest.raises(UserError, match=rf"{name} cannot be read \(No such file"):
+    with pytest.raises(RunError, match=rf"{name} cannot be read \(No such file"):
         open_set(path)
     RunDir.open(path, "presample").update(files=None)
-    with pytest.raises(UserError, match="does not say what its files hold"):
+    with pytest.raises(RunError, match="does not say what its files hold"):
         open_set(path)
 
 
@@ -157,13 +157,13 @@ DAMAGED = {
 def test_rows_that_no_run_writes(tmp_path, name):
     good = Rehearsal([1, 2], [3, 4], "a", [-0.5, 0.0], "x")
     write_rehearsal(tmp_path / "r.parquet", [good, replace(good, **DAMAGED[name])])
-    with pytest.raises(UserError, match="is damaged in row 2; run `dph presample`"):
+    with pytest.raises(DataError, match="is damaged in row 2; run `dph presample`"):
         read_rehearsal(tmp_path / "r.parquet")
 
 
 def test_tokens_that_the_model_does_not_have(tmp_path):
     row = Rehearsal([1], [10_000], "a", [-0.5], "x")
-    with pytest.raises(UserError, match="tokens beyond the model's"):
+    with pytest.raises(RunError, match="tokens beyond the model's"):
         recheck(policy(), [row], 1.0, 1000)
 
 
@@ -224,13 +224,13 @@ def test_stored_responses_survive_the_file(tmp_path):
 
 def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
     path = tmp_path / "r.parquet"
-    with pytest.raises(UserError, match=r"there is no rehearsal set .*; run `dph"):
+    with pytest.raises(DataError, match=r"there is no rehearsal set .*; run `dph"):
         read_rehearsal(path)
     path.write_bytes(b"PAR1")
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(DataError, match="cannot be read"):
         read_rehearsal(path)
     pq.write_table(pa.table({"problem_id": ["a"], "prompt_ids": [[1]]}), path)
-    with pytest.raises(UserError, match="lacks the column 'response_ids'"):
+    with pytest.raises(DataError, match="lacks the column 'response_ids'"):
         read_rehearsal(path)
 
 
@@ -256,35 +256,35 @@ def test_a_check_names_what_is_not_correct_any_more(tmp_path):
         return [replace(row, text=" no") if place % 2 else row for place, row in enumerate(rows)]
 
     path = copied(tmp_path / "set", spoil)
-    with pytest.raises(UserError, match=r"3 of 6 stored .* \(train/3: wrong"):
+    with pytest.raises(DataError, match=r"3 of 6 stored .* \(train/3: wrong"):
         check(path)
     path = copied(tmp_path / "many", lambda rows: [replace(rows[0], text="")] * 7)
-    with pytest.raises(UserError, match=r"7 of 7 .* \((train/1: no_answer, ){4}train/1: no_answer and 2 more\)"):
+    with pytest.raises(DataError, match=r"7 of 7 .*: no_answer and 2 more\)"):
         check(path)
 
 
 def test_a_check_finds_text_and_numbers_that_are_not_the_tokens(tmp_path):
     swapped = copied(tmp_path / "a", lambda rows: [replace(rows[0], text="yes")])
     assert check(swapped).responses == 1  # the verdict stands; only the tokens say that the text was changed
-    with pytest.raises(UserError, match="the text of the response to 'train/1'"):
+    with pytest.raises(DataError, match="the text of the response to 'train/1'"):
         check(swapped, "--check-logprobs")
     path = copied(tmp_path / "b", lambda rows: [replace(rows[0], prompt_ids=rows[1].prompt_ids)])
-    with pytest.raises(UserError, match="the prompt to 'train/1' does not match"):
+    with pytest.raises(DataError, match="the prompt to 'train/1' does not match"):
         check(path, "--check-logprobs")
     path = copied(tmp_path / "c", lambda rows: shifted(rows, {5}))
-    with pytest.raises(UserError, match=r"differ from the model's by 3\.0 nats"):
+    with pytest.raises(DataError, match=r"differ from the model's by 3\.0 nats"):
         check(path, "--check-logprobs")
 
 
 def test_a_check_needs_the_task_and_the_partition_as_they_were(tmp_path):
-    with pytest.raises(UserError, match="the task no longer has the problem"):
+    with pytest.raises(DataError, match="the task no longer has the problem"):
         check(presampled(), "--task.limit", "4")
     path = copied(tmp_path / "set", lambda rows: [replace(rows[0], problem_id="train/0")])
-    with pytest.raises(UserError, match="a response to 'train/0', which its"):
+    with pytest.raises(DataError, match="a response to 'train/0', which its"):
         check(path)
-    with pytest.raises(UserError, match="nothing is not a run directory of `dph"):
+    with pytest.raises(RunError, match="nothing is not a run directory of `dph"):
         check(tmp_path / "nothing")
-    with pytest.raises(UserError, match="holds a run of `dph sft`"):
+    with pytest.raises(RunError, match="holds a run of `dph sft`"):
         check(base_run(), "--task.name", "toy")
 
 
@@ -304,7 +304,7 @@ def test_a_sampler_that_is_further_from_the_trainer_than_rounding_is_refused(pre
     check_sampler([[-1.0 - fine, -2.0 + fine], [-0.5 + fine]], trained, precision)
     assert f"agree to {fine:.1e} nats per token (at most {fine:.1e})" in capsys.readouterr().err
     for shift in (wrong, float("nan")):
-        with pytest.raises(UserError, match=r"differ from the model's by .* nats per"):
+        with pytest.raises(ModelError, match=r"differ from the model's by .* nats per"):
             check_sampler([[-1.0 - shift, -2.0 + shift], [-0.5 + shift]], trained, precision)
 
 

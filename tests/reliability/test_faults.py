@@ -15,7 +15,7 @@ import torch
 
 from dph.cli.main import main
 from dph.config import ModelConfig, SftConfig
-from dph.errors import UserError
+from dph.errors import RunError, SharedUserError
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
 from dph.stages import train as module
@@ -44,7 +44,7 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, capsys, 
 
     monkeypatch.setattr(checkpoints, "save", at_call(3, fill, checkpoints.save))
     try:
-        with pytest.raises(UserError, match="cannot write the checkpoint") as caught:
+        with pytest.raises(RunError, match="cannot write the checkpoint") as caught:
             train(config_of(tmp_path / "run"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -196,7 +196,7 @@ def test_a_read_only_run_directory_is_named(unprivileged):
     run.update(status="running")
     make_read_only(unprivileged)
     for out, resume in ((unprivileged / "run", True), (unprivileged / "new", False)):
-        with pytest.raises(UserError, match=f"cannot write to the run directory {out}: Permission denied"):
+        with pytest.raises(RunError, match=f"{out}: Permission denied"):
             RunDir.start(str(out), "train", replace(config, out=str(out)), resume=resume)
 
 
@@ -227,7 +227,7 @@ def test_an_outage_of_the_judge_stops_the_run_with_its_state_saved(tmp_path, mon
     outage = at_call(3, lambda: monkeypatch.setattr(Verifiers, "verify", lose(1 / 4)), begin)
     monkeypatch.setattr(module.Explorer, "draw", outage)
     config = replace(config_of(tmp_path / "run"), checkpoint_every=4)
-    with pytest.raises(UserError, match=r"4 of 16 .*\(the worker process was lost"):
+    with pytest.raises(SharedUserError, match=r"4 of 16 .*\(the worker process was lost"):
         train(config)
     monkeypatch.undo()
     assert checkpoints.newest_intact(tmp_path / "run") == 2
@@ -287,14 +287,14 @@ def test_numbers_that_stay_infinite_stop_the_run(tmp_path, monkeypatch, value):
 
     monkeypatch.setattr(module.Shaping, "rows", poisoned)
     settings = {"steps": 9, "checkpoint_every": 9, "optim": {"max_skipped": 5}}  # two updates a step
-    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to"):
+    with pytest.raises(SharedUserError, match="not finite in 6 updates in a row, up to"):
         train(train_config(tmp_path / "run", "grpo", settings))
     assert [line["skipped_updates"] for line in read_metrics(tmp_path / "run")] == [2, 2, 2]
     state = checkpoints.read_state(checkpoints.path_of(tmp_path / "run", 3))
     assert (state.step, state.skipped_in_a_row) == (3, 6)
-    with pytest.raises(UserError, match="not finite in 6 updates in a row, up to"):
+    with pytest.raises(SharedUserError, match="not finite in 6 updates in a row, up to"):
         train(train_config(tmp_path / "run", "grpo", settings), resume=True)
-    with pytest.raises(UserError, match="not finite in 4 updates in a row, up to"):  # all there are
+    with pytest.raises(SharedUserError, match="not finite in 4 updates in a row, up to"):  # all there are
         train(train_config(tmp_path / "short", "grpo", {"steps": 2}))
 
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.config import EvalConfig, ModelConfig, MonitorConfig, RehearsalConfig, TaskConfig
-from dph.errors import UserError
+from dph.errors import DataError, RunError
 from dph.rehearsal.check import file_hashes
 from dph.report import report
 from dph.runs.directory import RunDir, read_metrics
@@ -61,17 +61,15 @@ def test_a_database_that_is_replaced_stops_the_run(tmp_path, monkeypatch, place)
     whole = train(of_database(tmp_path / "whole", **paths))
     draw = module.Explorer.draw
     monkeypatch.setattr(module.Explorer, "draw", at_call(3, lambda: database(path, 22), draw))
-    message = (
-        f"the database {path} has changed since .*run was started; restore the old file, then continue with --resume"
-    )
-    with pytest.raises(UserError, match=message):
+    message = f"{path.name} has changed since"
+    with pytest.raises(RunError, match=message):
         train(of_database(tmp_path / "run", **paths))
     monkeypatch.undo()
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2]
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(RunError, match=message):
         train(of_database(tmp_path / "run", **paths), resume=True)
     path.unlink()
-    with pytest.raises(UserError, match=f"the database {path} is missing"):
+    with pytest.raises(RunError, match=f"the database {path} is missing"):
         train(of_database(tmp_path / "run", **paths), resume=True)
     database(path, 1)
     assert same(train(of_database(tmp_path / "run", **paths), resume=True), whole)
@@ -91,10 +89,10 @@ def test_problems_and_weights_that_changed_are_named_on_resume(tmp_path, monkeyp
         return [replace(first, answer="maybe"), *others]
 
     monkeypatch.setattr(ToyTask, "problems", changed)
-    with pytest.raises(UserError, match=r"not those that .*run was started with: 1"):
+    with pytest.raises(RunError, match=r"not those that .*run was started with: 1"):
         train(config, resume=True)
     monkeypatch.setattr(ToyTask, "problems", lambda self, split: problems(self, split)[::-1])
-    with pytest.raises(UserError, match=r"not those that .*run was started with"):
+    with pytest.raises(RunError, match=r"not those that .*run was started with"):
         train(config, resume=True)
     monkeypatch.undo()
     noted = json.loads((tmp_path / "run" / "inputs.json").read_text())
@@ -140,9 +138,9 @@ def test_training_refuses_data_that_were_edited_after_presampling(tmp_path, monk
     monkeypatch.setattr("dph.models.policy.Policy.load", unloadable)
     for method in ("dph_js", "grpo"):
         other = replace(train_config(tmp_path / method, method, task=task), rehearsal=config.rehearsal)
-        with pytest.raises(UserError, match=f"not those that .*presample was started with: .*{named}.*run `dph presam"):
+        with pytest.raises(RunError, match=named):
             train(replace(other, rehearsal=replace(other.rehearsal, rows=6 if method == "dph_js" else 0)))
-    with pytest.raises(UserError, match=r"was started with: |the task no longer has|no longer judged correct"):
+    with pytest.raises((DataError, RunError), match="run `dph presample` again"):
         check_presample(replace(presample_config(tmp_path), check=str(presampled), task=task))
 
 
@@ -158,14 +156,14 @@ def test_a_partition_fits_however_its_data_are_named_and_another_is_refused_befo
     train(replace(config, task=TaskConfig(name="records", options={"path": str(tmp_path / "data.jsonl")})))
     monkeypatch.setattr("dph.models.policy.Policy.load", unloadable)
     config = replace(config, out=str(tmp_path / "other"))
-    with pytest.raises(UserError, match="was made for another task"):
+    with pytest.raises(RunError, match="was made for another task"):
         train(replace(config, task=TaskConfig(name="toy")))
-    with pytest.raises(UserError, match=r"does not fit this run \(temperature 1\.0"):
+    with pytest.raises(RunError, match=r"does not fit this run \(temperature 1\.0"):
         train(replace(config, task=named, rollout=replace(config.rollout, temperature=0.7)))
     nothing = TaskConfig(name="records", options={"path": "nothing.jsonl"})
-    with pytest.raises(UserError, match="there is no file or folder"):
+    with pytest.raises(DataError, match="there is no file or folder"):
         presample(presample_config(tmp_path / "p2", task=nothing))
-    with pytest.raises(UserError, match="there is no file or folder"):
+    with pytest.raises(DataError, match="there is no file or folder"):
         evaluate(EvalConfig(str(tmp_path / "e2"), model=ModelConfig(path=str(base_run() / "model")), task=nothing))
 
 
@@ -187,7 +185,7 @@ def test_a_partition_that_does_not_say_what_its_problems_held_is_refused(tmp_pat
     pq.write_table(table.drop_columns(["content"]), presampled / "partition.parquet")
     RunDir.open(presampled, "presample").update(files=file_hashes(presampled))
     config = train_config(tmp_path / "run", "dph_js", {"steps": 0}, task=task)
-    with pytest.raises(UserError, match=r"partition.parquet cannot be read"):
+    with pytest.raises(RunError, match=r"partition.parquet cannot be read"):
         train(replace(config, rehearsal=replace(config.rehearsal, path=str(presampled))))
 
 
@@ -210,7 +208,7 @@ def test_what_a_problem_is(tmp_path):
     assert hashed(answer=None, meta={"target": 1}) != hashed(answer=None, meta={"target": 2})
 
 
-def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path, capsys):
+def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path):
     def evaluated(name, rows):
         task = replace(write(tmp_path / "data.jsonl", rows), split="test")
         model = ModelConfig(path=str(base_run() / "model"), device="cpu")
@@ -219,11 +217,5 @@ def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path
     one, two = evaluated("one", NAMED), evaluated("two", NAMED)
     report([one, two], tmp_path / "report", base="one", title="")
     other = evaluated("other", [*NAMED[:-1], NAMED[-1] | {"verifier": "math"}])
-    with pytest.raises(UserError, match="were evaluated on different problems"):
+    with pytest.raises(RunError, match="evaluated on different problems: 'p7'"):
         report([one, other], tmp_path / "report", base="one", title="")
-    capsys.readouterr()
-    older = evaluated("older", [*NAMED[:-1], NAMED[-1] | {"answer": "no"}])
-    pq.write_table(pq.read_table(older / "problems.parquet").drop_columns(["content"]), older / "problems.parquet")
-    with pytest.raises(UserError, match="different problems: 'p7'"):
-        report([one, older], tmp_path / "report", base="one", title="")
-    assert f"1 of 2 evaluations, for example {older}, do not record the content" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, RunError
 from dph.runs.chunks import Chunks
 from dph.runs.directory import CHUNKS
 from dph.runs.files import LOCK, lock
@@ -92,7 +92,7 @@ def test_work_on_other_inputs_is_refused_and_kept(tmp_path, change, said):
     with pytest.raises(RuntimeError):
         worked(tmp_path, [], stop_at="p4")
     before = (tmp_path / CHUNKS).read_bytes()
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(RunError, match=said):
         worked(tmp_path, [], **change)
     assert (tmp_path / CHUNKS).read_bytes() == before
 
@@ -102,7 +102,7 @@ def test_work_by_other_settings_is_refused(tmp_path):
     with pytest.raises(RuntimeError):
         worked(tmp_path, [], stop_at="p4")
     (tmp_path / "config.toml").write_text("seed = 2")  # by hand: a stage compares its settings with the file
-    with pytest.raises(UserError, match="the settings in config"):
+    with pytest.raises(RunError, match="the settings in config"):
         worked(tmp_path, [])
 
 

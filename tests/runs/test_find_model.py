@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.runs.models import FoundModel, find_model
 from dph.stages.train import train
 from helpers import base_run, presampled, train_config
@@ -36,5 +36,5 @@ def test_an_unfinished_run_has_its_newest_checkpoint(trained, tmp_path):
     newest = tmp_path / "run" / "checkpoints" / "step-00000002" / "model"
     assert find_model(str(tmp_path / "run")) == FoundModel(str(newest), tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(UserError, match="of `dph train` has no model"):
+    with pytest.raises(RunError, match="of `dph train` has no model"):
         find_model(str(tmp_path / "run"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dph.config import EvalConfig
-from dph.errors import RunError, UserError
+from dph.errors import RunError
 from dph.runs.directory import FORMAT, RunDir
 
 
@@ -35,7 +35,7 @@ def test_a_plug_in_is_recorded_and_demanded_on_resume(tmp_path):
     assert list(run.manifest["code"]) == [str(plugin)] and "mine.py" in (run.path / "config.toml").read_text()
     RunDir.start(config.out, "eval", config, resume=True)
     plugin.write_text("2\n")
-    with pytest.raises(UserError, match=r"mine\.py has changed since"):
+    with pytest.raises(RunError, match=r"mine\.py has changed since"):
         RunDir.start(config.out, "eval", config, resume=True)
-    with pytest.raises(UserError, match="was started with other settings"):
+    with pytest.raises(RunError, match="was started with other settings"):
         RunDir.start(config.out, "eval", replace(config, plugins=()), resume=True)

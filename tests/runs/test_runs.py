@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dph.config import EvalConfig, RewardConfig, RolloutConfig, TaskConfig
-from dph.errors import UserError
+from dph.errors import RunError, SettingsError
 from dph.rehearsal.store import Rehearsal, write_rehearsal
 from dph.runs.directory import RunDir, package_versions, read_metrics
 from dph.runs.files import directory_written_atomically, remove_leftovers, unlock, write_atomically, written_atomically
@@ -54,7 +54,7 @@ def test_versions_of_what_results_depend_on():
 
 def test_an_existing_run_needs_resume(tmp_path):
     begun(tmp_path)
-    with pytest.raises(UserError, match="already holds a run; add --resume"):
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
         start(tmp_path)
     assert start(tmp_path, resume=True).manifest["stage"] == "eval"
 
@@ -73,7 +73,7 @@ def test_a_run_that_got_nowhere_is_started_anew_with_other_settings(tmp_path, re
     start(tmp_path, resume=resume, seed=2)
     assert "seed = 2" in (tmp_path / "config.toml").read_text()
     start(tmp_path, seed=3).finish()
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(RunError, match="already holds a run"):
         start(tmp_path, seed=3)
 
 
@@ -84,7 +84,7 @@ def test_resume_with_other_settings_names_the_difference(tmp_path):
         "rollout": RolloutConfig(temperature=0.5),
         "task": TaskConfig(options={"path": "b", "x": "1"}),
     }
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(RunError) as caught:
         start(tmp_path, resume=True, **changed)
     message = str(caught.value)
     default = EvalConfig().rollout
@@ -130,10 +130,10 @@ def test_another_spelling_of_a_path_is_the_same_path(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path)
     for folder in ("", "./", f"{tmp_path}/", "link/"):
         assert start(tmp_path / "run", resume=True, **settings(folder)).manifest["stage"] == "eval"
-    with pytest.raises(UserError, match=r"other settings \(plugins"):
+    with pytest.raises(RunError, match=r"other settings \(plugins"):
         start(tmp_path / "run", resume=True, **settings("link/", "other.py"))
     (tmp_path / "mine.py").write_text("x = 2\n")
-    with pytest.raises(UserError, match=r"link/mine\.py has changed since"):
+    with pytest.raises(RunError, match=r"link/mine\.py has changed since"):
         start(tmp_path / "run", resume=True, **settings("link/"))
 
 
@@ -143,28 +143,28 @@ def test_another_spelling_of_a_path_is_the_same_path(tmp_path, monkeypatch):
         (None, "has no manifest.json"),
         ("", "manifest.json is damaged"),
         ('{"stage": "ev', "manifest.json is damaged"),
-        ('{"stage": "train"}', "holds a run of `dph train`, not of `dph eval`"),
+        ('{"stage": "train"}', "of `dph train`, not of `dph eval`"),
         ("[1]", "not of `dph eval`"),
     ],
 )
 def test_a_directory_that_is_no_such_run(tmp_path, content, message):
     if content is not None:
         (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(RunError, match=message):
         RunDir.open(tmp_path, "eval")
 
 
 def test_no_directory_a_file_in_its_place_and_lost_settings(tmp_path):
-    with pytest.raises(UserError, match="no run directory was named; add --out"):
+    with pytest.raises(SettingsError, match="no run directory was named; add --out"):
         start("")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write to the run directory"):
+    with pytest.raises(RunError, match="cannot write to the run directory"):
         start(tmp_path / "file")
-    with pytest.raises(UserError, match="cannot write to the run directory"):
+    with pytest.raises(RunError, match="cannot write to the run directory"):
         start(tmp_path / "file" / "below")
     begun(tmp_path / "run")
     (tmp_path / "run" / "config.toml").unlink()
-    with pytest.raises(UserError, match="cannot read the settings file"):
+    with pytest.raises(SettingsError, match="cannot read the settings file"):
         start(tmp_path / "run", resume=True)
 
 

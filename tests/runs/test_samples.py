@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, drop_samples, read_samples, write_samples
 
 SAMPLE = Sample(2, ROLLOUTS, "p1", 0, "a prompt", "ä\n\x00 response", "correct", 1.0, -0.25, -3.5, 7, "stop")
@@ -48,5 +48,5 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         row["step" if damage == "kind" else "response"] = "two" if damage == "kind" else None
     if damage != "bytes":
         pq.write_table(pa.Table.from_pylist([row]), file)
-    with pytest.raises(UserError, match=r"rollouts-00000002\.parquet is damaged"):
+    with pytest.raises(RunError, match=r"rollouts-00000002\.parquet is damaged"):
         read_samples(tmp_path, ROLLOUTS)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from architectures import ARCHITECTURES, any_policy, architecture, skip_unless_known
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.scratch import new_policy
 from dph.sampling import decoders, shared_decode
@@ -103,7 +103,7 @@ def test_models_with_a_state_sample_what_they_train(name, capsys):
     policy, params = any_policy(name), SamplingParams(3, max_tokens=10)
     sampler = HFSampler(policy)
     if OWN[name] is WholeDecoder:  # slow, so only if the user chooses it
-        with pytest.raises(UserError, match="decoder to whole"):
+        with pytest.raises(ModelError, match="decoder to whole"):
             sampler.sample(PROMPTS, params, KEYS)
         sampler = HFSampler(policy, decoder="whole")
     groups = sampler.sample(PROMPTS, params, KEYS)
@@ -341,7 +341,7 @@ def test_a_decoder_that_rounds_more_than_the_model_is_not_used(monkeypatch):
 
     def coarse(self, layer, query, *given):
         found = attend(self, layer, query, *given)
-        return found if self._policy.precision == "fp32" else found.float().round()
+        return found if policy.precision == "fp32" else found.float().round()
 
     monkeypatch.setattr(SharedDecoder, "attend", coarse)
     assert why_not_shared(policy) == "in bf16 its logits have a larger error than those of its plain forward pass"
@@ -354,7 +354,7 @@ def test_a_decoder_is_not_judged_by_the_large_error_of_one_row():
     class Unlucky(SharedDecoder):
         def step(self, tokens):
             super().step(tokens)
-            if self._policy.precision == "bf16":
+            if policy.precision == "bf16":
                 self.logits[0] += 30 * 2**-9 * self.logits[0].square().mean().sqrt()
 
     policy = tiny_policy()

@@ -8,7 +8,7 @@ import pytest
 
 from dph.cli.main import parse
 from dph.config import DemoConfig, NewModelConfig, preset_label, preset_names
-from dph.errors import UserError
+from dph.errors import ModelError, SettingsError
 from dph.models.scratch import new_policy
 from dph.process.jobs import Job
 from dph.runs.directory import RunDir
@@ -77,7 +77,7 @@ def test_a_bad_method_is_one_sentence_before_anything_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text(text)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(SettingsError) as caught:
         demo(DemoConfig(out="out", methods=methods))
     assert message in str(caught.value) and not Path("out").exists()
 
@@ -130,20 +130,20 @@ def test_a_supervised_start_ends_when_some_prompts_are_mastered(
     module.start_language_model(config, tmp_path / "base")
     assert ran == [30, 60, 90], "and the same command goes on after it"
     mastered |= {steps: 0 for steps in range(30, 2000, 30)}
-    with pytest.raises(UserError, match=r"after 360 .* masters 0 of 48 prompts"):
+    with pytest.raises(ModelError, match=r"after 360 .* masters 0 of 48 prompts"):
         module.start_language_model(replace(config, out=str(tmp_path / "new")), tmp_path / "base")
 
 
 def test_a_world_needs_a_language_model_and_data_a_world_and_both_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[task]\nname = "mine"\n')
     world = str(tmp_path / "mine.toml")
-    with pytest.raises(UserError, match="--world needs a language model"):
+    with pytest.raises(SettingsError, match="--world needs a language model"):
         demo(DemoConfig(out=str(tmp_path / "out"), world=world))
-    with pytest.raises(UserError, match="--data needs the preset"):
+    with pytest.raises(SettingsError, match="--data needs the preset"):
         demo(language_model(tmp_path, data=str(tmp_path)))
-    with pytest.raises(UserError, match="there is no folder"):
+    with pytest.raises(SettingsError, match="there is no folder"):
         demo(language_model(tmp_path, world=world, data=str(tmp_path / "missing")))
-    with pytest.raises(UserError, match="cannot read the settings file"):
+    with pytest.raises(SettingsError, match="cannot read the settings file"):
         demo(language_model(tmp_path, world=str(tmp_path / "missing.toml")))
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
-from dph.errors import UserError
+from dph.errors import DataError, RunError, SettingsError
 from dph.evaluation.scoring import Scored, metric_values, powers_of_two, score_group, summarise
 from dph.stages import evaluate as module
 from dph.stages.evaluate import evaluate
@@ -225,7 +225,7 @@ def test_a_complete_evaluation_is_left_alone(run):
     before = (run / "scores.json").stat().st_mtime_ns
     assert evaluate(config(run), resume=True) == run
     assert (run / "scores.json").stat().st_mtime_ns == before
-    with pytest.raises(UserError, match="was started with other settings"):
+    with pytest.raises(RunError, match="was started with other settings"):
         evaluate(config(run, label="other"), resume=True)
 
 
@@ -244,7 +244,7 @@ def test_labels(path, label, expected):
 
 
 def test_no_split_and_an_empty_one(tmp_path):
-    with pytest.raises(UserError, match=r"no split was named; add --task\.split"):
+    with pytest.raises(SettingsError, match=r"no split was named; add --task\.split"):
         evaluate(config(tmp_path / "a", task=TaskConfig(name="toy", split=" , ")))
-    with pytest.raises(UserError, match="the split 'test' holds no problem"):
+    with pytest.raises(DataError, match="the split 'test' holds no problem"):
         evaluate(config(tmp_path / "b", task=TaskConfig(name="toy", split="test", options={"problems": "0"})))

@@ -17,14 +17,20 @@ from hypothesis import strategies as st
 
 from dph.build import load_problems
 from dph.config import ModelConfig, TaskConfig, VerifierConfig
-from dph.errors import UserError
+from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir
 from dph.stages import presample as module
-from dph.stages.presample import is_near_perfect, presample
+from dph.stages.presample import (
+    correct_and_judged,
+    is_near_perfect,
+    place_of,
+    presample,
+    responses_to_store,
+)
 from dph.stages.train import train
 from dph.types import Completion, FinishReason, Group, Outcome, Problem, Rollout, Verdict
 from helpers import base_run, presample_config, presampled, rollout, train_config
@@ -155,9 +161,9 @@ def drawn(ids, outcome=GOOD, reason: FinishReason = "stop"):
 def test_a_draw_is_stored_only_if_it_is_finished_and_correct_and_as_often_as_it_was_drawn():
     extra = drawn([1, 2])
     others = [drawn([1, 2]), drawn([5], BAD), drawn([6], GOOD, "length"), drawn([7]), drawn([7]), drawn([8])]
-    texts = [rollout.text for rollout in module._responses([extra, *others], 9)]
+    texts = [rollout.text for rollout in responses_to_store([extra, *others], 9)]
     assert texts == ["[1, 2]", "[1, 2]", "[7]", "[7]", "[8]"]
-    assert [rollout.text for rollout in module._responses([extra, *others], 3)] == ["[1, 2]", "[1, 2]", "[7]"]
+    assert [rollout.text for rollout in responses_to_store([extra, *others], 3)] == ["[1, 2]", "[1, 2]", "[7]"]
 
 
 POLICY = [
@@ -184,11 +190,11 @@ def test_stored_responses_are_samples_of_the_reference_given_a_correct_one(tmp_p
         probability = math.prod(p for p, _ in draws)
         *first, extra = [one for _, one in draws]
         group = Group(Problem("p", "", "", "exact"), [1], first)
-        correct, samples = module._count(group)
+        correct, samples = correct_and_judged(group)
         near_perfect = is_near_perfect(correct, samples, 2, 3)
-        placed = module._place(config, group, correct, samples, extra if near_perfect else None)
+        placed = place_of(config, group, correct, samples, extra if near_perfect else None)
         drawn_first = [extra, *first] if place == "perfect" else first
-        rows = module._responses(drawn_first, stored) if placed.set == place else []
+        rows = responses_to_store(drawn_first, stored) if placed.set == place else []
         weight += probability * bool(rows)
         for one in rows:
             by_prompt[one.text] += probability / len(rows)
@@ -271,7 +277,7 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
     assert (tmp_path / "partition.parquet").stat().st_mtime_ns == before
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "status": "running"}))
-    with pytest.raises(UserError, match="is not complete; run `dph presample"):
+    with pytest.raises(RunError, match="is not complete; run `dph presample"):
         read_partition(tmp_path, config.task)
     presample(config, resume=True)
     assert read_partition(tmp_path, config.task) == read_partition(presampled(), config.task)
@@ -282,14 +288,14 @@ def test_a_complete_run_is_left_alone_and_an_interrupted_one_goes_on(tmp_path):
 
 @pytest.mark.parametrize("threshold", [0, 9, -1])
 def test_an_impossible_threshold(tmp_path, threshold):
-    with pytest.raises(UserError, match=rf"threshold {threshold} must lie between 1 and rollout\.n = 8"):
+    with pytest.raises(SettingsError, match=f"threshold {threshold} must lie"):
         presample(presample_config(tmp_path, threshold=threshold))
 
 
 def test_a_partition_of_another_task(tmp_path):
-    with pytest.raises(UserError, match="made for another task"):
+    with pytest.raises(RunError, match="made for another task"):
         read_partition(presampled(), TaskConfig(name="toy", limit=3))
-    with pytest.raises(UserError, match="has no manifest"):
+    with pytest.raises(RunError, match="has no manifest"):
         read_partition(tmp_path, TaskConfig(name="toy"))
 
 
@@ -302,7 +308,7 @@ def test_the_order_of_a_tasks_problems_matters_to_a_partition_of_some_of_them_on
     del manifest["task"]["shuffle"]  # as earlier versions wrote it
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     assert len(read_partition(tmp_path, some)) == 4
-    with pytest.raises(UserError, match="made for another task"):
+    with pytest.raises(RunError, match="made for another task"):
         read_partition(tmp_path, replace(some, shuffle=True))
 
 
@@ -317,7 +323,7 @@ def test_a_set_of_more_splits_serves_one_of_them(tmp_path):
     assert {problem.id.partition("/")[0] for problem in chosen} == {"train"}
     stored = {row.problem_id.partition("/")[0] for row in read_rehearsal(tmp_path / "both" / "rehearsal.parquet")}
     assert stored == {"train", "easy"}
-    with pytest.raises(UserError, match="made for another task"):
+    with pytest.raises(RunError, match="made for another task"):
         read_partition(tmp_path / "both", TaskConfig(name="toy", split="train,long"))
 
 
@@ -340,12 +346,12 @@ def test_an_empty_set_and_one_without_prompts_to_explore(tmp_path):
     presample(hard)
     config = train_config(tmp_path / "run", "dph_js", task=hard.task)
     config = replace(config, rehearsal=replace(config.rehearsal, path=str(tmp_path / "hard")))
-    with pytest.raises(UserError, match="found no near-perfect prompt, so there"):
+    with pytest.raises(DataError, match="found no near-perfect prompt, so there"):
         train(config)
     mastered = presample_config(tmp_path / "easy", threshold=1, refine="keep", rollout=hard.rollout)
     presample(replace(mastered, rollout=replace(hard.rollout, n=30, temperature=1.5)))
     config = train_config(tmp_path / "run2", "exp_only", {"rehearsal": {"path": str(tmp_path / "easy")}})
-    with pytest.raises(UserError, match="left no prompt to explore; train on"):
+    with pytest.raises(DataError, match="left no prompt to explore; train on"):
         train(config)
 
 
@@ -357,7 +363,7 @@ def test_problems_that_cannot_be_judged_are_left_out(capsys):
     with make_verifiers(VerifierConfig()) as verifiers:
         assert [problem.id for problem in usable_problems(verifiers, problems)] == ["p0"]
         assert capsys.readouterr().err.count("is left out: the answer is empty") == 5
-        with pytest.raises(UserError, match="no problem is left: none of the 8 gold"):
+        with pytest.raises(JudgeError, match="no problem is left: none of the 8 gold"):
             usable_problems(verifiers, problems[1:])
 
 
@@ -379,6 +385,6 @@ def test_a_sampler_that_draws_from_another_distribution_is_refused(tmp_path, mon
         return [replace(group, rollouts=[shift(one) for one in group.rollouts]) for group in sampled(*args)]
 
     monkeypatch.setattr(module, "sample_groups", shifted)
-    with pytest.raises(UserError, match=r"differ from the model's by 0\.5 nats per"):
+    with pytest.raises(ModelError, match=r"differ from the model's by 0\.5 nats per"):
         presample(presample_config(tmp_path / "bad"))
     assert not RunDir.open(tmp_path / "bad", "presample").complete

@@ -25,10 +25,11 @@ from dph.config import (
     VerifierConfig,
     VerifyConfig,
 )
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, RunError, SharedUserError
 from dph.evaluation import evaluator
 from dph.models.policy import Policy
 from dph.runs.directory import CHUNKS
+from dph.stages import evaluate as evaluating
 from dph.stages import presample as presampling
 from dph.stages import verify as verifying
 from dph.stages.evaluate import evaluate
@@ -87,10 +88,9 @@ def work(stage: str, *, resume: bool = False, root: Path | None = None, **change
 @pytest.fixture
 def small(monkeypatch):
     """Chunks of few problems and rows."""
-    monkeypatch.setattr(evaluator, "_SAMPLES_AT_ONCE", 8 * 5)
-    monkeypatch.setattr(evaluator, "_PROBLEMS_AT_ONCE", 5)
-    monkeypatch.setattr(presampling, "_ROWS_AT_ONCE", 4)
-    monkeypatch.setattr(verifying, "_AT_ONCE", 3)
+    monkeypatch.setattr(evaluating, "problems_at_once", lambda samples: 5)
+    monkeypatch.setattr(presampling, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(verifying, "PROBLEMS_AT_ONCE", 3)
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -174,7 +174,7 @@ def test_presampling_that_fails_after_all_is_judged_judges_nothing_again(prepare
         raise OSError("no log-probabilities")
 
     with monkeypatch.context() as patch:
-        patch.setattr(presampling, "_rehearsals", fail)
+        patch.setattr(Policy, "response_logprobs", fail)
         with pytest.raises(OSError, match="no log-probabilities"):
             work("presample")
     assert (tmp_path / "run" / CHUNKS).is_file()
@@ -240,14 +240,14 @@ def test_other_settings_and_inputs_are_refused_and_the_work_is_kept(stage, undis
             work(stage, root=prepared)
     saved = files(Path("run"))
     other = {"presample": {"threshold": 3}, "eval": {"seed": 1}, "verify": {"partial": True}}[stage]
-    with pytest.raises(UserError, match="was started with other settings"):
+    with pytest.raises(RunError, match="was started with other settings"):
         work(stage, resume=True, root=prepared, **other)
-    with pytest.raises(UserError, match="already holds a run; add --resume"):
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
         work(stage, root=prepared)
     with monkeypatch.context() as patch:
         if stage == "verify":
             (prepared / "p.sql").write_text((before := (prepared / "p.sql").read_text()).replace("-- 19", "-- 20"))
-            with pytest.raises(UserError, match="the predictions are not those that"):
+            with pytest.raises(RunError, match="the predictions are not those that"):
                 work(stage, resume=True, root=prepared)
             (prepared / "p.sql").write_text(before)
         else:
@@ -258,11 +258,11 @@ def test_other_settings_and_inputs_are_refused_and_the_work_is_kept(stage, undis
                 return [*others, Problem(last.id, last.prompt, "maybe", "exact", last.meta)]
 
             patch.setattr(ToyTask, "problems", changed)
-            with pytest.raises(UserError, match="the problems are not those that"):
+            with pytest.raises(RunError, match="the problems are not those that"):
                 work(stage, resume=True, root=prepared)
             patch.setattr(ToyTask, "problems", problems)
             patch.setattr(Policy, "weight_hash", lambda self: "other")
-            with pytest.raises(UserError, match="the model's weights are not those that"):
+            with pytest.raises(RunError, match="the model's weights are not those that"):
                 work(stage, resume=True, root=prepared)
     assert {name: saved[name] for name in saved if name != ".lock"} == {
         name: content for name, content in files(Path("run")).items() if name != ".lock"
@@ -315,7 +315,7 @@ def test_several_processes_are_refused_in_one_sentence(stage, prepared, monkeypa
         assert len(said) == (rank == "0")
         assert all("runs in one process, but 2 were started" in line for line in said)
     if stage in STAGES:
-        with pytest.raises(UserError, match="runs in one process"):
+        with pytest.raises(SharedUserError, match="runs in one process"):
             work(stage, root=prepared)
     assert not list(tmp_path.iterdir())
 

@@ -9,7 +9,7 @@ import pytest
 
 from dph.cli.main import main, parse
 from dph.config import EvalConfig, ModelConfig, RewardConfig, TaskConfig, VerifierConfig
-from dph.errors import UserError
+from dph.errors import RunError, SharedUserError
 from dph.runs.directory import read_metrics
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
@@ -94,7 +94,7 @@ def test_rows_need_no_verifier(tmp_path, capsys):
 def test_a_function_that_fails_stops_the_run_before_its_zeros_count(tmp_path, reward):
     (tmp_path / "mine.py").write_text("def score(prompt, completion, **_):\n    return 1 / 0\n")
     config = train_config(tmp_path / "run", reward=reward, verifier=WORKERS)
-    with pytest.raises(UserError, match=r"could not be judged .*ZeroDivisionError"):
+    with pytest.raises(SharedUserError, match=r"could not be judged .*ZeroDivisionError"):
         train(config)
 
 
@@ -104,10 +104,10 @@ def test_a_changed_function_does_not_go_on_with_an_old_run(tmp_path, reward, mon
     manifest = tmp_path / "run" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"complete"', '"running"'))  # as if it had been interrupted
     (tmp_path / "mine.py").write_text(SAME + "# another\n")
-    with pytest.raises(UserError, match=r"mine\.py has changed since .*run was"):
+    with pytest.raises(RunError, match=r"mine\.py has changed since .*run was"):
         train(config(), resume=True)
     (tmp_path / "mine.py").unlink()
-    with pytest.raises(UserError, match=r"mine\.py is missing since"):
+    with pytest.raises(RunError, match=r"mine\.py is missing since"):
         train(config(), resume=True)
     (tmp_path / "mine.py").write_text(SAME)
     train(config(), resume=True)

@@ -21,7 +21,7 @@ from dph.config import (
     TrainConfig,
 )
 from dph.config.checks import check_train
-from dph.errors import UserError
+from dph.errors import RunError, SettingsError, SharedUserError
 from dph.objective.advantages import Advantage
 from dph.process.distributed import World
 from dph.runs.directory import RunDir, read_metrics
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch
     # three steps were logged, the last checkpoint is that of the second: the third is taken again
     assert [line["step"] for line in read_metrics(tmp_path / "parts")] == [0, 1, 2, 3]
     monkeypatch.undo()
-    with pytest.raises(UserError, match="already holds a run; add --resume"):
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
         train(config)
     parts = train(config, resume=True)
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
@@ -316,7 +316,7 @@ def test_samples_are_shown_with_their_verdicts(tmp_path, caplog):
     assert said == [f"step {sample.step}: {sample.line()}" for sample in shown]
     first = shown[-1]
     assert said[-1].startswith(f"step 2: {first.id}: {first.outcome}, reward {first.reward:g}, advantage ")
-    with pytest.raises(UserError, match="show_samples is 2, but only responses"):
+    with pytest.raises(SettingsError, match="show_samples is 2, but only responses"):
         check_train(replace(config, monitor=MonitorConfig(every=0)))
     train(replace(config, show_samples=0), resume=True)  # what is printed may change
 
@@ -419,7 +419,7 @@ def test_contradictory_settings_are_refused_before_anything_is_loaded(tmp_path, 
     base = TrainConfig(out=str(tmp_path / "run"), loss=LossConfig(eta=0.0), model=ModelConfig(path="/nowhere"))
     if "rollout" in changes:
         changes = {"rollout": replace(base.rollout, **changes["rollout"])}
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SettingsError, match=message):
         train(replace(base, **changes))
     assert not (tmp_path / "run").exists()
     check_train(base)
@@ -442,7 +442,7 @@ def test_bfloat16_training_starts_each_step_at_ratio_one(tmp_path):
 
 def test_an_unknown_tracker_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "trackio", None)  # as if it were not installed
-    with pytest.raises(UserError, match="tracker 'trackio' is not installed; run"):
+    with pytest.raises(SettingsError, match="tracker 'trackio' is not installed; run"):
         train(train_config(tmp_path, "grpo", tracker="trackio"))
 
 
@@ -468,7 +468,7 @@ class FakeTracker(types.ModuleType):
 @pytest.mark.parametrize("failing", ["login", "init", "log"])
 def test_a_tracker_that_fails_stops_the_run_with_one_sentence(tmp_path, monkeypatch, failing):
     monkeypatch.setitem(sys.modules, "wandb", FakeTracker(failing))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(SettingsError) as caught:
         train(train_config(tmp_path, "grpo", tracker="wandb"))
     assert str(caught.value) == (
         "tracker 'wandb' does not work: No API key configured. Log in; fix this, or set WANDB_MODE=offline, or remove "
@@ -581,7 +581,7 @@ def test_a_finished_run_that_is_extended_is_one_long_run(tmp_path, monkeypatch, 
     whole = train(train_config(tmp_path / "whole", method, LONGER, steps=5))
     train(train_config(tmp_path / "parts", method, LONGER, steps=2))
     longer = train_config(tmp_path / "parts", method, LONGER, steps=5)
-    with pytest.raises(UserError, match="already holds a run; add --resume"):
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
         train(longer)
     monkeypatch.setattr(module.Updater, "update", interrupted_at(module.Updater.update, 2))
     with pytest.raises(KeyboardInterrupt):  # in its fourth step
@@ -592,9 +592,9 @@ def test_a_finished_run_that_is_extended_is_one_long_run(tmp_path, monkeypatch, 
     assert RunDir.open(parts, "train").complete and RunDir.open(parts, "train").manifest["steps"] == 5
     assert (parts / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert same_weights(whole, parts) and not same_weights(whole, base_run())
-    with pytest.raises(UserError, match=r"was started with other settings \(steps"):
+    with pytest.raises(RunError, match=r"was started with other settings \(steps"):
         train(replace(longer, steps=4), resume=True)
-    with pytest.raises(UserError, match=r"other settings \(seed: 0 → 1; steps: 5 →"):
+    with pytest.raises(RunError, match=r"other settings \(seed: 0 → 1; steps: 5 →"):
         train(replace(longer, steps=6, seed=1), resume=True)
 
 
@@ -612,12 +612,12 @@ def test_an_interrupted_run_may_be_extended_too(tmp_path, monkeypatch):
 def test_what_cannot_be_extended_says_why(tmp_path):
     config = train_config(tmp_path / "run", "grpo", {"optim": {"schedule": "cosine"}})
     before = (train(config) / "config.toml").read_bytes()
-    with pytest.raises(UserError, match="started with 2 steps, and its learning"):
+    with pytest.raises(RunError, match="started with 2 steps, and its learning"):
         train(replace(config, steps=3), resume=True)
     assert (tmp_path / "run" / "config.toml").read_bytes() == before and RunDir.open(tmp_path / "run", "train").complete
     config = train_config(tmp_path / "bare", "grpo")
     shutil.rmtree(train(config) / "checkpoints")
-    with pytest.raises(UserError, match="has no checkpoint after its last step 2"):
+    with pytest.raises(RunError, match="has no checkpoint after its last step 2"):
         train(replace(config, steps=3), resume=True)
 
 
@@ -682,12 +682,12 @@ def test_a_supervised_run_that_is_extended_is_one_long_run(tmp_path):
     longer = supervised(tmp_path, out=str(tmp_path / "parts"), steps=8)
     with (tmp_path / "data.jsonl").open("a") as file:
         file.write('{"prompt": "easy 1", "response": " no"}\n')
-    with pytest.raises(UserError, match=r"the rows are not those that .*parts was"):
+    with pytest.raises(RunError, match=r"the rows are not those that .*parts was"):
         sft(longer, resume=True)
     config = supervised(tmp_path, out=str(tmp_path / "cosine"), steps=2)
     config = replace(config, optim=replace(config.optim, schedule="cosine"))
     sft(config)
-    with pytest.raises(UserError, match="its learning rate depends on their"):
+    with pytest.raises(RunError, match="its learning rate depends on their"):
         sft(replace(config, steps=3), resume=True)
 
 
@@ -699,11 +699,11 @@ def test_a_supervised_run_without_a_finite_update_stops(tmp_path, monkeypatch, s
     monkeypatch.setattr(stage.Policy, "logprobs", lambda *given: (logprobs(*given)[0] * math.nan, None))
     config = supervised(tmp_path, out=str(tmp_path / "run"), steps=steps)
     message = f"not finite in {after} updates in a row, up to step {after}; restart .* raise --optim.max-skipped"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(SharedUserError, match=message):
         stage.sft(config)
     run = RunDir.open(tmp_path / "run", "sft")
     assert not run.complete and not (run.path / "model").exists() and len(read_metrics(run.path)) == after
-    with pytest.raises(UserError, match=message):  # the state is saved, and going on does not count as finished
+    with pytest.raises(SharedUserError, match=message):  # the state is saved, and going on does not count as finished
         stage.sft(config, resume=True)
     assert not RunDir.open(tmp_path / "run", "sft").complete
     unlimited = replace(config, out=str(tmp_path / "unlimited"), optim=replace(config.optim, max_skipped=0))
@@ -746,7 +746,7 @@ def test_a_model_from_scratch_takes_the_precision_and_device_asked_for():
 
     config = SftConfig(new=TINY, model=ModelConfig(device="cpu", precision="bf16"))
     assert starting_policy(config, [("easy", " yes")], None).precision == "bf16"
-    with pytest.raises(UserError, match="the device 'abacus' cannot be used here"):
+    with pytest.raises(SettingsError, match="device 'abacus' cannot be used"):
         starting_policy(replace(config, model=ModelConfig(device="abacus")), [("easy", " yes")], None)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.models import precision
 from dph.models.policy import Policy
 from dph.runs.directory import RunDir, read_metrics
@@ -37,7 +37,7 @@ def test_an_interrupted_run_with_master_weights_goes_on_as_if_nothing_had_been(t
 
 
 def test_a_set_of_weights_in_fp32_does_not_fit_rounded_weights(tmp_path):
-    with pytest.raises(UserError, match=r"weight_hash .* there"):
+    with pytest.raises(RunError, match=r"weight_hash .* there"):
         train(train_config(tmp_path / "wrong", "dph_js", {"model": MASTER}))
     config = presample_config(tmp_path / "set")
     rounded = presample(replace(config, model=replace(config.model, precision="bf16_master")))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.cli.main import main
-from dph.errors import UserError
+from dph.errors import DataError
 from dph.evaluation.passk import pass_at_k
 from dph.tasks.predictions import pair, read_predictions
 from dph.types import Problem
@@ -347,7 +347,7 @@ def test_a_column_can_be_chosen(spider: Path, tmp_path: Path):
     verify("--task", "spider", "--data", spider, "--subset", "--predictions", path, "--column", "second",
            "--out", tmp_path / "out")  # fmt: skip
     assert [row["correct"] for row in verdicts(tmp_path / "out")] == CORRECT
-    with pytest.raises(UserError, match="row 1: no column 'third'; it has: i"):
+    with pytest.raises(DataError, match="row 1: no column 'third'; it has: i"):
         read_predictions(path, None, "third")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.tasks import load_task
 from dph.tasks.minisql import MiniSql
 from dph.tasks.minisql.task import in_english
@@ -42,5 +42,5 @@ def words(text):
 
 
 def test_another_kind_of_prompts_is_refused():
-    with pytest.raises(UserError, match="prompts is 'latin'; it must be compact"):
+    with pytest.raises(SettingsError, match="prompts is 'latin'; it must be compact"):
         load_task("minisql", prompts="latin")

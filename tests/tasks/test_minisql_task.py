@@ -14,7 +14,7 @@ import pytest
 
 from dph.build import load_problems
 from dph.config import TaskConfig
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
 from dph.tasks.minisql import MiniSql
 from dph.tasks.minisql.task import MATH_SHARE, SECOND_READING, STYLE_WEIGHTS
@@ -89,7 +89,7 @@ def test_spare_sums_are_those_that_a_smaller_ood_split_leaves():
     assert (len(ood), len(spare)) == (60, 90) and not ood & spare
     assert ood | spare == {problem.prompt for problem in whole.problems("ood")}
     assert not spare & {problem.prompt for problem in task.problems("sums")}
-    with pytest.raises(UserError, match=r"'spare' is empty.*give a smaller"):
+    with pytest.raises(SettingsError, match=r"'spare' is empty.*give a smaller"):
         whole.problems("spare")
 
 
@@ -185,7 +185,7 @@ def test_several_splits_are_put_together(tmp_path):
     options = {name: str(size) for name, size in SMALL.items()} | {"cache_dir": str(tmp_path)}
     _, problems = load_problems(TaskConfig("minisql", options, "train, sums", 10))
     assert [problem.id.split("/")[1] for problem in problems] == ["train"] * 10 + ["sums"] * 10
-    with pytest.raises(UserError, match="the split 'dev,dev' holds the id"):
+    with pytest.raises(DataError, match="the split 'dev,dev' holds the id"):
         load_problems(TaskConfig("minisql", options, "dev,dev"))
 
 
@@ -193,14 +193,14 @@ def test_several_splits_are_put_together(tmp_path):
 
 
 def test_mistakes_are_answered_in_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="no split 'validation'; it has train, dev"):
+    with pytest.raises(SettingsError, match="no split 'validation'; it has train, dev"):
         small(tmp_path).problems("validation")
-    with pytest.raises(UserError, match=r"test_problems is 0; give at least 1"):
+    with pytest.raises(SettingsError, match=r"test_problems is 0; give at least 1"):
         MiniSql(test_problems=0)
-    with pytest.raises(UserError, match=r"ood_problems is 151; at most 150"):
+    with pytest.raises(SettingsError, match=r"ood_problems is 151; at most 150"):
         MiniSql(ood_problems=151)
-    with pytest.raises(UserError, match=r"does not take these options.*'rows'"):
+    with pytest.raises(SettingsError, match=r"does not take these options.*'rows'"):
         load_task("minisql", rows=3)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot write the databases of minisql"):
+    with pytest.raises(DataError, match="cannot write the databases of minisql"):
         small(tmp_path / "file").problems("dev")

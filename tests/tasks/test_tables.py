@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.errors import UserError
+from dph.errors import DataError
 from dph.tasks.tables import read_rows
 
 ROWS = [{"prompt": "über\u2028all", "answer": "1"}, {"prompt": "b\n", "answer": "2"}]
@@ -70,7 +70,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_sentence(tmp_path, name):
     content, message = WRONG[name]
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read_rows(tmp_path / name)
     assert name in str(caught.value) and "\n" not in str(caught.value).strip()
 
@@ -78,5 +78,5 @@ def test_what_is_wrong_with_a_file_is_said_in_one_sentence(tmp_path, name):
 @pytest.mark.parametrize("row", [{"prompt": "x"}, {"prompt": "x", "answer": None}])
 def test_a_missing_column_is_named_with_those_there_are(tmp_path, row):
     path = write(tmp_path / "a.jsonl", [ROWS[0], row])
-    with pytest.raises(UserError, match="row 2: no 'answer'; it has: prompt"):
+    with pytest.raises(DataError, match="row 2: no 'answer'; it has: prompt"):
         read_rows(path, required=("prompt", "answer"))

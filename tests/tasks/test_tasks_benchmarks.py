@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import load_task
 from dph.tasks.benchmarks import ALIASES, BENCHMARKS
 from dph.tasks.sql.hardness import LEVELS, hardness
@@ -70,14 +70,14 @@ def test_databases_suites_and_golds_from_elsewhere(tmp_path: Path):
     ).problems("dev")
     assert [p.answer for p in problems] == ["SELECT 1", "SELECT 2"]
     assert problems[0].meta["suite"] == [str(path) for path in suite]
-    with pytest.raises(UserError, match=r"no test-suite database in .*gone/clubs"):
+    with pytest.raises(DataError, match=r"no test-suite database in .*gone/clubs"):
         load_task("spider", **options, test_suite=str(tmp_path / "gone")).problems("dev")
     for text, message in (
         ("SELECT 1\tclubs\n", "1 gold queries, but there are 2 questions"),
         ("SELECT 1\tclubs\nSELECT 1\tother\n", "line 2: the database is 'other', but the question's is 'clubs'"),
     ):
         (tmp_path / "gold.sql").write_text(text)
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(DataError, match=message):
             load_task("spider", **options, gold=str(tmp_path / "gold.sql")).problems("dev")
 
 
@@ -225,7 +225,7 @@ def test_math_prompts(tmp_path: Path):
     assert prompt(prompt_style="boxed") == ({"role": "user", "content": f"What is {{1}}?\n{STEPS}"},)
     assert prompt(prompt_style="plain") == ({"role": "user", "content": "What is {1}?"},)
     assert prompt(system="Be brief.")[0]["content"] == "Be brief."
-    with pytest.raises(UserError, match="no math prompt style is named 'cot'"):
+    with pytest.raises(SettingsError, match="no math prompt style is named 'cot'"):
         prompt(prompt_style="cot")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.training.best import Best
 
 RUN = {0: (0.60, 0.95), 1: (0.61, 0.97), 2: (0.70, 0.93), 3: (0.71, 0.90), 4: (0.69, 0.92), 5: (0.60, 0.99)}
@@ -36,7 +36,7 @@ def test_another_metric_and_none():
     assert choose(RUN, metric="eval/pass@8", within=0.0)[0].step == 5
     best, noted = choose(RUN, metric="")
     assert best.step is None and not any(noted)
-    with pytest.raises(UserError, match="keep_best names 'eval/styles', but the"):
+    with pytest.raises(SettingsError, match="keep_best is 'eval/styles', but the"):
         Best("eval/styles", 0.02, "").check({"eval/greedy": 0.5})
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from dph.config import ModelConfig, OptimConfig
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.models.policy import Policy
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState
@@ -146,7 +146,7 @@ def test_two_damaged_ones_and_none_intact(tmp_path, capsys):
     assert checkpoints.newest_intact(run) == 1
     assert "step 3 is damaged" in (said := capsys.readouterr().err) and "step 2 is damaged" in said
     spoil(checkpoints.path_of(run, 1), "model/model.safetensors", "cut")
-    with pytest.raises(UserError, match=r"no checkpoint of .* can be used"):
+    with pytest.raises(RunError, match=r"no checkpoint of .* can be used"):
         checkpoints.newest_intact(run)
     assert checkpoints.steps_saved(run) == [1]  # nothing is set aside where there is nothing to go on from
 
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_another_model_does_not_fit(tmp_path):
     other.step()
     policy = tiny_policy()
     save_file({"weight/elsewhere": torch.zeros(2)}, checkpoints.path_of(run, 3) / "trainer.safetensors")
-    with pytest.raises(UserError, match=r"step-00000003 does not fit this run"):
+    with pytest.raises(RunError, match=r"step-00000003 does not fit this run"):
         checkpoints.restore(checkpoints.path_of(run, 3), policy, other)
 
 
@@ -197,5 +197,5 @@ def test_a_state_of_other_kinds_is_refused(tmp_path, name, value):
     (tmp_path / "state.json").write_text(json.dumps(whole))
     assert checkpoints.read_state(tmp_path) == TrainState(step=3, token_budget=512)
     (tmp_path / "state.json").write_text(json.dumps(whole | {name: value}))
-    with pytest.raises(UserError, match=f"state.json of .* cannot be used: {name} is "):
+    with pytest.raises(RunError, match=f"cannot be used: {name} is "):
         checkpoints.read_state(tmp_path)

@@ -176,7 +176,6 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
         for flag, (name, options, text) in TASK.items():
             shortcuts.add_argument(flag, dest=name, help=text, **options)
     groups: dict[str, Any] = {"": parser.add_argument_group("settings")}
-    docs: dict[type[Any], dict[str, str]] = {}
     flags = ["--resume", *COMMON, *(TASK if short else ())]
     for setting in every_setting(default):
         group, dot, name = setting.name.rpartition(".")
@@ -189,9 +188,7 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
             spelled.append(SHORT[setting.name])
         options = {"dest": f"settings.{setting.name}"} | _taken(setting.kind)
         if explained:
-            if setting.owner not in docs:
-                docs[setting.owner] = field_docs(setting.owner)
-            options["help"] = f"{docs[setting.owner][name]} (default: {_shown(setting.value)})".replace("%", "%%")
+            options["help"] = f"{field_docs(setting.owner)[name]} (default: {_shown(setting.value)})".replace("%", "%%")
         groups[group].add_argument(*spelled, **options)
         flags += spelled
     return parser, flags
@@ -234,5 +231,5 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
-    found = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
-    return found | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})
+    settings = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
+    return settings | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})

@@ -18,6 +18,7 @@ from dph.config.checks import check_model, check_out, check_presample, check_tra
 from dph.errors import (
     DataError,
     Interrupted,
+    RunError,
     SettingsError,
     SharedUserError,
     UserError,
@@ -175,7 +176,7 @@ def _run(command: str, arguments: Sequence[str]) -> None:
         file = _file_of(error)
         if out.joinpath("manifest.json").exists() or not Path(file).is_relative_to(out):
             raise
-        raise UserError(
+        raise RunError(
             f"the run directory {out} was removed or renamed while this command used it ({file} is missing); start "
             "again with a new --out, from the model of a checkpoint if one was saved"
         ) from error

@@ -51,8 +51,8 @@ def check_model(path: str) -> None:
         if _is_local(path):
             raise ModelError(f"there is no model directory {path}; check --model.path")
     elif not is_model_folder(folder):
-        found = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
-        newest = [str(files[-1].parent) for files in found if files]
+        configs = [sorted(folder.glob(f"{pattern}/config.json")) for pattern in _MODELS_INSIDE]
+        newest = [str(files[-1].parent) for files in configs if files]
         meant = f"did you mean --model.path {newest[0]}?" if newest else "check --model.path"
         raise ModelError(f"cannot load a model from {path}: it holds no config.json; {meant}")
 

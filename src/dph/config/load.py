@@ -15,6 +15,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -75,7 +76,8 @@ def every_setting(config: Any, prefix: str = "", unread: tuple[str, ...] = ()) -
             yield Setting(name, kinds[item.name], bounds, value, type(config))
 
 
-def field_docs(cls: type[Any]) -> dict[str, str]:
+@cache
+def field_docs(cls: type[Any]) -> Mapping[str, str]:
     """The string below each field of a class and of those that it inherits from, as it stands in the source."""
     docs: dict[str, str] = {}
     for one in reversed(cls.__mro__[:-1]):
@@ -254,9 +256,9 @@ def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]
     rule = {item.name: presample[item.name] for item in dataclasses.fields(PartitionRule)}
     merged["partition"] = {"n": presample["rollout"]["n"]} | rule
     merged["validation"] = to_dict(from_dict(EvalConfig, merge_settings("eval", presets, files)))["rollout"]
-    own = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
+    only_verl = {item.name for item in dataclasses.fields(VerlConfig)}.difference(TrainConfig.__dataclass_fields__)
     for layer in [*map(_preset_file, presets), *map(read_settings, files)]:
-        _merge(merged, {key: value for key, value in layer.items() if key in own})
+        _merge(merged, {key: value for key, value in layer.items() if key in only_verl})
         _merge(merged, _table(layer, "verl", "the settings"))
     return merged
 
@@ -264,7 +266,7 @@ def _merge_verl(presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]
 def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Joined settings of one stage from presets alone or files alone, and its tables `for.<method>`."""
     shared: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    of_stage: dict[str, Any] = {}
     everywhere: dict[str, Any] = {}
     for cls in STAGES.values():
         _merge(everywhere, _keys(cls()))
@@ -272,17 +274,17 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
         for name in STAGES:
             _table(layer, name, where)
         table = _table(layer, stage, where)
-        for part in (layer, table):
-            for name in _table(part, "for", where):
-                _table(part["for"], name, where, "for.")
+        for tree in (layer, table):
+            for name in _table(tree, "for", where):
+                _table(tree["for"], name, where, "for.")
         top = {key: value for key, value in layer.items() if key not in (*STAGES, "for", "meta")}
-        part = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
-        for settings in (part, {key: value for key, value in table.items() if key != "for"}):
+        tree = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
+        for settings in (tree, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file
-        _merge(shared, part)
+        _merge(shared, tree)
         _merge(shared, {"for": layer.get("for", {})})
-        _merge(own, table)
-    _merge(shared, own)
+        _merge(of_stage, table)
+    _merge(shared, of_stage)
     return shared, shared.pop("for", {})
 
 
@@ -293,17 +295,17 @@ def _keys(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _part_of(
-    tree: Mapping[str, Any], own: Mapping[str, Any], everywhere: Mapping[str, Any], where: str
+    tree: Mapping[str, Any], keys: Mapping[str, Any], everywhere: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
     """The settings of a tree that a stage has. Raises SettingsError for one that no stage has."""
-    part: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in everywhere:
             raise SettingsError(f"{where} has an unknown key {key!r}; known here are: {', '.join(sorted(everywhere))}")
-        if key in own:
-            nested = own[key] and isinstance(value, Mapping)
-            part[key] = _part_of(value, own[key], everywhere[key], f"{where} under {key!r}") if nested else value
-    return part
+        if key in keys:
+            nested = keys[key] and isinstance(value, Mapping)
+            chosen[key] = _part_of(value, keys[key], everywhere[key], f"{where} under {key!r}") if nested else value
+    return chosen
 
 
 def _table(tree: Mapping[str, Any], key: str, where: str, prefix: str = "") -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 
 _UTF16 = "is UTF-16 text; save it as UTF-8"
 _OTHER = {
@@ -38,13 +38,13 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_json(path: Path, remedy: str = "") -> Any:
-    """The value in a JSON file. Raises UserError, with the file's name, the reason and the remedy, if it cannot be read
-    or is not JSON."""
+def read_json(path: Path, remedy: str = "", kind: type[UserError] = RunError) -> Any:
+    """The value in a JSON file. Raises an error of this kind, with the file's name, the reason and the remedy, if it
+    cannot be read or is not JSON."""
     try:
         return parse_json(decoded(path.read_bytes()))
     except OSError as error:
         reason, cause = f"cannot be read ({error.strerror or error})", error
     except ValueError as error:
         reason, cause = f"is damaged ({error})", error
-    raise UserError(f"{path} {reason}{remedy and '; '}{remedy}") from cause
+    raise kind(f"{path} {reason}{remedy and '; '}{remedy}") from cause

@@ -105,15 +105,15 @@ def by_prompt(rows: Sequence[R]) -> list[list[R]]:
 
 def packed_microbatches(groups: Sequence[Sequence[R]], token_budget: int) -> list[list[R]]:
     """As `microbatches` for packed rows, given the rows of each prompt."""
-    sized = [(packed_tokens(part), part) for group in groups for part in _pieces(group, token_budget)]
+    sized = [(packed_tokens(piece), piece) for group in groups for piece in _pieces(group, token_budget)]
     batches: list[list[R]] = []
     room = 0
-    for tokens, part in sorted(sized, key=lambda pair: pair[0], reverse=True):
+    for tokens, piece in sorted(sized, key=lambda pair: pair[0], reverse=True):
         if tokens <= room:
-            batches[-1] += part
+            batches[-1] += piece
             room -= tokens
         else:
-            batches.append(list(part))
+            batches.append(list(piece))
             room = token_budget - tokens
     return batches
 
@@ -228,8 +228,8 @@ def kept_bytes(policy: "Policy", rows: Sequence[Tokens]) -> int:
     kept: dict[int, Tensor] = {}  # by address; holding them keeps addresses from being used twice
 
     def note(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = found = tensor.detach()
-        return found  # with its history, a tensor that an operation returned would keep itself alive
+        kept[tensor.untyped_storage().data_ptr()] = alone = tensor.detach()
+        return alone  # with its history, a tensor that an operation returned would keep itself alive
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         policy.logprobs(policy.collate(rows))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.language_model import save_tokenizer
 from dph.process.progress import say
 from dph.runs.files import cache_folder, directory_written_atomically, waiting_for
@@ -36,7 +36,7 @@ def folder_of(file: Path) -> Path:
         file = file.resolve()
         status = file.stat()
     except OSError as error:
-        raise UserError(f"cannot read the model file {file}: {error.strerror}") from error
+        raise ModelError(f"cannot read the model file {file}: {error.strerror}") from error
     key = hashlib.sha256(f"{file}\0{status.st_size}\0{status.st_mtime_ns}".encode()).hexdigest()[:12]
     return cached(f"{file.stem}-{key}", lambda folder: dequantise(file, folder))
 
@@ -54,7 +54,7 @@ def cached(name: str, write: Callable[[Path], None]) -> Path:
                 with directory_written_atomically(folder) as draft:
                     write(draft)
     except OSError as error:
-        raise UserError(
+        raise ModelError(
             f"cannot write the model folder {folder} ({error.strerror or error}); set the variable DPH_CACHE to a "
             "writable folder with enough space"
         ) from error
@@ -66,14 +66,14 @@ def dequantise(file: Path, folder: Path) -> None:
     try:
         from gguf import GGUFReader
     except ImportError as error:
-        raise UserError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
+        raise ModelError("reading GGUF files needs gguf; install it with: pip install 'dph-rl[llm]'") from error
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
     say(f"dequantising {file.name}, once")
     if (file.parent / "adapter_config.json").exists():  # transformers would load these adapters, pickled or not
-        raise UserError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
+        raise ModelError(f"{file.parent} holds adapters too; move {file.name} into a folder of its own")
     place: dict[str, Any] = {
         "pretrained_model_name_or_path": str(file.parent),
         "gguf_file": file.name,
@@ -88,9 +88,9 @@ def dequantise(file: Path, folder: Path) -> None:
     except OSError as error:
         if error.errno is not None:  # of the system; transformers raises OSError without a number for bad files
             raise
-        raise UserError(_unreadable(file, error)) from error
+        raise ModelError(_unreadable(file, error)) from error
     except Exception as error:  # damaged files make gguf and transformers raise many types
-        raise UserError(_unreadable(file, error)) from error
+        raise ModelError(_unreadable(file, error)) from error
 
 
 def _set_special_tokens(tokenizer: Any, reader: Any) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dph.config import ModelConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.language_model import merged_state
 from dph.models.loading import load_model, refuse_adapters
 from dph.models.policy import Policy
@@ -32,10 +32,10 @@ def interpolated(initial: ModelConfig, trained: str, weight: float) -> Policy:
     refuse_adapters(initial.path, first.model)
     refuse_adapters(trained, last.model)
     if first.tokenizer_hash() != last.tokenizer_hash():
-        raise UserError(f"{initial.path} and {trained} have different tokenizers; weights between them mean nothing")
-    found = _between(merged_state(first.model), merged_state(last.model), weight, f"{initial.path} and {trained}")
+        raise ModelError(f"{initial.path} and {trained} have different tokenizers; weights between them mean nothing")
+    weights = _between(merged_state(first.model), merged_state(last.model), weight, f"{initial.path} and {trained}")
     result = max(last, first, key=lambda policy: len(list(policy.model.parameters())))  # one that ties no more weights
-    result.model.load_state_dict(found)
+    result.model.load_state_dict(weights)
     return result
 
 
@@ -46,7 +46,7 @@ def save_share(policy: Policy, initial: ModelConfig, weight: float, path: Path) 
         return policy.save(path)
     begun, _ = load_model(replace(_plain(initial), device="cpu"))
     what = f"{initial.path} and the model that was trained from it"
-    policy.save(path, _between(merged_state(begun), policy.merged_state(), weight, what))
+    policy.save(path, _between(merged_state(begun), merged_state(policy.causal_lm), weight, what))
 
 
 def _plain(config: ModelConfig) -> ModelConfig:
@@ -59,12 +59,12 @@ def _between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], weight: flo
     names = start.keys() | end.keys()
     for name in sorted(names):
         if name not in start or name not in end or start[name].shape != end[name].shape:
-            raise UserError(f"{what} are models of different shapes: they differ in {name}")
-    found: dict[tuple[int, int, torch.Size], Tensor] = {}
+            raise ModelError(f"{what} are models of different shapes: they differ in {name}")
+    mixes: dict[tuple[int, int, torch.Size], Tensor] = {}
     places = {name: (start[name].data_ptr(), end[name].data_ptr(), end[name].shape) for name in end}
     for name, place in places.items():
         one, other = start[name], end[name].detach().cpu()
-        if place not in found:
+        if place not in mixes:
             mixed = torch.lerp(one.detach().cpu().float(), other.float(), weight)
-            found[place] = mixed.to(other.dtype) if other.is_floating_point() else other
-    return {name: found[place] for name, place in places.items()}
+            mixes[place] = mixed.to(other.dtype) if other.is_floating_point() else other
+    return {name: mixes[place] for name, place in places.items()}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from dph.errors import UserError, reason_of
+from dph.errors import ModelError, reason_of
 from dph.models.traits import context_of
 from dph.process.user_code import TimeLimitReached, time_limit
 from dph.types import Message, as_messages, as_text
@@ -39,12 +39,12 @@ class LanguageModel:
         Raises UserError if the tokenizer has no EOS token or the model's end tokens are not token ids.
         """
         if tokenizer.eos_token_id is None:
-            raise UserError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
+            raise ModelError("the tokenizer has no EOS token, so no response could ever end; set one in its config")
         self.model, self.tokenizer = model, tokenizer
         eos = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         ids = [i for i in (eos if isinstance(eos, (list, tuple)) else [eos]) if i is not None]
         if not all(isinstance(i, int) for i in ids):
-            raise UserError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
+            raise ModelError(f"eos_token_id of the model's generation_config.json is {eos!r}, which is not a token id")
         self.eos_ids = frozenset([*ids, int(tokenizer.eos_token_id)])
 
     @property
@@ -96,7 +96,7 @@ class LanguageModel:
         """Return the ids if each has an embedding. On a GPU, a larger id would kill the process without a reason."""
         size = int(self.config.vocab_size)
         if ids and max(ids) >= size:
-            raise UserError(
+            raise ModelError(
                 f"the tokenizer produced token id {max(ids)}, but the model has only {size} tokens: they do not belong "
                 "together"
             )
@@ -107,15 +107,11 @@ class LanguageModel:
     def save(self, path: Path, state: Mapping[str, Tensor] | None = None) -> None:
         """Write the model, adapters merged, and the tokenizer. AutoModelForCausalLM and vLLM can load them.
 
-        state: what to write instead of `merged_state()`, under the same names.
+        state: what to write instead of `merged_state`, under the same names.
         """
         transformers_logging.disable_progress_bar()
-        _save_model(self.causal_lm, self.merged_state() if state is None else state, path)
+        _save_model(self.causal_lm, merged_state(self.causal_lm) if state is None else state, path)
         save_tokenizer(self.tokenizer, path)
-
-    def merged_state(self) -> dict[str, Tensor]:
-        """The model's weights by name, adapters merged; see `merged_state`."""
-        return merged_state(self.causal_lm)
 
     def weight_hash(self) -> str:
         """Hash of the names and values of all weights, without adapters; not of the type in which they are kept."""
@@ -142,14 +138,14 @@ def render_prompt(tokenizer: Any, prompt: str | Sequence[Message]) -> str:
         with time_limit(LONGEST_SECONDS):
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except TimeLimitReached as error:
-        raise UserError(
+        raise ModelError(
             f"the tokenizer's chat template did not end within {LONGEST_SECONDS:g} s for one prompt; use another "
             "template"
         ) from error
     except Exception as error:  # whatever the template's code raises
-        raise UserError(f"the tokenizer's chat template rejects the prompt: {reason_of(error)}") from error
+        raise ModelError(f"the tokenizer's chat template rejects the prompt: {reason_of(error)}") from error
     if len(text) > len(str(messages)) + MOST_ADDED:
-        raise UserError(
+        raise ModelError(
             f"the tokenizer's chat template makes one prompt {len(text)} characters long; use another template"
         )
     return text
@@ -204,5 +200,5 @@ def _ties(model: Any, state: Mapping[str, Tensor]) -> bool:
     """Whether input and output embedding are one tensor in a state dict, or the model has not both."""
     names = {module: name for name, module in model.named_modules()}
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    found = [state.get(f"{names.get(end)}.weight") for end in ends]
-    return any(x is None for x in found) or len({x.data_ptr() for x in found if x is not None}) == 1
+    weights = [state.get(f"{names.get(end)}.weight") for end in ends]
+    return any(x is None for x in weights) or len({x.data_ptr() for x in weights if x is not None}) == 1

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dph.errors import UserError, is_out_of_memory, reason_of
+from dph.errors import ModelError, is_out_of_memory, reason_of
 from dph.models.traits import evaluating
 from dph.models.trial import MAX_ERROR_RATIO, attempt
 from dph.process.progress import say
@@ -54,7 +54,7 @@ def make_lean(model: Any) -> None:
         except Exception as error:  # the model's own code may raise anything
             if is_out_of_memory(error):
                 raise
-            raise UserError(
+            raise ModelError(
                 f"the model cannot be trained in bf16 ({type(error).__name__}: {reason_of(error)}); set "
                 "model.precision to fp32"
             ) from error
@@ -74,7 +74,7 @@ def make_lean(model: Any) -> None:
 def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
     """The parts that can have another forward pass, each with it."""
     alike: dict[tuple[type, str], bool] = {}
-    found = []
+    changes = []
     for part in model.modules():
         forward = _norm if _is_norm(part) else _gated if _is_gated(part) else None
         if forward is None or "forward" in vars(part) or _taken(type(part).forward) != _taken(forward):
@@ -83,8 +83,8 @@ def _changes(model: nn.Module) -> list[tuple[Any, Forward]]:
         if kind not in alike:
             alike[kind] = all(_same(part, forward, scale) for scale in _TRIAL_SCALES)
         if alike[kind]:
-            found.append((part, forward))
-    return found
+            changes.append((part, forward))
+    return changes
 
 
 def _taken(forward: Callable[..., Tensor]) -> list[tuple[str, Any]]:
@@ -295,7 +295,7 @@ def _outcome(model: Any, autocast: bool = True) -> list[Tensor]:
     ids = torch.arange(3, 3 + _TRIAL_TOKENS, device=device)[None] % model.config.get_text_config().vocab_size
     embedded: list[Tensor] = []
 
-    def begin(part: nn.Module, given: Any, output: Tensor) -> Tensor:
+    def begin(part: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         embedded.append(output.detach().requires_grad_())
         return embedded[-1].clone()  # a model may change it in place
 

@@ -16,7 +16,7 @@ from transformers.utils.hub import cached_file
 from dph.config import ModelConfig
 from dph.config.checks import check_model
 from dph.config.text import read_json
-from dph.errors import UserError, is_out_of_memory
+from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory
 from dph.models.gguf import model_folder
 from dph.process.progress import say
 from dph.runs.models import ask_hub
@@ -66,7 +66,7 @@ def load_model(config: ModelConfig, seed: int = 0) -> tuple[Any, Any]:
     except Exception as error:  # damaged files make transformers raise many types
         if is_out_of_memory(error):
             raise
-        raise UserError(_load_failure(config.path, error)) from error
+        raise ModelError(_load_failure(config.path, error)) from error
     _check_keys(config.path, info["missing_keys"], info["unexpected_keys"])
     if config.gradient_checkpointing:
         # transformers 5.2x renamed it and warns about the old name
@@ -97,7 +97,7 @@ def read_config(config: ModelConfig) -> Any:
     except UserError:
         raise
     except Exception as error:  # damaged files make transformers raise many types
-        raise UserError(_load_failure(config.path, error)) from error
+        raise ModelError(_load_failure(config.path, error)) from error
 
 
 def _settings(path: str, trust_remote_code: bool) -> Any:
@@ -105,11 +105,11 @@ def _settings(path: str, trust_remote_code: bool) -> Any:
     name, perhaps of a repository whose code would be downloaded and run."""
     from transformers import AutoConfig
 
-    found = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     for name in ("_attn_implementation", "_experts_implementation"):
-        if hasattr(found, name):
-            setattr(found, name, None)  # also in the configs that this one contains
-    return found
+        if hasattr(config, name):
+            setattr(config, name, None)  # also in the configs that this one contains
+    return config
 
 
 def choose_device(name: str) -> torch.device:
@@ -123,7 +123,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device).item()  # devices without storage, such as meta, fail here
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"the device {name!r} cannot be used here ({_said(error)}); try --model.device cpu") from error
+        raise SettingsError(f"device {name!r} cannot be used here ({_said(error)}); try model.device cpu") from error
     return device
 
 
@@ -142,7 +142,7 @@ def from_hub(model: str) -> str:
     except Exception as error:  # of the network, its library, or the hub
         cached = try_to_load_from_cache(model, "config.json")
         if not isinstance(cached, str):
-            raise UserError(_load_failure(model, error)) from error
+            raise ModelError(_load_failure(model, error)) from error
         return str(Path(cached).parent)
     return model
 
@@ -152,9 +152,9 @@ def refuse_other_kinds(path: str, config: Any) -> None:
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     names = config.architectures or []
-    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
-    if not known or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
-        raise UserError(
+    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or hasattr(config, "auto_map")
+    if not is_causal or config.is_encoder_decoder or any("MaskedLM" in name for name in names):
+        raise ModelError(
             f"cannot load a model from {path}: its type is {config.model_type} ({', '.join(names)}), but only causal "
             "language models (decoders, which predict each token from those before it) can be sampled and trained"
         )
@@ -162,8 +162,8 @@ def refuse_other_kinds(path: str, config: Any) -> None:
 
 def _file_of(model: str, name: str) -> Path | None:
     """A file of a model's folder or, downloaded, of its repository on the hub; None if it has no such file."""
-    found = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(found)
+    file = cached_file(model, name, _raise_exceptions_for_missing_entries=False)
+    return None if file is None else Path(file)
 
 
 def _base_of(model: str) -> str:
@@ -172,17 +172,17 @@ def _base_of(model: str) -> str:
     Raises UserError for pickled weights, and for adapters whose settings could import a module or open other files.
     """
     _refuse_pickles(Path(model))
-    found = _file_of(model, "adapter_config.json")
-    if found is None:
+    file = _file_of(model, "adapter_config.json")
+    if file is None:
         return model
-    adapters = read_json(found)
+    adapters = read_json(file, kind=ModelError)
     if not isinstance(adapters, dict) or not {"peft_type", "base_model_name_or_path"} <= adapters.keys():
-        raise UserError(f"{found} does not say of which kind and model its adapters are; save them again with peft")
+        raise ModelError(f"{file} does not say of which kind and model its adapters are; save them again with peft")
     if adapters["peft_type"] != "LORA" or adapters.get("megatron_config"):
         kind = f"{adapters['peft_type']}{' for Megatron' if adapters.get('megatron_config') else ''}"
-        raise UserError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them first")
+        raise ModelError(f"the adapters of {model} are of the kind {kind}; only LoRA can be loaded, so merge them")
     if _file_of(model, "adapter_model.safetensors") is None:
-        raise UserError(f"the adapters of {model} have no file adapter_model.safetensors; save them as safetensors")
+        raise ModelError(f"the adapters of {model} have no file adapter_model.safetensors; save them as safetensors")
     if (Path(model) / "config.json").is_file():  # the model is in the same folder
         return model
     base = from_hub(str(adapters["base_model_name_or_path"]))
@@ -193,7 +193,7 @@ def _base_of(model: str) -> str:
 def refuse_adapters(path: str, model: Any) -> None:
     """Raise UserError for a model that was loaded from a folder of adapters: its own weights would not be saved."""
     if getattr(model, "_hf_peft_config_loaded", False):
-        raise UserError(
+        raise ModelError(
             f"{path} holds adapters, which can be sampled from but not trained; merge them into their model with "
             "peft's merge_and_unload, save that, and give its folder"
         )
@@ -201,11 +201,11 @@ def refuse_adapters(path: str, model: Any) -> None:
 
 def _refuse_pickles(folder: Path) -> None:
     """Raise UserError if a directory has only pickled weights."""
-    found = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
-    adapter = "adapter_model.bin" in found and not (folder / "adapter_model.safetensors").exists()
-    if found and (adapter or not any(folder.glob("*.safetensors"))):
-        name = "adapter_model.bin" if adapter else found[0]
-        raise UserError(
+    pickles = [path.name for pattern in _PICKLES for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
+    adapter = "adapter_model.bin" in pickles and not (folder / "adapter_model.safetensors").exists()
+    if pickles and (adapter or not any(folder.glob("*.safetensors"))):
+        name = "adapter_model.bin" if adapter else pickles[0]
+        raise ModelError(
             f"the weights of {folder} are pickled ({name}), and unpickling a file can run code; if you trust them, "
             "convert them to safetensors: load them with transformers and call save_pretrained"
         )
@@ -220,17 +220,17 @@ def _check_weight_files(model: str, config: Any) -> None:
     weights = [] if named is None else [str(named)]
     for index in (SAFE_WEIGHTS_INDEX_NAME, *(name for name in weights if name.endswith(_INDEX))):
         if not _is_inside(model, index):
-            raise UserError(_foreign(model, index))
+            raise ModelError(_foreign(model, index))
         if file := _file_of(model, index):
-            listed = read_json(file)
+            listed = read_json(file, kind=ModelError)
             if not isinstance(listed, dict) or not isinstance(listed.get("weight_map"), dict):
-                raise UserError(f"{file} has no weight_map, which names the file of each weight; save the model again")
+                raise ModelError(f"{file} has no weight_map, which names the file of each weight; save the model again")
             weights += {str(name) for name in listed["weight_map"].values()}
     for name in sorted(set(weights)):
         if not (name.endswith(".safetensors") or (name == named and name.endswith(_INDEX))) or not _is_inside(
             model, name
         ):
-            raise UserError(_foreign(model, name))
+            raise ModelError(_foreign(model, name))
 
 
 def _foreign(model: str, name: str) -> str:
@@ -251,7 +251,7 @@ def _is_inside(model: str, name: str) -> bool:
 def _check_keys(path: str, missing: Any, unexpected: Any) -> None:
     """Refuse missing weights, which would be random numbers; report unused ones."""
     if missing:
-        raise UserError(
+        raise ModelError(
             f"cannot load a model from {path}: its files lack {len(missing)} of the weights that its config.json "
             f"describes, such as {min(missing)}; the files belong to another model or are incomplete"
         )
@@ -264,7 +264,7 @@ def _check_finite(path: str, model: Any) -> None:
     for name, parameter in model.named_parameters():
         # The sum is quick and not finite if any weight is not; finite weights may also overflow it, so check each then.
         if not torch.isfinite(parameter.sum()) and not torch.isfinite(parameter).all():
-            raise UserError(
+            raise ModelError(
                 f"cannot load a model from {path}: the weights {name} are not all finite; they come from a failed "
                 "training run, or the file is damaged"
             )
@@ -289,7 +289,7 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
-        raise UserError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
+        raise ModelError("low-rank adapters need peft; install it with: pip install 'dph-rl[peft]'") from error
     targets = config.lora_targets
     lora = LoraConfig(
         r=config.lora_rank,
@@ -305,4 +305,4 @@ def _add_adapters(model: Any, config: ModelConfig, seed: int) -> Any:
         try:
             return get_peft_model(model, lora)
         except ValueError as error:
-            raise UserError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error
+            raise SettingsError(f"model.lora_targets {targets!r} does not fit this model: {_said(error)}") from error

@@ -131,7 +131,7 @@ def logit_gradient(
     Either may be None. Its sums are in fp32 and rounded once.
     """
     wide = _wide(logits)
-    found = torch.empty_like(logits)
+    gradient = torch.empty_like(logits)
     slopes = known.largest.new_zeros(len(states)) if grad is None else grad.to(wide) / temperature
     totals = slopes.new_zeros(len(logits)).index_add_(0, states, slopes).neg_()
     weighted = compiled(weighted_softmax, logits, 3) if grad_entropy is None or known.entropies is None else None
@@ -151,8 +151,8 @@ def logit_gradient(
                 factor = factor - (change + known.entropies[rows, None]).mul_(of_entropy)
             change.exp_().mul_(factor)
         change.index_put_((states[inside] - rows.start, targets[inside]), slopes[inside], accumulate=True)
-        found[rows] = change
-    return found
+        gradient[rows] = change
+    return gradient
 
 
 def chunks(states: Tensor, number: int, size: int) -> Iterator[tuple[slice, Tensor]]:
@@ -337,8 +337,8 @@ def linear_logprobs(
     device = hidden.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     with torch.autocast(device, enabled=False):
-        given = (hidden.to(dtype or hidden.dtype), weight, bias, states, targets)
-        logprobs, entropies = _LinearLogprobs.apply(*given, temperature, entropy, size, dtype)
+        tensors = (hidden.to(dtype or hidden.dtype), weight, bias, states, targets)
+        logprobs, entropies = _LinearLogprobs.apply(*tensors, temperature, entropy, size, dtype)
     return logprobs, None if entropies is None else entropies[states]
 
 

@@ -271,7 +271,7 @@ def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
             parts[-1].append(span)
         else:
             parts.append([span])
-    return [_bucket(part) for part in parts]
+    return [_bucket(group) for group in parts]
 
 
 def _bucket(spans: Sequence[tuple[int, int]]) -> Bucket:

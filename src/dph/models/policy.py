@@ -175,15 +175,15 @@ class Policy(LanguageModel):
         index = {id(row): position for position, row in enumerate(rows)}
         parts, shared = self.cut(by_prompt(rows), token_budget)
         with self.casting_once():
-            for part in parts:
-                logprobs, _ = self.logprobs(self.collate(part, shared=shared), temperature)
-                for row, values in zip(part, logprobs.float().cpu().tolist(), strict=True):
+            for batch in parts:
+                logprobs, _ = self.logprobs(self.collate(batch, shared=shared), temperature)
+                for row, values in zip(batch, logprobs.float().cpu().tolist(), strict=True):
                     results[index[id(row)]] = values[: len(row.response_ids)]
         return [results[position] for position in range(len(rows))]
 
     def _check_budget(self, prompts: int, parts: Sequence[Sequence[Tokens]], token_budget: int) -> None:
         """Warn once if micro-batches are so small that prompts are computed several times."""
-        computed = sum(len(by_prompt(part)) for part in parts)
+        computed = sum(len(by_prompt(batch)) for batch in parts)
         if computed > 2 * prompts:
             self._said_budget = True
             say(
@@ -204,15 +204,8 @@ class Policy(LanguageModel):
 
         return Sharing(self._response_outputs, self.config, torch.float32, within=within)
 
-    def shares(self, rows: Sequence[Tokens], token_budget: int = 1 << 62) -> bool:
-        """Whether rows with the same prompt compute it once. If the model cannot do so, report the reason once.
-
-        token_budget: largest micro-batch, in tokens.
-        """
-        return self._shares(by_prompt(rows), token_budget)
-
     def _shares(self, groups: Sequence[Sequence[Tokens]], token_budget: int) -> bool:
-        """As `shares`, given the rows of each prompt."""
+        """Whether groups, each the rows of one prompt, compute it once. If the model cannot, report the reason once."""
         if not self.shared_prefix or all(len(group) == 1 for group in groups):
             return False
         lengths = [row.length for group in groups for row in group]
@@ -264,13 +257,13 @@ class Policy(LanguageModel):
         """
         asked = [Tokens(row, [0]) for row in rows]  # the forward pass does not read a response's last token
         self.check_length(max(map(len, rows)))
-        found: dict[int, Tensor] = {}
+        by_row: dict[int, Tensor] = {}
         with self.autocast(), self.evaluating():
-            for part in microbatches(asked, token_budget):
-                predicted = self._predict(self.collate(part))
+            for batch in microbatches(asked, token_budget):
+                predicted = self._predict(self.collate(batch))
                 logits = predicted if self.head is None else self.head(predicted)
-                found |= {id(row): values for row, values in zip(part, logits.float(), strict=True)}
-        return torch.stack([found[id(row)] for row in asked])
+                by_row |= {id(row): values for row, values in zip(batch, logits.float(), strict=True)}
+        return torch.stack([by_row[id(row)] for row in asked])
 
     def _response_outputs(self, rows: Sequence[Tokens], shared: bool) -> Tensor:
         """As `_predict`, for each response token of the rows, packed or padded."""

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from dph.config import NewModelConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.models.policy import Policy
 
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
@@ -60,11 +60,11 @@ def new_policy(config: NewModelConfig, texts: Sequence[str], seed: int) -> Polic
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     if config.hidden % config.heads or (config.hidden // config.heads) % 2:
-        raise UserError(
+        raise SettingsError(
             f"new.hidden {config.hidden} divided by new.heads {config.heads} must be an even whole number; change one"
         )
     if config.kv_heads and config.heads % config.kv_heads:
-        raise UserError(f"new.heads {config.heads} must be a multiple of new.kv_heads {config.kv_heads}; change one")
+        raise SettingsError(f"new.heads {config.heads} must be a multiple of new.kv_heads {config.kv_heads}")
     raw = word_tokenizer(texts) if config.tokenizer == "word" else bpe_tokenizer(texts, config.vocab_size)
     tokenizer: Any = PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN, model_max_length=config.context

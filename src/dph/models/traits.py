@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.trial import differing, says_of_model, scale
 
 _CACHES = ("cache", "past_key_values", "cache_params")
@@ -140,9 +140,9 @@ def check_runs(model: Any) -> None:
         if not (says_of_model(error) or isinstance(error, TypeError)):  # it may need other arguments
             raise
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
+        raise ModelError(f"the model cannot be used, because it does not run on token ids alone ({reason})") from error
     if not torch.equal(_sums(model), before):
-        raise UserError("the model cannot be used, because its weights change whenever it runs")
+        raise ModelError("the model cannot be used, because its weights change whenever it runs")
 
 
 @torch.no_grad()
@@ -168,7 +168,7 @@ def plain_head(model: Any, causal_lm: Any) -> Any:
     pair, alone = torch.tensor([first, second], device=device), torch.tensor([first[:kept]], device=device)
     together, expected = (model(input_ids=ids, use_cache=False).logits.float() for ids in (pair, alone))
     if expected.isfinite().all() and not agree(together[:, :kept], expected):
-        raise UserError(
+        raise ModelError(
             "the model cannot be used, because it is not causal: its prediction of a token changes with later tokens "
             "or with the other rows of a batch; choose another model or version of transformers, or set is_decoder in "
             "config.json if it has that"
@@ -196,13 +196,13 @@ def _head_of(causal_lm: Any, ids: Tensor, expected: Tensor) -> Any:
         embedding, decoder = causal_lm.get_output_embeddings(), causal_lm.get_decoder()
         if "input_ids" not in Arguments.of(decoder).named:
             return None
-        found = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
-        same = found.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
+        computed = embedding(decoder(input_ids=ids, use_cache=False).last_hidden_state).float()
+        same = computed.shape == expected.shape and embedding.weight.shape[0] == expected.shape[-1]
     except Exception as error:  # there are models without such parts
         if not says_of_model(error):
             raise
         return None
-    return embedding if same and (found - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
+    return embedding if same and (computed - expected).abs().max() <= _HEAD_TOLERANCE * expected.abs().max() else None
 
 
 # Lengths --------------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Causality:
     def check(self, tokens: int) -> None:
         """Raise UserError if the probability of a token depends on the length of a row of this many tokens."""
         if tokens > (limit := rotary_limit(self._config)):
-            raise UserError(
+            raise ModelError(
                 f"a sequence may have {tokens} tokens, but beyond {limit} this model's rotary embedding depends on the "
                 "sequence's length; lower the limits of prompts and responses"
             )
@@ -246,7 +246,7 @@ class Causality:
         self._looks_ahead = min(longer, self._looks_ahead)
         # What begins only beyond these tokens does not matter; what begins just before them, few rows show
         if not self._within(partial(causal, tokens, _ROWS_TRIED)):
-            raise UserError(
+            raise ModelError(
                 f"a sequence may have {tokens} tokens, but in sequences of that length this model "
                 f"({self._config.model_type}) predicts a token also from later ones; lower the limits of prompts and "
                 "responses"

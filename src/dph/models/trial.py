@@ -172,12 +172,12 @@ def _kinds(layers: torch.nn.ModuleList, config: Any) -> list[tuple[Any, ...]]:
 
 def _settings(layer: torch.nn.Module) -> dict[str, Any]:
     """Types, shapes and plain attributes of a layer's modules, by name."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, module in layer.named_modules():
-        found[name] = type(module)
-        found |= {f"{name}.{key}": value for key, value in vars(module).items() if type(value) in _PLAIN}
-        found |= {f"{name}.{key}": weight.shape for key, weight in module.named_parameters(recurse=False)}
-    return found
+        settings[name] = type(module)
+        settings |= {f"{name}.{key}": value for key, value in vars(module).items() if type(value) in _PLAIN}
+        settings |= {f"{name}.{key}": weight.shape for key, weight in module.named_parameters(recurse=False)}
+    return settings
 
 
 _PLAIN = (bool, int, float, str, type(None))

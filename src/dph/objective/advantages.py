@@ -14,7 +14,7 @@ from math import comb, sqrt
 import torch
 from torch import Tensor
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.registry import Added, Registry
 from dph.types import Verdict
 
@@ -187,7 +187,7 @@ def passk(group: GroupView, *, k: int = 4) -> Tensor:
     Raises UserError for k < 1. In a group of fewer than k judged responses, k is their number.
     """
     if k < 1:
-        raise UserError(f"advantage.options k must be at least 1, but is {k}")
+        raise SettingsError(f"advantage.options k must be at least 1, but is {k}")
     correct = group.correct
     count = int(group.valid.sum())
     k, wrong = min(k, count), count - int(correct.sum())
@@ -208,7 +208,7 @@ def rs_grpo(group: GroupView, *, beta: float = 2.0) -> Tensor:
     r − mean, large β looks at the best response alone. Raises UserError for β ≤ 0 and an infinite β.
     """
     if not 0 < beta < torch.inf:
-        raise UserError(f"advantage.options beta must be above 0, and finite, but is {beta}")
+        raise SettingsError(f"advantage.options beta must be above 0, and finite, but is {beta}")
     valid, rewards = group.valid, group.rewards.double()
     if not bool(valid.any()):
         return torch.zeros_like(group.rewards)
@@ -225,7 +225,7 @@ def f_grpo(group: GroupView, *, gamma: float = 1.0) -> Tensor:
     A = (1 − p)^gamma · Â, [G]; gamma = 0 is GRPO. Raises UserError for a negative gamma.
     """
     if not gamma >= 0:
-        raise UserError(f"advantage.options gamma must not be negative, but is {gamma}")
+        raise SettingsError(f"advantage.options gamma must not be negative, but is {gamma}")
     p = group.correct[group.valid].to(group.rewards.dtype).mean()
     return (1 - p) ** gamma * grpo(group)
 
@@ -292,15 +292,15 @@ def uniqueness(group: GroupView, *, alpha: float = 0.5, by: str = "style") -> Te
     Raises UserError for another `by`, for a negative alpha, and if the task has no styles.
     """
     if not alpha >= 0:
-        raise UserError(f"advantage.options alpha must not be negative, but is {alpha}")
+        raise SettingsError(f"advantage.options alpha must not be negative, but is {alpha}")
     if by == "style":
         kinds = [style for text in group.texts if (style := group.style_of(text)) is not None]
         if len(kinds) < len(group.texts):
-            raise UserError("this task has no solution styles; set advantage.options by to answer or text")
+            raise SettingsError("this task has no solution styles; set advantage.options by to answer or text")
     elif by in ("answer", "text"):
         kinds = [(group.answer_of(text) if by == "answer" else None) or text for text in group.texts]
     else:
-        raise UserError(f"advantage.options by must be style, answer or text, not {by!r}")
+        raise SettingsError(f"advantage.options by must be style, answer or text, not {by!r}")
     counts = Counter(kind for kind, judged in zip(kinds, group.valid.tolist(), strict=True) if judged)
     weight = torch.tensor([max(1, counts[kind]) ** -alpha for kind in kinds])
     return grpo(group) * weight.to(group.rewards.dtype)

@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.registry import Registry
 
 LOG_2 = math.log(2.0)
@@ -161,7 +161,7 @@ def alpha_divergence(*, alpha: float = 0.5) -> Divergence:
     The paper tries α = 0.2, 0.5 and 0.8. Raises UserError for α outside (0, 1).
     """
     if not 0.0 < alpha < 1.0:
-        raise UserError(
+        raise SettingsError(
             f"alpha must lie strictly between 0 and 1, but is {alpha}; "
             "use divergence 'forward_kl' for the limit 1 and 'reverse_kl' for 0"
         )

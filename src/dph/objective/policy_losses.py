@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
 from dph.registry import Added, Registry, settings_of
 
@@ -73,7 +73,7 @@ class PolicyLoss:
         the loss does not take."""
         settings = settings_of(POLICY_LOSSES[name])
         if clips.get("dual_clip") and "dual_clip" not in settings:
-            raise UserError(
+            raise SettingsError(
                 f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or "
                 "use a policy loss that has one, such as ppo_clip"
             )

@@ -106,10 +106,10 @@ class World:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(values)]), group=self.host)
         longest = max(int(size) for size in sizes)
-        own = torch.cat([values.cpu(), values.new_zeros(longest - len(values), device="cpu")])
-        parts = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(parts, own, group=self.host)
-        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+        sent = torch.cat([values.cpu(), values.new_zeros(longest - len(values), device="cpu")])
+        parts = [torch.empty_like(sent) for _ in range(self.size)]
+        dist.all_gather(parts, sent, group=self.host)
+        return torch.cat([received[: int(size)] for received, size in zip(parts, sizes, strict=True)])
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits

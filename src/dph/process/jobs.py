@@ -112,12 +112,6 @@ def run_jobs(
     return list(failed.values())
 
 
-def check_finished(failures: Sequence[str]) -> None:
-    """Raises UserError if `run_jobs` named jobs that failed."""
-    if failures:
-        raise UserError(f"{len(failures)} jobs failed; the same command tries them again. The first: {failures[0]}")
-
-
 def is_complete(run: Path) -> bool:
     """Whether a folder holds a complete run."""
     try:

@@ -20,21 +20,20 @@ def free_memory() -> int | None:
 
     None if the system does not report it.
     """
-    known = []
+    limits = []
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        known += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     except OSError:
-        if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # reports only the total
-            known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # macOS reports only the total
     for limit, used in zip(CGROUP_LIMITS, CGROUP_USED, strict=True):
         try:
             allowed, taken = Path(limit).read_text(encoding="ascii"), Path(used).read_text(encoding="ascii")
         except OSError:
             continue
         if allowed.strip().isdigit():
-            known.append(max(0, int(allowed) - int(taken)))
-    return min(known) if known else None
+            limits.append(max(0, int(allowed) - int(taken)))
+    return min(limits) if limits else None
 
 
 def resident(name: str = "VmRSS") -> int:

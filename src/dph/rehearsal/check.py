@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import RehearsalConfig, RolloutConfig
-from dph.errors import UserError
+from dph.errors import DataError, ModelError, RunError
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.rehearsal.store import Rehearsal, read_rehearsal
@@ -45,28 +45,28 @@ class CheckedSet:
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file of a presample run. Raises UserError for one that is missing."""
-    found = {}
+    hashes = {}
     for name in FILES:
         try:
             with (folder / name).open("rb") as file:
-                found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+                hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise UserError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
-    return found
+            raise RunError(f"{folder / name} cannot be read ({error.strerror}); run `dph presample` again") from error
+    return hashes
 
 
 def open_presampled(path: Path) -> RunDir:
     """A finished presample run whose files have not changed. Raises UserError otherwise."""
     run = RunDir.open(path, "presample")
     if not run.complete:
-        raise UserError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
+        raise RunError(f"the presample run {path} is not complete; run `dph presample --resume --out {path}`")
     written = run.manifest.get("files")
     if not isinstance(written, dict):
-        raise UserError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
-    found = file_hashes(path)
+        raise RunError(f"the manifest of {path} does not say what its files hold; run `dph presample` again")
+    hashes = file_hashes(path)
     for name in FILES:
-        if written.get(name) != found[name]:
-            raise UserError(
+        if written.get(name) != hashes[name]:
+            raise RunError(
                 f"{path / name} is not the file that the run wrote (it was changed, damaged or replaced); run "
                 "`dph presample` again"
             )
@@ -107,7 +107,7 @@ def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Pa
         f"{name} {manifest.get(name)!r} there, {now!r} here" for name, now in facts.items() if manifest.get(name) != now
     ]
     if wrong:
-        raise UserError(
+        raise RunError(
             f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
             "model and this sampling, or train with the model and sampling of the set"
         )
@@ -128,7 +128,7 @@ def recheck(policy: Policy, rows: Sequence[Rehearsal], temperature: float, token
     """
     vocabulary = int(policy.model.config.get_text_config().vocab_size)
     if any(max(*row.prompt_ids, *row.response_ids) >= vocabulary for row in rows):
-        raise UserError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
+        raise RunError(f"the rehearsal set holds tokens beyond the model's {vocabulary}; run `dph presample` again")
     again = policy.response_logprobs(rows, temperature, token_budget)
     pairs = [(a, b) for row, new in zip(rows, again, strict=True) for a, b in zip(row.ref_logprobs, new, strict=True)]
     return max(abs(a - b) for a, b in pairs)
@@ -151,18 +151,18 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     Raises:
         UserError: they differ by more than rounding explains, so the responses are not the policy's.
     """
-    pairs = [pair for own, other in zip(sampled, trained, strict=True) if own for pair in zip(own, other, strict=True)]
+    pairs = [pair for one, other in zip(sampled, trained, strict=True) if one for pair in zip(one, other, strict=True)]
     if not pairs:
         return
-    gaps = [abs(own - other) for own, other in pairs]
-    places = [place for own in sampled for place in range(len(own))]
+    gaps = [abs(one - other) for one, other in pairs]
+    places = [place for one in sampled for place in range(len(one))]
     bands: dict[int, list[float]] = {0: gaps}  # some errors begin at a length, and a mean over all would hide them
     for place, each in zip(places, gaps, strict=True):
         bands.setdefault((place + 1).bit_length(), []).append(each)
     means = [sum(band) / len(band) for key, band in bands.items() if key == 0 or len(band) >= _LEAST_TOKENS]
     mean, largest = next((each for each in means if not each <= _MEAN_GAP[precision]), means[0]), max(gaps)
     if not mean <= _MEAN_GAP[precision]:  # a mean that is not a number is refused too
-        raise UserError(
+        raise ModelError(
             f"the sampler's log-probabilities of its responses differ from the model's by {mean:.2g} nats per token "
             f"(at most {largest:.2g}), more than rounding in {precision} explains, so it samples from another "
             "distribution; use another sampler.engine"
@@ -197,7 +197,7 @@ def check_deviation(checked: CheckedSet, deviation: float, allowed: float) -> st
     changed = other_versions(checked.run.manifest)
     versions = f"; versions have changed: {', '.join(changed)}" if changed else ""
     if not deviation <= allowed:  # a deviation that is not a number is refused too
-        raise UserError(
+        raise RunError(
             f"the stored log-probabilities of {checked.run.path} differ from this model's by {deviation:.1f} nats, so "
             f"they are not its own{versions}; run `dph presample` again"
         )
@@ -216,14 +216,14 @@ def open_rehearsal(config: RehearsalConfig, rollout: RolloutConfig, run: RunDir,
     path = Path(config.path)
     checked = open_set(path)
     if not checked.stored:
-        raise UserError(
+        raise DataError(
             f"the presample run {path} found no near-perfect prompt, so there is nothing to rehearse; "
             "lower its threshold, use a stronger model, or train with a method without rehearsal"
         )
     check_facts(checked.run.manifest, sampling_facts(rollout), path)
     begun = run.manifest.get("rehearsal", {}).get("hash", checked.hash)
     if not fresh and begun != checked.hash:
-        raise UserError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
+        raise RunError(f"the rehearsal set of {path} is not the one that {run.path} was started with")
     return checked
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.config import TaskConfig, comparable
-from dph.errors import UserError
+from dph.errors import DataError, RunError
 from dph.process.progress import say
 from dph.rehearsal.check import open_presampled
 from dph.runs.directory import RunDir
@@ -32,7 +32,7 @@ def _open(path: Path, task: TaskConfig) -> RunDir:
     run = open_presampled(path)
     made = run.manifest.get("task")
     if not _covers(made, asdict(task)):
-        raise UserError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
+        raise RunError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
     return run
 
 
@@ -66,7 +66,7 @@ def _rows(run: RunDir) -> list[dict[str, Any]]:
     try:
         table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", "content"])
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} cannot be read ({error}); run `dph presample` again") from error
+        raise RunError(f"{file} cannot be read ({error}); run `dph presample` again") from error
     return table.to_pylist()
 
 
@@ -117,7 +117,7 @@ def training_problems(
     wanted = {"explore"} if prompt_set == "explore" else {"explore", "perfect"}
     chosen = [problem for problem in problems if partition.get(problem.id) in wanted]
     if not chosen:
-        raise UserError(f"the presample run {path} left no prompt to explore; train on --prompt-set all")
+        raise DataError(f"the presample run {path} left no prompt to explore; train on --prompt-set all")
     return chosen
 
 

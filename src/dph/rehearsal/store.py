@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.errors import UserError
+from dph.errors import DataError
 from dph.models.batch import Tokens
 from dph.runs.files import written_atomically
 from dph.sampling.seeding import EpochOrder
@@ -78,24 +78,24 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     try:
         table = pq.read_table(path)
         kinds = {field.name: field.type for field in table.schema}
-        known = [name for name in _SCHEMA.names if name in kinds]
-        rows = table.select(known).to_pylist()
+        columns = [name for name in _SCHEMA.names if name in kinds]
+        rows = table.select(columns).to_pylist()
     except FileNotFoundError as error:
-        raise UserError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
+        raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
+        raise DataError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
     missing = [name for name in _SCHEMA.names if name not in kinds]
     if missing:
-        raise UserError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
+        raise DataError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
     other = [field.name for field in _SCHEMA if not _fits(kinds[field.name], field.type)]
     if other:
-        raise UserError(
+        raise DataError(
             f"the rehearsal set {path} has a column {other[0]!r} of {kinds[other[0]]}; run `dph presample` again"
         )
     stored = [Rehearsal(**row) for row in rows]
     for number, row in enumerate(stored, 1):
         if not _is_whole(row):
-            raise UserError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
+            raise DataError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
     return stored
 
 

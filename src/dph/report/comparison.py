@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.evaluation.intervals import Interval, Statistic, bootstrap_interval, cluster_bootstrap, widened_by_seeds
 from dph.evaluation.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
@@ -52,7 +52,7 @@ def compare(evals: Sequence[EvalRun], base: str | None) -> Comparison:
     names = list(dict.fromkeys(name for run in evals for name in run.splits))
     common = [name for name in names if all(name in run.splits for run in evals)]
     if not common:
-        raise UserError(
+        raise SettingsError(
             f"the evaluations have no split in common; they have: {', '.join(names)}; evaluate all of them on one "
             "split, or report them apart"
         )

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 
 from dph.config import read_settings
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import MEASURES, METRICS, RULES, metric
 from dph.evaluation.passk import mean_at_k, pass_at_k
-from dph.process.progress import say
 from dph.runs.directory import RunDir, read_metrics
 
 EVALUATE_AGAIN = "delete the run's directory and run `dph eval` again, or name the other runs only"
@@ -68,10 +67,8 @@ class EvalRun:
     """The model that was evaluated."""
     splits: Mapping[str, Split]
     problems: Sequence[Mapping[str, Any]]
-    """Rows of problems.parquet: split, id, kind, samples, correct, greedy, styles, styles_correct and, if they were
-    stored, prompt, answer, a hash of the problem's content and the measures of diversity."""
-    measures: int = RULES
-    """Version of the rules by which problems have a measure."""
+    """Rows of problems.parquet: split, id, kind, a hash of the problem's content, samples, correct, greedy, styles,
+    styles_correct and, if they were stored, prompt, answer and the measures of diversity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +94,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[list[EvalRun], list[TrainRun]]:
     trains: list[Path] = []
     for path in paths:
         if not path.is_dir():
-            raise UserError(f"there is no run directory {path}; correct its path, or name the other runs only")
+            raise RunError(f"there is no run directory {path}; correct its path, or name the other runs only")
         if (path / "scores.json").exists():
             evals.append(read_eval(path))
         elif (path / "metrics.jsonl").exists():
             trains.append(path)
         else:
-            raise UserError(
+            raise RunError(
                 f"{path} is no finished run of `dph eval` or `dph train`: it has neither scores.json nor "
                 "metrics.jsonl; finish it with --resume if it is one, or name the other runs only"
             )
     if not evals:
-        raise UserError("a report needs at least one run directory of `dph eval`; name one beside the others")
+        raise SettingsError("a report needs at least one run directory of `dph eval`; name one beside the others")
     return evals, [_read_train(path, evals) for path in trains]
 
 
@@ -118,18 +115,17 @@ def read_eval(path: Path) -> EvalRun:
     scores = read_json(file, EVALUATE_AGAIN)
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
-        label, model = str(scores["label"]), Path(str(scores["model"]))
-        measures = int(scores.get("measures", 1))
+        label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
+        raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
-        raise UserError(f"{file} holds no split; {EVALUATE_AGAIN}")
-    columns = ["split", "id", "kind", "samples", "correct", "greedy", "styles", "styles_correct"]
-    problems = read_problems(
-        path / "problems.parquet", columns, ("prompt", "answer", "content", *MEASURES), EVALUATE_AGAIN
-    )
+        raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
+    if rules != RULES:
+        raise RunError(f"{file} was made by other rules of what is measured; {EVALUATE_AGAIN}")
+    columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
+    problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
     splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
-    return EvalRun(path, label, model, splits, problems, measures)
+    return EvalRun(path, label, model, splits, problems)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
@@ -212,13 +208,13 @@ def read_problems(
         names = [*columns, *(set(optional) & set(pq.read_schema(file).names))]
         rows = pq.read_table(file, columns=names, filters=filters).to_pylist()
     except FileNotFoundError as error:
-        raise UserError(f"{file} is missing; {remedy}") from error
+        raise RunError(f"{file} is missing; {remedy}") from error
     except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} is damaged ({error}); {remedy}") from error
+        raise RunError(f"{file} is damaged ({error}); {remedy}") from error
     for number, row in enumerate(rows, 1):
         for name, kinds in _KINDS.items():
             if name in row and not isinstance(row[name], kinds):
-                raise UserError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
+                raise RunError(f"{file} is damaged (row {number}: {name} is {row[name]!r}); {remedy}")
     return rows
 
 
@@ -236,7 +232,7 @@ def _read_train(path: Path, evals: Sequence[EvalRun]) -> TrainRun:
     RunDir.open(path, "train")
     metrics = read_metrics(path)
     if not metrics:
-        raise UserError(
+        raise RunError(
             f"{path / 'metrics.jsonl'} has no lines yet; wait for the first step, or run the command without {path}"
         )
     # A training run has the label under which its model was evaluated.
@@ -277,7 +273,7 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
     rows = [sorted((row for row in run.problems if row["split"] == split), key=lambda row: row["id"]) for run in runs]
     for run, others in zip(runs[1:], rows[1:], strict=True):
         if [row["id"] for row in others] != [row["id"] for row in rows[0]]:
-            raise UserError(
+            raise RunError(
                 f"{run.path} and {runs[0].path} were not evaluated on the same problems of {split!r}; "
                 "evaluate both with the same task settings"
             )
@@ -286,27 +282,16 @@ def aligned_rows(runs: Sequence[EvalRun], split: str) -> list[list[Mapping[str, 
 
 def check_contents(runs: Sequence[EvalRun]) -> None:
     """Raises UserError when two runs were evaluated on different problems of one id: another prompt, answer, verifier
-    or database. Says so if a run is of an earlier version, of which only prompts and answers can be compared."""
-    older = [run for run in runs if any("content" not in row for row in run.problems)]
-    if older and len(runs) > 1:
-        say(
-            f"{len(older)} of {len(runs)} evaluations, for example {older[0].path}, do not record the content of their "
-            "problems (an earlier version made them), so only prompts and answers are compared"
-        )
-    for fields in (("content",), ("prompt", "answer")):
-        seen: dict[tuple[str, str], tuple[EvalRun, list[Any]]] = {}
-        for run in runs:
-            for row in run.problems:
-                if not all(name in row for name in fields):
-                    continue
-                content = [row[name] for name in fields]
-                first, expected = seen.setdefault((row["split"], row["id"]), (run, content))
-                if content != expected:
-                    raise UserError(
-                        f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
-                        f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the "
-                        "same data"
-                    )
+    or database."""
+    seen: dict[tuple[str, str], tuple[EvalRun, str]] = {}
+    for run in runs:
+        for row in run.problems:
+            first, content = seen.setdefault((row["split"], row["id"]), (run, row["content"]))
+            if row["content"] != content:
+                raise RunError(
+                    f"{run.path} and {first.path} were evaluated on different problems: {row['id']!r} of "
+                    f"{row['split']!r} has another prompt, answer, verifier or database; evaluate both on the same data"
+                )
 
 
 def column(rows: Sequence[Sequence[Mapping[str, Any]]], value: Callable[[Mapping[str, Any]], float]) -> np.ndarray:

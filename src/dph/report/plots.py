@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -24,12 +23,6 @@ _BASE = "#6B6B6B"
 _INK, _FAINT = "#222222", "#DDDDDD"
 _STYLES = ("#4477AA", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#999933")
 _OTHER = "#C4C4C4"
-_CURVES = (
-    *("reward", "pass_rate", "informative", "eval/greedy", "eval/pass@1", "eval/pass@8", "eval/styles"),
-    *("coverage/lost", "coverage/falling", "coverage/solved_hard"),
-    *("eval/styles_correct", "exp/entropy", "response_length", "grad_norm", "pef/log_ratio_q50", "pef/forgotten"),
-)
-"""Metrics of training runs that the report draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +65,6 @@ def style_colors(styles: Sequence[str]) -> dict[str, str]:
     return colors | ({"other": _OTHER} if "other" in styles else {})
 
 
-def pass_curve_figure(curves: Sequence[Series], *, base: str | None = None, title: str = "") -> Figure:
-    """Pass@k (y, as fractions) against k (x, logarithmic), one line per label with its confidence band."""
-    figure, (axes,) = _figure(1, width=5.2)
-    _draw_pass_curves(axes, curves, looks([curve.label for curve in curves], base), title)
-    return figure
-
-
-def style_figure(shares: Mapping[str, Mapping[str, float]]) -> Figure:
-    """Stacked bars of solution styles: shares[label][style] is a fraction of the samples; each label's sum to 1."""
-    figure, (axes,) = _figure(1, width=5.2, height=1.5 + 0.36 * len(shares))
-    _draw_styles(axes, shares, "")
-    return figure
-
-
 def overview_figure(
     pass_curves: Sequence[Series],
     training: Sequence[Series],
@@ -93,34 +72,20 @@ def overview_figure(
     *,
     base: str | None = None,
     training_label: str = "pass@8",
+    title: str = "pass@k",
 ) -> Figure:
-    """Panels side by side: pass@k against k, a metric during training, solution styles; empty panels are omitted."""
+    """Panels side by side: pass@k (as fractions) against k, with the heading `title`; a metric during training; bars of
+    solution styles, shares[label][style], which sum to 1 for a label. Empty panels are omitted."""
     panels = 1 + bool(training) + bool(shares)
-    figure, (left, *more) = _figure(panels, width=4.2 * panels + (1.0 if panels == 1 else 0.0))
+    figure = canvas(4.2 * panels + (1.0 if panels == 1 else 0.0), 3.6)
+    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
+    left, *more = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
-    _draw_pass_curves(left, pass_curves, look, "pass@k")
+    _draw_pass_curves(left, pass_curves, look, title)
     if training:
         _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
     if shares:
         _draw_styles(more.pop(0), shares, "Solution styles of the samples")
-    return figure
-
-
-def metrics_figure(metrics: Mapping[str, Sequence[Series]]) -> Figure:
-    """Training curves: one small panel per metric; metrics[name] holds one line per label."""
-    columns = min(3, len(metrics))
-    rows = -(-len(metrics) // columns)
-    figure = canvas(3.5 * columns, 2.4 * rows + 0.4)
-    look = looks(list(dict.fromkeys(curve.label for curves in metrics.values() for curve in curves)))
-    handles: dict[str, Artist] = {}
-    for index, (name, curves) in enumerate(metrics.items()):
-        axes = figure.add_subplot(rows, columns, index + 1)
-        _draw_training(axes, curves, look, "", name, markers=False)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    figure.legend(
-        list(handles.values()), list(handles), loc="outside upper center", ncols=4, frameon=False, fontsize="small"
-    )
     return figure
 
 
@@ -136,12 +101,6 @@ def canvas(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _figure(panels: int, *, width: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    figure = canvas(width, height)
-    figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
-    return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
 
 def tidy(axes: Axes, title: str) -> None:
@@ -165,9 +124,9 @@ def _percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
-def draw_line(axes: Axes, curve: Series, look: Look, markers: bool = True) -> None:
+def draw_line(axes: Axes, curve: Series, look: Look) -> None:
     """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
-    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5} if markers else {}
+    marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5}
     style = {"color": look.color, "linestyle": look.linestyle, "linewidth": 1.8}
     axes.plot(curve.x, curve.y, label=_plain(curve.label), zorder=3, **style, **marks)
     if len(curve.low) and len(curve.high):
@@ -189,18 +148,15 @@ def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, L
     _legend(axes, len(curves))
 
 
-def _draw_training(
-    axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str, *, markers: bool = True
-) -> None:
+def _draw_training(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str) -> None:
     tidy(axes, title)
     for curve in curves:
-        draw_line(axes, curve, look[curve.label], markers)
-    axes.set_xlabel("training step", fontsize=10 if markers else 9)
+        draw_line(axes, curve, look[curve.label])
+    axes.set_xlabel("training step", fontsize=10)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    if ylabel:
-        axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
-        _percent(axes)
+    axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
+    _percent(axes)
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -245,22 +201,10 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
     parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
-    figures["pass_at_k"] = (pass_curve_figure(curves, base=base), f"pass@k of {names} on {main}")
-    if training:
-        figure, (axes,) = _figure(1, width=5.2)
-        _draw_training(axes, training, looks([curve.label for curve in training], base), monitored, "")
-        _legend(axes, len(training))
-        figures["training"] = (figure, f"{monitored} through training of {names}")
-    if shares:
-        figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
     for split, of_split in comparison.elsewhere.items():
-        figure = pass_curve_figure(_pass_series(of_split), base=base, title=split)
+        figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
         figures[f"pass_at_k_{name}"] = (figure, f"pass@k of {', '.join(of_split)} on {split}")
-    metrics = {name: training_series(trains, name) for name in _CURVES}
-    if any(metrics.values()):
-        grid = metrics_figure({name: series for name, series in metrics.items() if series})
-        figures["metrics"] = (grid, f"metrics through training of {', '.join(dict.fromkeys(t.label for t in trains))}")
     return figures
 
 

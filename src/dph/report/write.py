@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.process.progress import say
 from dph.report.comparison import compare
 from dph.report.data import EvalRun, TrainRun, read_runs
@@ -36,7 +36,7 @@ def write_report(
     Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
     comparison = compare(evals, base)
-    written, links = tables(comparison, trains), []
+    written, links = tables(comparison), []
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:
@@ -58,6 +58,6 @@ def write_report(
             file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(file, content)
     except OSError as error:
-        raise UserError(f"cannot write the report to {out}: {error.strerror or error}") from error
+        raise RunError(f"cannot write the report to {out}: {error.strerror or error}") from error
     print_table(written[0])
     return page

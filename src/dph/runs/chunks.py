@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
-from dph.errors import Interrupted, UserError
+from dph.errors import Interrupted, RunError
 from dph.process.progress import progress, say
 from dph.runs.directory import CHUNKS
 from dph.runs.files import not_through_a_link, sync
@@ -74,7 +74,7 @@ class Chunks:
         before = self.once("inputs", lambda: {"inputs": dict(inputs), "problems": dict(problems)})
         for name, digest in inputs.items():
             if before["inputs"].get(name) != digest:
-                raise UserError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
+                raise RunError(f"{name} are not those that {run} was started with; restore them, or {ANEW}")
         if run is not None:
             compare_problems(run, before["problems"], problems, ANEW)
 
@@ -99,14 +99,14 @@ class Chunks:
             values += stored
         with progress(label, len(things), len(values)) as shown:
             for start in range(len(values), len(things), at_once):
-                part = things[start : start + at_once]
-                made = self._made(what, len(part), len(things), make(part))
+                chunk = things[start : start + at_once]
+                made = self._made(what, len(chunk), len(things), make(chunk))
                 if self._path is not None:
                     self._due = True
                     if time.monotonic() >= self._next_write or start + at_once >= len(things):
                         self._write(self._path)
                 values += made
-                shown.advance(len(part))
+                shown.advance(len(chunk))
         return values
 
     def saved(self) -> str:

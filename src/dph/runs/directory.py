@@ -22,7 +22,7 @@ from typing import Any
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
 from dph.config.checks import check_out
 from dph.config.text import parse_json, read_json
-from dph.errors import RunError, UserError
+from dph.errors import RunError
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
@@ -39,11 +39,11 @@ def package_versions() -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version  # slow to load
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in ("dph-rl", "torch", "transformers", "tokenizers", "numpy", "sqlglot", "math-verify"):
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found | {"sqlite": sqlite3.sqlite_version}
+            versions[name] = version(name)
+    return versions | {"sqlite": sqlite3.sqlite_version}
 
 
 class RunDir:
@@ -83,14 +83,14 @@ class RunDir:
         path, versions = Path(out), package_versions() | dict(versions or {})
         if (path / "manifest.json").exists() and not _got_nowhere(path):
             if not resume:
-                raise UserError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
+                raise RunError(f"{path} already holds a run; add --resume to continue it, or use a different --out")
             run = cls.open(path, stage)
             before = from_dict(type(config), run.settings(), f"the settings of {path}")
             changed = differences(_compared(before), _compared(config))
             if changed:
                 more = getattr(config, "steps", 0) > getattr(before, "steps", 0)
                 if extend is None or len(changed) > 1 or not more:
-                    raise UserError(
+                    raise RunError(
                         f"{path} was started with other settings ({'; '.join(changed)}); use a different --out"
                     )
                 extend(run, before)
@@ -113,7 +113,7 @@ class RunDir:
             run = cls(path, {"format": FORMAT, "stage": stage, "status": "running", "versions": versions})
             run.update(code=code_hashes(config), command=_command())
         except OSError as error:
-            raise UserError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
+            raise RunError(f"cannot write to the run directory {path}: {error.strerror or error}") from error
         return run
 
     def _take_over(self, now: Mapping[str, str]) -> None:
@@ -123,7 +123,7 @@ class RunDir:
             for folder in (self.path, self.path / "checkpoints"):
                 remove_leftovers(folder)
         except OSError as error:
-            raise UserError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
+            raise RunError(f"cannot write to the run directory {self.path}: {error.strerror or error}") from error
         before = self.manifest.get("versions")
         changed = differences(before, now) if isinstance(before, dict) else []
         if changed:
@@ -137,11 +137,11 @@ class RunDir:
         """Open an existing run of a stage, or of any. Raises UserError if there is none."""
         wanted = f"`dph {stage}`" if stage else "a stage"
         if not os.path.exists(path / "manifest.json"):  # False for a path that cannot be a file's, too
-            raise UserError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
+            raise RunError(f"{path} is not a run directory of {wanted}: it has no manifest.json")
         manifest = read_json(path / "manifest.json", f"run {wanted if stage else 'it'} again")
         if not isinstance(manifest, dict) or (stage and manifest.get("stage") != stage):
-            found = manifest.get("stage") if isinstance(manifest, dict) else manifest
-            raise UserError(f"{path} holds a run of `dph {found}`, not of {wanted}")
+            made_by = manifest.get("stage") if isinstance(manifest, dict) else manifest
+            raise RunError(f"{path} holds a run of `dph {made_by}`, not of {wanted}")
         run = cls(path, manifest)
         if (layout := manifest.get("format", FORMAT)) != FORMAT:
             raise RunError(

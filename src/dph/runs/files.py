@@ -8,6 +8,7 @@ abandoned, and the next process that writes into the same directory removes it.
 
 import atexit
 import contextlib
+import fcntl
 import itertools
 import os
 import re
@@ -18,13 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.process.progress import say
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is locked
-    fcntl = None
 
 _TEMPORARY = re.compile(r"\..+\.(new|old)\.(\d+)(\.\d+)?\.tmp", re.DOTALL)
 _numbers = itertools.count()
@@ -105,14 +101,12 @@ def remove_leftovers(folder: Path) -> None:
 
 def not_through_a_link(path: str, flags: int) -> int:
     """An opener for `open` that raises OSError for a link: a run's files could lead out of its directory."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def sync(path: Path) -> None:
     """Flush the content of a file, or the entries of a directory, to the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows cannot open directories and needs no flush of them
-        return
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -138,9 +132,6 @@ def _held(temporary: Path, create: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
     """Lock a file or directory, where the file system can; yields whether the path is still its name."""
-    if fcntl is None:
-        yield True
-        return
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:  # removed since it was created, before it was locked
@@ -158,7 +149,7 @@ def _is_abandoned(entry: Path) -> bool:
     """Whether a directory's entry is a temporary file or directory whose process has ended. Where nothing can be
     locked, a process with its id on this machine counts as the one."""
     match = _TEMPORARY.fullmatch(entry.name)
-    if match is None or fcntl is None:
+    if match is None:
         return False
     try:
         descriptor = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -199,7 +190,7 @@ def lock(folder: Path) -> None:
     Raises UserError naming the owner if another process holds the lock, and OSError if the lock file cannot be created.
     """
     if owner := _take(folder):
-        raise UserError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
+        raise RunError(f"{folder} is in use by {owner}; wait until it ends, or use a different --out")
 
 
 def unlock(folder: Path) -> None:
@@ -214,11 +205,11 @@ def unlock(folder: Path) -> None:
 @contextmanager
 def waiting_for(folder: Path) -> Iterator[None]:
     """Hold the lock on a directory, waiting for its current owner first. Raises OSError as `lock` does."""
-    told = False
+    announced = False
     while owner := _take(folder):
-        if not told:
+        if not announced:
             say(f"waiting for {owner}, which is using {folder}")
-        told = True
+        announced = True
         time.sleep(_POLL_SECONDS)
     try:
         yield
@@ -229,7 +220,7 @@ def waiting_for(folder: Path) -> Iterator[None]:
 def _take(folder: Path) -> str:
     """Try to take the lock; returns its owner, or an empty string if this process now holds it."""
     file = folder.resolve() / LOCK
-    if fcntl is None or (os.getpid(), file) in _locks_held:
+    if (os.getpid(), file) in _locks_held:
         return ""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # a link's target stays as it is

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from dph.config.checks import is_model_folder
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.runs.directory import RunDir
 
 
@@ -44,7 +44,7 @@ def _model_of(run: Path) -> str:
     stage, model = opened.manifest.get("stage"), opened.settings().get("model")
     if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
         return str(model["path"])
-    raise UserError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
+    raise RunError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
 
 
 def _is_run(folder: Path) -> bool:

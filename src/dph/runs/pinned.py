@@ -18,7 +18,7 @@ from typing import Any
 
 from dph.config import absolute, flatten, to_dict
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.runs.files import write_atomically
 from dph.types import Problem
 
@@ -45,10 +45,10 @@ class Pinned:
             if stamp is not None and stamp == self._stamps.get(path):
                 continue
             now = _hash(path)
-            known = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
-            if now not in known:
+            allowed = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
+            if now not in allowed:
                 what = "has changed" if now else "is missing"
-                raise UserError(
+                raise RunError(
                     f"the database {path} {what} since {self._where} was started; restore the old file, then "
                     "continue with --resume, or start a new run with a different --out"
                 )
@@ -87,11 +87,11 @@ def pin(
         hashes = {path: entry["sha256"] for path, entry in recorded.items()}
         stamps = {path: (entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
         if weights and before["weights"] != weights:
-            raise UserError(f"the model's weights are not those that {run} was started with; use a different --out")
+            raise RunError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
             compare_problems(run, before[name], facts[name], ANEW)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
+        raise RunError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
     pinned = Pinned(run, hashes, stamps)
     pinned.check(every)
     return pinned
@@ -123,7 +123,7 @@ def compare_problems(run: Path, before: Mapping[str, str], now: Mapping[str, str
     if not differing and list(before) != list(now):
         differing = [one for one, two in zip(before, now, strict=True) if one != two]
     if differing:
-        raise UserError(
+        raise RunError(
             f"the problems are not those that {run} was started with: {len(differing)} differ, for example "
             f"{min(differing)!r}; restore the old problems, or {remedy}"
         )
@@ -183,7 +183,7 @@ def check_code(run: Path, before: object, config: Any) -> None:
     for file, now in code_hashes(config).items():
         if recorded.get(absolute(file)) != now:
             what = "has changed" if now else "is missing"
-            raise UserError(
+            raise RunError(
                 f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
                 "start a new run with a different --out"
             )
@@ -213,7 +213,7 @@ def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
     for setting, values in _code_of(settings):
         if setting not in allowed:
             flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
-            raise UserError(
+            raise RunError(
                 f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, "
                 f"add {flags}"
             )

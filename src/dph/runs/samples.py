@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dph.errors import UserError, one_line
+from dph.errors import RunError, one_line
 from dph.runs.files import remove_leftovers, written_atomically
 from dph.types import Problem, Rollout, as_text
 
@@ -109,7 +109,7 @@ def read_samples(run: Path, source: str) -> list[Sample]:
             if any(table[name].null_count for name in _SCHEMA.names if name != "advantage"):
                 raise ValueError("a value is missing")
         except (OSError, ValueError, pa.ArrowException) as error:
-            raise UserError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
+            raise RunError(f"{file} is damaged ({one_line(str(error))}); delete it") from error
         samples += [Sample(**row) for row in table.to_pylist()]
     return samples
 

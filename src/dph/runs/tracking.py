@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from dph.errors import UserError
+from dph.errors import SettingsError, UserError
 from dph.process.progress import say
 from dph.runs.directory import RunDir
 
@@ -26,7 +26,7 @@ def load_tracker(name: str) -> Any:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        raise UserError(
+        raise SettingsError(
             f"tracker {name!r} is not installed; run `pip install {name}`, or remove the setting"
         ) from error
     if name == "wandb":
@@ -43,7 +43,7 @@ def _its_errors(name: str) -> Iterator[None]:
     except Exception as error:
         offline = ", or set WANDB_MODE=offline" if name == "wandb" else ""
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise UserError(
+        raise SettingsError(
             f"tracker {name!r} does not work: {reason}; fix this{offline}, or remove the setting"
         ) from error
 

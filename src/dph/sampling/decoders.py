@@ -290,10 +290,10 @@ def _error(start: Start, policy: Policy, ragged: bool) -> float:
     with policy.in_precision("fp32"):
         exact = [_plain_logits(policy, rows) for _, rows in decoded]
     logarithms: list[Tensor] = []
-    for (logits, _), own, true in zip(decoded, plain, exact, strict=True):
+    for (logits, _), rounded, true in zip(decoded, plain, exact, strict=True):
         least = _ROUNDING**2 * true.square().sum(-1)
-        found, usual = (torch.maximum((each - true).square().sum(-1), least) for each in (logits, own))
-        logarithms.append(0.5 * (found / usual).log())
+        error, usual = (torch.maximum((each - true).square().sum(-1), least) for each in (logits, rounded))
+        logarithms.append(0.5 * (error / usual).log())
     return float(torch.cat(logarithms).mean().exp())
 
 

@@ -68,9 +68,9 @@ def _inverted(weights: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     targets = numbers * total
     last = torch.searchsorted(sums, total)  # the last place with a weight: rounding must not lead beyond it
     place = torch.minimum(torch.searchsorted(sums, targets, right=True), last).clamp_(max=weights.shape[1] - 1)
-    own = weights.gather(1, place)
-    below = targets - (sums.gather(1, place) - own)
-    return place, (below / own).clamp_(0, 1)
+    weight = weights.gather(1, place)
+    below = targets - (sums.gather(1, place) - weight)
+    return place, (below / weight).clamp_(0, 1)
 
 
 def _invert_nucleus(probs: Tensor, numbers: Tensor, top_p: float) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dph.config import SamplerConfig
-from dph.errors import UserError
+from dph.errors import ModelError
 from dph.models.policy import Policy
 from dph.models.trial import GrowingTrial, scale
 from dph.process.progress import say
@@ -104,11 +104,11 @@ class HFSampler(Sampler):
             running = running & ~ending
             lengths.index_add_(0, rows, ending * (step + 1))
             if last or (step + 1) % look == 0:
-                known = lengths.tolist()
-                for index in [index for index in left if all(known[index * n : index * n + n])]:
+                ended_at = lengths.tolist()
+                for index in [index for index in left if all(ended_at[index * n : index * n + n])]:
                     left.remove(index)
-                    yield index, self._completions(tokens, logprobs, known, range(index * n, index * n + n))
-                alive = known.count(0)
+                    yield index, self._completions(tokens, logprobs, ended_at, range(index * n, index * n + n))
+                alive = ended_at.count(0)
                 if alive == 0:
                     return
                 if alive < COMPACT_BELOW * len(rows):
@@ -118,11 +118,11 @@ class HFSampler(Sampler):
             decoder.step(chosen)
 
     def _completions(self, tokens: Tensor, logprobs: Tensor, lengths: Sequence[int], rows: range) -> list[Completion]:
-        found = []
+        completions = []
         for row in rows:
             ids, values = (x[row, : lengths[row]].tolist() for x in (tokens, logprobs))
-            found.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
-        return found
+            completions.append(Completion(ids, values, "stop" if ids[-1] in self._policy.eos_ids else "length"))
+        return completions
 
     def way(self, longest: int) -> tuple[Start, bool]:
         """How to decode rows of up to `longest` tokens: the fastest way that reproduces the model's logits, and whether
@@ -137,7 +137,7 @@ class HFSampler(Sampler):
         for start in (PlainDecoder, StateDecoder):
             if self.works(start, longest):
                 return start, start is PlainDecoder
-        raise UserError(
+        raise ModelError(
             f"the built-in sampler cannot decode this model ({self._policy.model.config.model_type}) with a cache: "
             f"{self.trials[PlainDecoder].failure}; set sampler.decoder to whole, which computes every row anew for "
             "each token and is slow, or use another sampler"

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from dph.errors import UserError
+from dph.errors import DataError, JudgeError
 from dph.models.policy import Policy
 from dph.process.progress import doing, say
 from dph.runs.chunks import Chunks
@@ -41,7 +41,7 @@ def encode_problems(
     """
     room = policy.context_length - max_tokens
     if room < 1:
-        raise UserError(
+        raise DataError(
             f"rollout.max_tokens {max_tokens} leaves no room for a prompt in the model's context of "
             f"{policy.context_length} tokens; lower it"
         )
@@ -52,7 +52,7 @@ def encode_problems(
         gone = len(encoded) - len(fitting)
         say(f"{gone} of {len(encoded)} problems are left out: their prompt is empty or over {limit} tokens")
     if not fitting:
-        raise UserError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
+        raise DataError(f"no problem has a prompt of at most {limit} tokens; raise rollout.max_prompt_tokens")
     return fitting
 
 
@@ -70,7 +70,7 @@ def usable_problems(verifiers: Verifiers, problems: Sequence[Problem]) -> list[P
         say(f"… and {len(broken) - 5} more problems are left out")
     kept = [problem for problem in problems if problem.id not in broken]
     if not kept:
-        raise UserError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
+        raise JudgeError(f"no problem is left: none of the {len(problems)} gold answers can be judged against")
     doubtful = Counter(str(flag) for flags in verifiers.flags(kept).values() for flag in flags)
     if doubtful:
         said = ", ".join(f"{flag} {count}" for flag, count in doubtful.most_common())

@@ -238,8 +238,8 @@ def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, 
     kept, place = last.unique(return_inverse=True)
     cache = Cache(layer_class_to_replicate=DynamicLayer)
     with policy.autocast():
-        given = policy.arguments.taken(cache=cache, logits_to_keep=kept.to(device))
-        logits = policy.model(input_ids=ids.to(device), use_cache=True, **given).logits
+        arguments = policy.arguments.taken(cache=cache, logits_to_keep=kept.to(device))
+        logits = policy.model(input_ids=ids.to(device), use_cache=True, **arguments).logits
     return logits[torch.arange(len(prompts)), place].float(), cache
 
 

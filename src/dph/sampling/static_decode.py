@@ -117,9 +117,9 @@ class StaticDecoder(SharedDecoder):
         """Compute the next logits of all slots from their tokens, and advance."""
         self.unused = self._numbers > self.at
         places = self._policy.arguments.taken(cache=self._cache, position_ids=self.positions[:, None])
-        given = {"input_ids": self.tokens[:, None], "use_cache": True, **places}
+        arguments = {"input_ids": self.tokens[:, None], "use_cache": True, **places}
         with self._autocast(), attending(self._policy, self):
-            output = functional_call(self._policy.model, self._cast, (), given, tie_weights=False)
+            output = functional_call(self._policy.model, self._cast, (), arguments, tie_weights=False)
         self.next_logits.copy_(output.logits[:, -1])
         self.positions.add_(1)
         self.at.add_(1)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from dph.config import ModelConfig, SamplerConfig
-from dph.errors import UserError
+from dph.errors import ModelError, SettingsError
 from dph.models.gguf import model_folder
 from dph.models.policy import Policy
 from dph.process.progress import say
@@ -150,12 +150,12 @@ class VLLMSampler(Sampler):
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
         except (VLLMClientError, ValueError) as error:
-            raise UserError(f"vLLM rejects the settings under 'rollout': {error}") from error
+            raise SettingsError(f"vLLM rejects the settings under 'rollout': {error}") from error
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)
-        found = output.logprobs or []
-        logprobs = [at[token].logprob for token, at in zip(ids, found, strict=True)] if found else []
+        by_place = output.logprobs or []
+        logprobs = [at[token].logprob for token, at in zip(ids, by_place, strict=True)] if by_place else []
         return Completion(ids, logprobs, "stop" if ids and ids[-1] in self._policy.eos_ids else "length")
 
 
@@ -199,7 +199,7 @@ def start_engine(
     try:
         from vllm import LLM
     except ImportError as error:
-        raise UserError(
+        raise ModelError(
             f"vLLM cannot be imported ({error}); in a separate environment run: pip install 'dph-rl[vllm]', or sample "
             "with --sampler.engine hf"
         ) from error
@@ -223,6 +223,6 @@ def start_engine(
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         reason = reason.replace("--gpu-memory-utilization", "--sampler.memory")  # what vLLM advises, by our name
-        raise UserError(
+        raise ModelError(
             f"vLLM could not start with {model.path}: {reason} (set VLLM_LOGGING_LEVEL=INFO to see its log)"
         ) from error

@@ -23,7 +23,7 @@ from dph.config import (
     preset_names,
     to_toml,
 )
-from dph.errors import UserError
+from dph.errors import ModelError, RunError, SettingsError
 from dph.models.gguf import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
@@ -133,7 +133,7 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
         say(f"after part {number} the model {mastered}")
         if perfect >= MASTERED_SHARE * total:
             return
-    raise UserError(
+    raise ModelError(
         f"after {MAX_PARTS * START_STEPS} supervised steps {config.model} {mastered}, which is too little to "
         "rehearse; use a stronger model, or the stages by themselves"
     )
@@ -145,14 +145,14 @@ def _check_methods(methods: Sequence[str]) -> None:
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
     for method in methods:
         if not is_settings_file(method) and method not in presets:
-            raise UserError(
+            raise SettingsError(
                 f"no method preset is named {method!r}; known are: {', '.join(presets)}; a preset file of your own is "
                 "named by its path, which ends in .toml or .yaml"
             )
         from_dict(TrainConfig, merge_settings("train", [_WORLD, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
-            raise UserError(
+            raise SettingsError(
                 f"the method {method!r} has a name or label that is taken ({name!r}, {label!r}); name each method "
                 "once, or rename the file and its label"
             )
@@ -163,11 +163,11 @@ def _check_methods(methods: Sequence[str]) -> None:
 def _check_model(config: DemoConfig) -> None:
     """Raises UserError for settings that need others, and for a preset, a folder or a model that is missing."""
     if config.world and not config.model:
-        raise UserError("--world needs a language model: add --model smollm2")
+        raise SettingsError("--world needs a language model: add --model smollm2")
     if config.data and not config.world:
-        raise UserError("--data needs the preset of a task that reads it: add --world FILE.toml")
+        raise SettingsError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
-        raise UserError(f"there is no folder {config.data}; --data names that of the world's data")
+        raise SettingsError(f"there is no folder {config.data}; --data names that of the world's data")
     if config.world:
         merge_settings("sft", [config.world], [])
     if config.model:
@@ -205,7 +205,7 @@ def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
+        raise RunError(
             f"cannot make {base.parent} ({error.strerror}); name a writable folder with the variable DPH_CACHE"
         ) from error
     with waiting_for(base.parent):

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dph.runs.pinned import content_hashes
 from dph.sampling.rollouts import Prompted, still_usable
 from dph.tasks import Task
 from dph.types import Group, as_text
-from dph.verifiers import judging_versions
+from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 from dph.verifiers.sql.plan import PlanReader
 
@@ -53,77 +54,83 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
     }
     contents = {split: content_hashes(problems) for split, problems in chosen.items()}
     policy = Policy.load(config.model)
-    weights, tokenizer = policy.weight_hash(), policy.tokenizer_hash()
-    rollout, label = config.rollout, label_of(config)
+    facts = {"weight_hash": policy.weight_hash(), "tokenizer_hash": policy.tokenizer_hash(), "label": label_of(config)}
+    inputs = {"the model's weights": facts["weight_hash"], "the tokenizer's rules": facts["tokenizer_hash"]}
+    hashes = {f"{split}: {id}": content for split in contents for id, content in contents[split].items()}
+    rollout, params = config.rollout, config.rollout.params()
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest)
-    params = rollout.params()
     with (
-        Chunks(
-            run.path,
-            {"the model's weights": weights, "the tokenizer's rules": tokenizer},
-            {f"{split}: {id}": content for split, own in contents.items() for id, content in own.items()},
-        ) as chunks,
+        Chunks(run.path, inputs, hashes) as chunks,
         make_verifiers(config.verifier, config.reward, reward, answers=True) as verifiers,
         PlanReader(workers=config.verifier.workers, timeout=config.verifier.timeout) as plans,
     ):
         evaluator = Evaluator(policy, sampler, verifiers, params, rollout.max_prompt_tokens, config.seed, config.greedy)
-
-        def sampled(part: Sequence[_Item]) -> list[dict[str, Any]]:
-            """Each problem's scores, without its greedy response, and its rows of completions."""
-            values = []
-            for (split, _), group in zip(part, evaluator.sampled([item for _, item in part]), strict=True):
-                score = score_group(task, group, None)
-                texts = [(group.problem, rollout.text) for rollout in group.rollouts]
-                answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
-                score = replace(score, diversity=diversity_of(group, params, plans, answers))
-                values.append(
-                    {
-                        "score": {name: getattr(score, name) for name in _STORED},
-                        "rows": _completion_rows(split, task, group),
-                    }
-                )
-            return values
-
-        def decoded(part: Sequence[_Item]) -> list[dict[str, Any]]:
-            """Whether each problem's greedy response is correct, and its row of completions."""
-            groups = evaluator.decoded([item for _, item in part])
-            return [
-                {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
-                for (split, _), group in zip(part, groups, strict=True)
-            ]
-
         items: list[_Item] = []
         for split, problems in chosen.items():
             items += [(split, item) for item in evaluator.prompted(still_usable(chunks, verifiers, problems))]
+        score = partial(_sampled, task, evaluator, verifiers, plans)
         at_once, doing = problems_at_once(rollout.n), f"evaluating {', '.join(chosen)}"
-        samples = chunks.map("problems", items, at_once, sampled, doing)
+        samples = chunks.map("problems", items, at_once, score, doing)
         greedy: list[dict[str, Any]] = [{"greedy": None, "rows": []}] * len(items)
         if config.greedy:
-            greedy = chunks.map("greedy responses", items, problems_at_once(1), decoded, "decoding greedily")
+            decode = partial(_decoded, task, evaluator)
+            greedy = chunks.map("greedy responses", items, problems_at_once(1), decode, "decoding greedily")
         sampler.close()
         scored: dict[str, list[Scored]] = {split: [] for split in chosen}
-        problem_rows: list[dict[str, Any]] = []
-        completion_rows: list[dict[str, Any]] = []
+        rows: dict[str, list[dict[str, Any]]] = {"problems": [], "completions": []}
         for (split, item), sample, best in zip(items, samples, greedy, strict=True):
-            counters = {name: Counter(sample["score"][name]) for name in ("styles", "styles_correct")}
-            score = Scored(item.problem, greedy=best["greedy"], **sample["score"] | counters)
-            scored[split].append(score)
-            problem_rows.append(_problem_row(split, score) | {"content": contents[split][item.problem.id]})
-            completion_rows += sample["rows"] + best["rows"]
-        splits = {split: summarise(own, rollout.n) for split, own in scored.items()}
-        for name, rows in (("problems", problem_rows), ("completions", completion_rows)):
+            scored[split].append(_scored(item, sample, best))
+            content = contents[split][item.problem.id]
+            rows["problems"].append(_problem_row(split, scored[split][-1]) | {"content": content})
+            rows["completions"] += sample["rows"] + best["rows"]
+        for name, table in rows.items():
             with written_atomically(run.path / f"{name}.parquet") as file:
-                pq.write_table(pa.Table.from_pylist(rows), file)
-        scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
-        write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
-        run.finish(weight_hash=weights, tokenizer_hash=tokenizer, label=label)
+                pq.write_table(pa.Table.from_pylist(table), file)
+        splits = {split: summarise(scores, rollout.n) for split, scores in scored.items()}
+        found = {"label": facts["label"], "model": config.model.path, "measures": RULES, "splits": splits}
+        write_atomically(run.path / "scores.json", json.dumps(found, indent=1) + "\n")
+        run.finish(**facts)
+    _say_scores(splits)
+    return run.path
+
+
+def _sampled(
+    task: Task, evaluator: Evaluator, verifiers: Verifiers, plans: PlanReader, items: Sequence[_Item]
+) -> list[dict[str, Any]]:
+    """Each problem's scores, without its greedy response, and its rows of completions."""
+    values = []
+    for (split, _), group in zip(items, evaluator.sampled([item for _, item in items]), strict=True):
+        texts = [(group.problem, rollout.text) for rollout in group.rollouts]
+        answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
+        diversity = diversity_of(group, evaluator.params, plans, answers)
+        score = replace(score_group(task, group, None), diversity=diversity)
+        stored = {name: getattr(score, name) for name in _STORED}
+        values.append({"score": stored, "rows": _completion_rows(split, task, group)})
+    return values
+
+
+def _decoded(task: Task, evaluator: Evaluator, items: Sequence[_Item]) -> list[dict[str, Any]]:
+    """Whether each problem's greedy response is correct, and its row of completions."""
+    groups = evaluator.decoded([item for _, item in items])
+    return [
+        {"greedy": greedy_verdict(group), "rows": _completion_rows(split, task, group, first=-1)}
+        for (split, _), group in zip(items, groups, strict=True)
+    ]
+
+
+def _scored(item: Prompted, sample: Mapping[str, Any], best: Mapping[str, Any]) -> Scored:
+    """A problem's scores from what `_sampled` and `_decoded` return, perhaps read from a file."""
+    counters = {name: Counter(sample["score"][name]) for name in ("styles", "styles_correct")}
+    return Scored(item.problem, greedy=best["greedy"], **sample["score"] | counters)
+
+
+def _say_scores(splits: Mapping[str, Mapping[str, Any]]) -> None:
     for split, summary in splits.items():
         shown = [f"{summary['problems']} problems"]
         for name, value in summary["metrics"].items():
             fewer = f" ({value['problems']} problems)" if value["problems"] < summary["problems"] else ""
             shown.append(f"{name} {value['mean']:.3f}{fewer}")
         say(f"{split}: " + ", ".join(shown))
-    return run.path
 
 
 def label_of(config: EvalConfig) -> str:

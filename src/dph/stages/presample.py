@@ -42,7 +42,7 @@ from dph.types import Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
-_ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE = 1024
 """Responses whose log-probabilities are computed before they are saved."""
 _SHOWN = 5
 """Responses shown at the end."""
@@ -92,18 +92,18 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             items = encode_problems(policy, problems, config.rollout.max_prompt_tokens, config.rollout.max_tokens)
             sampler = make_sampler(config.sampler, policy, config.model, config.rollout.longest)
 
-            def judged(part: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
+            def judged(some: Sequence[Prompted], count: int, purpose: str) -> list[Any]:
                 wanted = config.rollout.params(count)
-                groups = sample_groups(policy, sampler, verifiers, part, wanted, config.seed, purpose)
+                groups = sample_groups(policy, sampler, verifiers, some, wanted, config.seed, purpose)
                 return [rollouts_as_json(group) for group in groups]
 
             def draw(what: str, chosen: Sequence[Prompted], count: int, purpose: str, label: str) -> list[Group]:
                 at_once = max(1, 4 * config.sampler.rows // count)
-                found = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
-                return list(map(group_from_json, chosen, found))
+                values = chunks.map(what, chosen, at_once, partial(judged, count=count, purpose=purpose), label)
+                return list(map(group_from_json, chosen, values))
 
             first = draw("problems", items, config.rollout.n, "presample", "sampling the reference policy")
-            counts = [_count(group) for group in first]
+            counts = [correct_and_judged(group) for group in first]
             perfect = [is_near_perfect(c, s, config.threshold, config.rollout.n) for c, s in counts]
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
@@ -112,11 +112,11 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
         placed, stored = [], []
         for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
             extra = again.get(group.problem.id)
-            place = _place(config, group, correct, samples, extra if yes else None)
+            place = place_of(config, group, correct, samples, extra if yes else None)
             placed.append(place)
             if place.set == "perfect":
                 assert extra is not None
-                stored += [(group, rollout) for rollout in _responses([extra, *group.rollouts], config.stored)]
+                stored += [(group, rollout) for rollout in responses_to_store([extra, *group.rollouts], config.stored)]
         rows = _rehearsals(policy, stored, config, chunks)
         facts = _write(run, config, hashes | {"precision": policy.precision}, placed, contents, rows)
     say(
@@ -139,12 +139,15 @@ def _show(groups: Sequence[Group]) -> None:
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())
 
 
-def _count(group: Group) -> tuple[int, int]:
+def correct_and_judged(group: Group) -> tuple[int, int]:
+    """How many responses of a group are correct, and how many could be judged."""
     scored = [rollout.verdict for rollout in group.rollouts if rollout.verdict.scored]
     return sum(verdict.correct for verdict in scored), len(scored)
 
 
-def _place(config: PresampleConfig, group: Group, correct: int, samples: int, extra: Rollout | None) -> Placed:
+def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, extra: Rollout | None) -> Placed:
+    """The set of a prompt whose draws were judged; `extra` is its further draw, None for one that is not mastered."""
+
     def place(where: Set, refined: str = "") -> Placed:
         return Placed(group.problem.id, where, correct, samples, refined)
 
@@ -159,7 +162,7 @@ def _place(config: PresampleConfig, group: Group, correct: int, samples: int, ex
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 
 
-def _responses(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
+def responses_to_store(drawn: Sequence[Rollout], count: int) -> list[Rollout]:
     """The first correct, finished responses to a prompt, up to `count`.
 
     Each is a sample of π_ref given that the response is correct and finished: which set the prompt belongs to depends
@@ -180,10 +183,10 @@ def _rehearsals(
     # the same micro-batches after a pause: how much memory is free may have changed
     budget = chunks.once("budget", lambda: config.tokens_per_microbatch or fitting_tokens(policy))
 
-    def computed(part: Sequence[Tokens]) -> list[list[float]]:
-        return policy.response_logprobs(part, config.rollout.temperature, budget)
+    def computed(some: Sequence[Tokens]) -> list[list[float]]:
+        return policy.response_logprobs(some, config.rollout.temperature, budget)
 
-    logprobs = chunks.map("stored responses", rows, _ROWS_AT_ONCE, computed, "log-probabilities")
+    logprobs = chunks.map("stored responses", rows, ROWS_AT_ONCE, computed, "log-probabilities")
     check_sampler([r.completion.logprobs for _, r in stored], logprobs, policy.precision)
     return [
         Rehearsal(row.prompt_ids, row.response_ids, group.problem.id, values, r.text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dph.build import load_problems, make_verifiers
 from dph.config import PresampleConfig
-from dph.errors import UserError
+from dph.errors import DataError
 from dph.models.batch import fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -47,7 +47,7 @@ def check_presample(config: PresampleConfig) -> Findings:
     if failed:
         named = ", ".join(f"{name}: {outcome}" for name, outcome in failed[:_NAMED])
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        raise UserError(
+        raise DataError(
             f"{len(failed)} of {len(checked.stored)} stored responses of {path} are no longer judged correct "
             f"({named}{more}); if databases, answers or the verifier's settings changed, run `dph presample` again"
         )
@@ -63,13 +63,13 @@ def _check_places(checked: CheckedSet, problems: Mapping[str, Problem]) -> None:
     partition, perfect = partition_of(checked.run), len(checked.stored)
     for number, row in enumerate(checked.stored):
         if row.problem_id not in problems:
-            raise UserError(
+            raise DataError(
                 f"the task no longer has the problem {row.problem_id!r} of {checked.run.path}; restore the task's "
                 "data, or run `dph presample` again"
             )
         wanted, words = ("perfect", "call near-perfect") if number < perfect else ("explore", "explore")
         if partition.get(row.problem_id) != wanted:
-            raise UserError(
+            raise DataError(
                 f"{checked.run.path} stores a response to {row.problem_id!r}, which its partition does not {words}; "
                 "run `dph presample` again"
             )
@@ -79,19 +79,19 @@ def _judge(
     config: PresampleConfig, rows: Sequence[Rehearsal], problems: Mapping[str, Problem]
 ) -> list[tuple[str, Outcome]]:
     """Problem id and outcome of the stored responses that are not judged correct."""
-    found: list[tuple[str, Outcome]] = []
+    failed: list[tuple[str, Outcome]] = []
     with (
         make_verifiers(config.verifier, config.reward) as verifiers,
         progress("judging stored responses", len(rows)) as shown,
     ):
         for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            verdicts = verifiers.verify([(problems[row.problem_id], row.text) for row in part])
-            for row, verdict in zip(part, verdicts, strict=True):
+            some = rows[start : start + _AT_ONCE]
+            verdicts = verifiers.verify([(problems[row.problem_id], row.text) for row in some])
+            for row, verdict in zip(some, verdicts, strict=True):
                 if not verdict.correct:
-                    found.append((row.problem_id, verdict.outcome))
-            shown.advance(len(part))
-    return found
+                    failed.append((row.problem_id, verdict.outcome))
+            shown.advance(len(some))
+    return failed
 
 
 def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapping[str, Problem]) -> float:
@@ -103,14 +103,14 @@ def _check_logprobs(config: PresampleConfig, checked: CheckedSet, problems: Mapp
         same_prompt = list(policy.encode_prompt(problems[row.problem_id].prompt)) == list(row.prompt_ids)
         if not same_prompt or policy.decode(row.response_ids) != row.text:
             what = "text of the response" if same_prompt else "prompt"
-            raise UserError(
+            raise DataError(
                 f"{path}: the {what} to {row.problem_id!r} does not match its stored tokens; restore the task's "
                 "data, or run `dph presample` again"
             )
     budget = config.tokens_per_microbatch or fitting_tokens(policy)
     deviation = recheck(policy, checked.stored, config.rollout.temperature, budget)
     if deviation > largest_deviation(checked.run.manifest, policy):
-        raise UserError(
+        raise DataError(
             f"stored log-probabilities of {path} differ from the model's by {deviation:.1f} nats; run `dph presample` "
             "again"
         )

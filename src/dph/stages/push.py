@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from dph.config import PushConfig, absolute
-from dph.errors import UserError, one_line
+from dph.errors import RunError, SettingsError, UserError, one_line
 from dph.models.card import CARD, model_card
 from dph.process.progress import say
 from dph.report.data import read_eval
@@ -17,18 +17,18 @@ def push(config: PushConfig) -> None:
     """Upload the model of a run, or write what would be uploaded into a folder. Raises UserError for what is no run
     with a model, for an evaluation of another model, without a token, and when the hub refuses or is not reached."""
     if not config.run or not (config.repo or config.out):
-        raise UserError("dph push needs a run and a repository: dph push RUN OWNER/NAME (or --out FOLDER to see it)")
-    found = find_model(config.run)
-    run, folder = found.run, Path(found.model)
+        raise SettingsError("dph push needs a run and a repository: dph push RUN OWNER/NAME (or --out FOLDER)")
+    model = find_model(config.run)
+    run, folder = model.run, Path(model.model)
     if run is None or not folder.is_relative_to(run):
-        raise UserError(f"{config.run} is not a run of `dph sft` or `dph train`, nor a checkpoint of one")
+        raise RunError(f"{config.run} is not a run of `dph sft` or `dph train`, nor a checkpoint of one")
     nearby = {path.parent for place in ("*", "eval/*", "*/eval") for path in run.parent.glob(f"{place}/scores.json")}
     named = [RunDir.open(path) for path in map(Path, config.evals or sorted(nearby))]
     finished = [(one, read_eval(one.path)) for one in named if one.complete and one.manifest.get("stage") == "eval"]
     evals = [(one, scores) for one, scores in finished if absolute(str(scores.model)) == absolute(str(folder))]
     if len(evals) < len(config.evals):
         what = " or ".join(config.evals)
-        raise UserError(f"{what} is not a finished run of `dph eval`, or evaluates another model than {folder}")
+        raise RunError(f"{what} is not a finished run of `dph eval`, or evaluates another model than {folder}")
     scores = [
         (one.settings()["task"]["name"], name, split.problems, metric, value.mean, value.low, value.high)
         for one, evaluation in evals
@@ -40,11 +40,11 @@ def push(config: PushConfig) -> None:
     files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CARD]
     for file in files:
         if not file.resolve().is_relative_to(run.resolve()):  # it would publish any file of this machine
-            raise UserError(f"{file} is a link out of {run}; replace it by a copy of the file that it means")
+            raise RunError(f"{file} is a link out of {run}; replace it by a copy of the file that it means")
     if not config.out:
         return _upload(config, files, card)
     if Path(config.out).exists():
-        raise UserError(f"{config.out} exists already; name a new folder with --out")
+        raise SettingsError(f"{config.out} exists already; name a new folder with --out")
     with directory_written_atomically(Path(config.out)) as out:
         for file in files:
             shutil.copy2(file, out / file.name)

@@ -11,7 +11,7 @@ import torch
 
 from dph.build import make_task
 from dph.config import SftConfig
-from dph.errors import UserError
+from dph.errors import DataError, RunError, SettingsError
 from dph.models.batch import Tokens, microbatches
 from dph.models.loading import choose_device, weight_type
 from dph.models.policy import Policy
@@ -95,7 +95,7 @@ def _texts(config: SftConfig) -> list[tuple[Any, str]]:
         ]
     task = make_task(config.task)
     if not isinstance(task, Demonstrates):
-        raise UserError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
+        raise SettingsError(f"the task {config.task.name!r} has no demonstrations of its own; add --data FILE")
     return [(row["prompt"], row["response"]) for row in task.demonstrations(config.demonstrations, config.seed)]
 
 
@@ -104,12 +104,12 @@ def starting_policy(config: SftConfig, texts: Sequence[tuple[Any, str]], saved: 
     if config.model.path or saved is not None:
         return load_policy(config.model, config.seed, saved)
     if config.model.lora_rank:
-        raise UserError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
+        raise SettingsError("adapters need a given model; add --model.path, or leave out --model.lora-rank")
     from dph.models.scratch import new_policy
 
     joined = [text for pair in texts for text in pair]
     if not all(isinstance(text, str) for text in joined):
-        raise UserError("a model made from scratch has no chat template; give prompts as plain text")
+        raise DataError("a model made from scratch has no chat template; give prompts as plain text")
     policy = new_policy(config.new, joined, config.seed)
     policy.model.to(choose_device(config.model.device))
     for parameter in policy.model.parameters():
@@ -123,14 +123,14 @@ def _rows(policy: Policy, texts: Sequence[tuple[Any, str]]) -> list[Tokens]:
     rows = []
     for prompt, response in texts:
         # arrays take a ninth of the memory of lists, which matters with many demonstrations
-        ids = (array("i", part) for part in (policy.encode_prompt(prompt), policy.encode_response(response)))
+        ids = (array("i", tokens) for tokens in (policy.encode_prompt(prompt), policy.encode_response(response)))
         rows.append(Tokens(*ids))
     fitting = [row for row in rows if row.prompt_ids and row.length <= policy.context_length]
     if len(fitting) < len(rows):
         gone = len(rows) - len(fitting)
         say(f"{gone} of {len(rows)} rows are left out: empty, or over {policy.context_length} tokens")
     if not fitting:
-        raise UserError(f"no row fits into the model's context of {policy.context_length} tokens")
+        raise DataError(f"no row fits into the model's context of {policy.context_length} tokens")
     return fitting
 
 
@@ -143,7 +143,7 @@ def _pin(run: RunDir, rows: Sequence[Tokens], *, fresh: bool) -> None:
     if fresh:
         run.update(rows_hash=digest.hexdigest())
     elif run.manifest.get("rows_hash", digest.hexdigest()) != digest.hexdigest():
-        raise UserError(
+        raise RunError(
             f"the rows are not those that {run.path} was started with; restore the old data, then continue with "
             "--resume, or start a new run with a different --out"
         )

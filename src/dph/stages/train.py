@@ -1,5 +1,6 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
+from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import encode_problems, usable_problems
+from dph.tasks import Task
 from dph.training import checkpoints
 from dph.training.best import Best
 from dph.training.checkpoints import TrainState
@@ -34,6 +37,7 @@ from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater
 from dph.training.watch import Watch, ledger_after
+from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -91,10 +95,12 @@ def load(
 ) -> tuple[Policy, Training]:
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
+    # What can be refused without a model
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
     task, problems = load_problems(config.task)
     problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
     problems = usable_problems(verifiers, problems)
+    # The policy with its state; stored responses must be those of the model that it began with
     policy = load_policy(config.model, config.seed, saved)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
@@ -103,19 +109,17 @@ def load(
         _forget(run, -1 if fresh else state.step, pending=state.pending is not None)
     if stored is not None:
         check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
+    # What samples, measures and watches
     needs_reference = objective.needs_reference or advantage.needs_reference
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
-    evaluator = Evaluator(
-        policy, sampler, verifiers, rollout.params(config.monitor.n), rollout.max_prompt_tokens, config.seed
-    )
-    alarm = pass_alarm(run.path)
-    monitor = Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=config.task.shuffle)
+    monitor = _monitor(config, policy, sampler, verifiers, task, run, world)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""
     pinned = pin(run.path, problems, monitor.problems, weights, fresh=fresh, note=world.leads)
     by_function = verifiers.only == "function"
+    # What learns
     updater = Updater(
         policy,
         objective,
@@ -127,7 +131,44 @@ def load(
         own_reference=reference,
         world=world,
     )
-    explorer = Explorer(
+    limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
+    shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
+    explorer = _explorer(config, policy, sampler, verifiers, problems, world)
+    best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
+    return policy, Training(
+        config=config,
+        world=world,
+        explorer=explorer,
+        shaping=shaping,
+        rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
+        updater=updater,
+        watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
+        monitor=monitor,
+        saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
+        metrics=metrics,
+    )
+
+
+def _monitor(
+    config: TrainConfig, policy: Policy, sampler: Sampler, verifiers: Verifiers, task: Task, run: RunDir, world: World
+) -> Monitor:
+    """What evaluates held-out problems; its alarm knows what the run has measured so far."""
+    params, longest = config.rollout.params(config.monitor.n), config.rollout.max_prompt_tokens
+    evaluator = Evaluator(policy, sampler, verifiers, params, longest, config.seed)
+    alarm = pass_alarm(run.path)
+    return Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=config.task.shuffle)
+
+
+def _explorer(
+    config: TrainConfig,
+    policy: Policy,
+    sampler: Sampler,
+    verifiers: Verifiers,
+    problems: Sequence[Problem],
+    world: World,
+) -> Explorer:
+    rollout = config.rollout
+    return Explorer(
         policy,
         sampler,
         verifiers,
@@ -137,26 +178,6 @@ def load(
         dynamic=config.dynamic_sampling,
         seed=config.seed,
         world=world,
-    )
-    best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
-    return policy, Training(
-        config=config,
-        world=world,
-        explorer=explorer,
-        shaping=Shaping(
-            advantage,
-            config.overlong,
-            rollout.max_tokens,
-            rollout.mask_truncated,
-            task.style,
-            updater.reference_logprobs,
-        ),
-        rehearsal=RehearsalSet(stored.stored if stored else [], config.seed),
-        updater=updater,
-        watch=Watch(run.path, world, pinned, ledger, max_unjudged=config.max_unjudged, by_function=by_function),
-        monitor=monitor,
-        saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
-        metrics=metrics,
     )
 
 

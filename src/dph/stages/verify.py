@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
-from dph.errors import UserError
+from dph.errors import DataError, JudgeError, SettingsError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
 from dph.process.parents import require_one_process
 from dph.process.progress import say
@@ -21,7 +21,7 @@ from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, rea
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
 
-_AT_ONCE = 64  # problems
+PROBLEMS_AT_ONCE = 64
 _NAMED = 5  # problems that a message names at most
 _PROMPTS_UNUSED = {"spider": "compact", "bird": "compact"}
 """The fastest prompt style of each task that builds prompts from databases; the prompts are not used here."""
@@ -35,7 +35,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     require_one_process("verify")
     check_bounds(config)
     if not config.predictions:
-        raise UserError("no file of predictions was named; add --predictions FILE")
+        raise SettingsError("no file of predictions was named; add --predictions FILE")
     run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     if run and run.complete:
         say(f"{run.path} is complete already")
@@ -53,7 +53,7 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
             judged, excluded = _judge(verifiers, pairing, chunks, bare=bare)
         if not judged:
-            raise UserError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
+            raise JudgeError(f"no problem is left: none of the {len(excluded)} gold answers can be judged against")
         summary = summarise(config, judged, excluded)
         print(table_of(summary))
         if not bare and summary["outcomes"].keys() == {Outcome.NO_ANSWER}:
@@ -80,34 +80,34 @@ def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
 
 def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionFile, count: int) -> Pairing:
     """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
-    found = len(file.predictions)
-    if not found:
-        raise UserError(f"{config.predictions} holds no prediction")
-    if file.kind == "lines" and (found > count or (found < count and not config.partial)):
-        hint = "" if found > count else " (--partial: the file holds the first ones only)"
-        raise UserError(
-            f"{config.predictions} has {found} predictions, but there are {count} problems; they are paired by order, "
+    number = len(file.predictions)
+    if not number:
+        raise DataError(f"{config.predictions} holds no prediction")
+    if file.kind == "lines" and (number > count or (number < count and not config.partial)):
+        hint = "" if number > count else " (--partial: the file holds the first ones only)"
+        raise DataError(
+            f"{config.predictions} has {number} predictions, but there are {count} problems; they are paired by order, "
             f"so each problem needs its line{hint}"
         )
     if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
-        raise UserError(
+        raise DataError(
             f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
         )
     pairing = pair(problems, file.predictions)
     for problem, predictions in pairing.pairs:
         for prediction in predictions:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
-                raise UserError(
+                raise DataError(
                     f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
                     f"but problem {problem.id} has {problem.meta['db_id']!r}; the file is not for these problems"
                 )
     if not pairing.pairs:
-        raise UserError(
-            f"{config.predictions}: none of its {found} predictions belongs to a problem; the first is for "
+        raise DataError(
+            f"{config.predictions}: none of its {number} predictions belongs to a problem; the first is for "
             f"{file.predictions[0].key!r}, the first problem is {problems[0].id!r}"
         )
     if pairing.unknown:
-        say(f"{len(pairing.unknown)} of {found} predictions belong to none of the {len(problems)} problems")
+        say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")
     if pairing.without:
         what = "are left out" if config.partial else "count as wrong (--partial leaves them out)"
         say(f"{len(pairing.without)} problems have no prediction and {what}")
@@ -124,24 +124,24 @@ def _judge(
     Raises UserError if a prediction could not be judged: a score without it would not be the benchmark's.
     """
 
-    def judged_part(part: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
+    def judged_part(some: Sequence[tuple[Problem, Sequence[Prediction]]]) -> list[dict[str, Any]]:
         """For each problem its verdicts and flags, or why its gold answer fails."""
-        broken = verifiers.check([problem for problem, _ in part])
-        usable = [(problem, predictions) for problem, predictions in part if problem.id not in broken]
+        broken = verifiers.check([problem for problem, _ in some])
+        usable = [(problem, predictions) for problem, predictions in some if problem.id not in broken]
         flags = verifiers.flags([problem for problem, _ in usable])
         verdicts = iter(verifiers.verify(list(_responses(usable, bare=bare))))
         values: list[dict[str, Any]] = []
-        for problem, predictions in part:
+        for problem, predictions in some:
             if problem.id in broken:
                 values.append({"excluded": broken[problem.id]})
                 continue
             rows = [next(verdicts) for _ in predictions] or [Verdict(Outcome.NO_ANSWER, 0.0, "no prediction")]
             if lost := [verdict.detail for verdict in rows if verdict.outcome is Outcome.INFRA_ERROR]:
-                raise UserError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
+                raise JudgeError(f"a prediction for problem {problem.id} could not be judged: {lost[0]}")
             values.append({"verdicts": [asdict(verdict) for verdict in rows], "flags": flags.get(problem.id, [])})
         return values
 
-    values = chunks.map("problems", pairing.pairs, _AT_ONCE, judged_part, "judging")
+    values = chunks.map("problems", pairing.pairs, PROBLEMS_AT_ONCE, judged_part, "judging")
     judged: list[JudgedProblem] = []
     excluded: dict[str, str] = {}
     for (problem, predictions), value in zip(pairing.pairs, values, strict=True):

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.registry import Registry
 from dph.types import Problem
 
@@ -45,11 +45,11 @@ def load_task(name: str, /, **options: Any) -> Task:
     takes = {item.name: item for item in parameters if item.kind in _BY_NAME}
     unknown = [key for key in options if key not in takes]
     if unknown and not any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
-        known, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
-        raise UserError(f"task {name!r} does not take these options: {wrong}; it takes: {known}")
+        names, wrong = ", ".join(takes) or "none", ", ".join(map(repr, unknown))
+        raise SettingsError(f"task {name!r} does not take these options: {wrong}; it takes: {names}")
     missing = [key for key, item in takes.items() if item.default is item.empty and key not in options]
     if missing:
-        raise UserError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
+        raise SettingsError(f"task {name!r} needs the option {missing[0]!r}; add --task.options {missing[0]} VALUE")
     return factory(**options)
 
 

@@ -79,11 +79,11 @@ _SIZES: Mapping[tuple[str, str], tuple[int, ...]] = {
 }  # fmt: skip
 
 
-def check_size(task: str, split: str, found: int, where: object, *, subset: bool) -> None:
+def check_size(task: str, split: str, count: int, where: object, *, subset: bool) -> None:
     """Warn if a split does not have its published number of problems, unless `subset` says that this is intended."""
     sizes = _SIZES.get((task, split))
-    if sizes and found not in sizes and not subset:
+    if sizes and count not in sizes and not subset:
         say(
-            f"warning: {task}'s split {split!r} has {' or '.join(map(str, sizes))} problems, but {where} has {found}; "
+            f"warning: {task}'s split {split!r} has {' or '.join(map(str, sizes))} problems, but {where} has {count}; "
             "scores are not comparable with published ones (set the option subset to true if the file is a subset)"
         )

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.data import Databases, Question, SqlTask, existing
@@ -56,7 +56,7 @@ class Bird(SqlTask):
 
     def questions(self, split: str, *, subset: bool = False) -> list[Question]:
         if split not in _QUESTIONS:
-            raise UserError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
+            raise SettingsError(f"bird has no split {split!r}; it has {', '.join(_QUESTIONS)}")
         [file, *_] = existing(self._root, _places(split, _QUESTIONS[split]), f"questions of BIRD's split {split!r}")
         rows = read_rows(file, texts=("db_id", "question", "SQL"))
         check_size("bird", split, len(rows), file, subset=subset)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError, one_line
+from dph.errors import DataError, SettingsError, one_line
 from dph.runs.models import ask_hub
 from dph.tasks import Task, register_task
 from dph.tasks.records import read_problem, with_unique_ids
@@ -53,7 +53,7 @@ class Hub(Task):
         try:
             self._pattern = re.compile(answer_pattern) if answer_pattern else None
         except re.error as error:
-            raise UserError(f"the option answer_pattern is not a regular expression: {error}") from error
+            raise SettingsError(f"the option answer_pattern is not a regular expression: {error}") from error
         self._template, self._system = template, system
         self._verifier, self._verifier_column, self._id = verifier, verifier_column, id
         self._db_root = [Path(db_root)] if db_root else []
@@ -75,16 +75,16 @@ class Hub(Task):
     def _rows_of(self, split: str, splits: Mapping[str, Any]) -> tuple[str, list[int]]:
         """The data set's split that a split of the task reads, and its rows."""
         if self._held_out and _HELD_OUT in splits:
-            raise UserError(f"the data set {self._name} has a split 'dev' of its own; leave the option held_out out")
+            raise SettingsError(f"the data set {self._name} has a split 'dev' of its own; remove the option held_out")
         source = "train" if self._held_out and split == _HELD_OUT else split
         if source not in splits:
             more = "" if self._held_out else "; the option held_out makes a split 'dev' of rows of 'train'"
-            raise UserError(f"the data set {self._name} has no split {source!r}; it has: {', '.join(splits)}{more}")
+            raise SettingsError(f"the data set {self._name} has no split {source!r}; it has: {', '.join(splits)}{more}")
         count = len(splits[source])
         if not self._held_out or source != "train":
             return source, list(range(count))
         if not 0 < self._held_out < count:
-            raise UserError(
+            raise SettingsError(
                 f"held_out is {self._held_out}; it must lie between 1 and {count - 1}, one less than the rows"
             )
         order = [hashlib.blake2b(f"{self._seed}:{number}".encode(), digest_size=8).digest() for number in range(count)]
@@ -107,7 +107,7 @@ class Hub(Task):
         elif any(name in row for name in _FIELD.findall(self._template)):
             prompt = _FIELD.sub(lambda field: str(row[field[1]]) if field[1] in row else field[0], self._template)
         else:
-            raise UserError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
+            raise SettingsError(f"{where}: the template names no column in braces; it has: {', '.join(row)}")
         if not self._system:
             return prompt
         messages = [Message(role="user", content=prompt)] if isinstance(prompt, str) else prompt
@@ -119,27 +119,27 @@ class Hub(Task):
         answer = self._value(row, name, where) if name else None
         if self._pattern is None or answer is None:
             return answer
-        found = list(self._pattern.finditer(str(answer)))
-        if not found:
-            raise UserError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
-        return found[-1][1 if self._pattern.groups else 0].strip()
+        matches = list(self._pattern.finditer(str(answer)))
+        if not matches:
+            raise DataError(f"{where}: answer_pattern matches nothing in the answer {str(answer)[-80:]!r}")
+        return matches[-1][1 if self._pattern.groups else 0].strip()
 
     def _column(self, what: str, row: Mapping[str, Any], where: str, *, needed: bool = True) -> str:
         """The column that holds the prompt or the answer; "" for none where none is needed."""
         named, usual = self._columns[what]
-        found = named or next((name for name in usual if row.get(name) is not None), "")
-        if needed and not found:
-            raise UserError(f"{where}: no column for the {what}; name it with the option {what}: {', '.join(row)}")
-        return found
+        chosen = named or next((name for name in usual if row.get(name) is not None), "")
+        if needed and not chosen:
+            raise DataError(f"{where}: no column for the {what}; name it with the option {what}: {', '.join(row)}")
+        return chosen
 
     def _value(self, row: Mapping[str, Any], name: str, where: str) -> Any:
         if name in row:
             return row[name]
         value: Any = row
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise UserError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
-            value = value[part]
+        for key in name.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                raise DataError(f"{where}: no column {name!r}; it has: {', '.join(row)}")
+            value = value[key]
         return value
 
 
@@ -148,7 +148,7 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
     folder = Path(name).expanduser()
     saved = folder.is_dir()
     if saved and not any((folder / file).is_file() for file in _SAVED):
-        raise UserError(
+        raise DataError(
             f"{name} is not a folder that save_to_disk of the library datasets wrote; for JSONL and Parquet files use "
             "--task records"
         )
@@ -156,18 +156,18 @@ def _load(name: str, config: str, revision: str) -> Mapping[str, Any]:
         import datasets
         import datasets.config
     except ImportError as error:
-        raise UserError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
+        raise DataError("data sets of a hub need the library datasets; run: pip install 'dph-rl[hub]'") from error
     try:
         if saved:
-            found = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder))
         else:
             if not datasets.config.HF_HUB_OFFLINE:
                 ask_hub(name, "README.md", "dataset")
-            found = datasets.load_dataset(name, config or None, revision=revision or None)
+            loaded = datasets.load_dataset(name, config or None, revision=revision or None)
     except Exception as error:  # of the network, the hub, the library, or damaged files
         advice = "it may be damaged" if saved else _ELSEWHERE
-        raise UserError(f"cannot load the data set {name!r} ({one_line(str(error), 300)}); {advice}") from error
-    splits = found if isinstance(found, datasets.DatasetDict) else {found.split or "train": found}
+        raise DataError(f"cannot load the data set {name!r} ({one_line(str(error), 300)}); {advice}") from error
+    splits = loaded if isinstance(loaded, datasets.DatasetDict) else {loaded.split or "train": loaded}
     return {str(name): rows for name, rows in splits.items()}
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import Task, register_task
 from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.data import existing
@@ -77,7 +77,7 @@ class MathSet(Task):
         boxed (the same without a system message) or plain; system: another system message, "" for none; subset: the
         file intentionally holds only a part of the set. Raises UserError for an unknown style."""
         if prompt_style not in _PROMPTS:
-            raise UserError(f"no math prompt style is named {prompt_style!r}; known are: {', '.join(_PROMPTS)}")
+            raise SettingsError(f"no math prompt style is named {prompt_style!r}; known are: {', '.join(_PROMPTS)}")
         self._name = name
         self._root = Path(root)
         self._system, self._user = _PROMPTS[prompt_style]
@@ -89,7 +89,7 @@ class MathSet(Task):
         """The problems of a split. Raises UserError for an unknown split, missing files and rows without an answer."""
         splits = _FILES[self._name]
         if split not in splits:
-            raise UserError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
+            raise SettingsError(f"{self._name} has no split {split!r}; it has {', '.join(splits)}")
         usual = [f"{folder}{self._name}/{split}.jsonl" for folder in _HARNESS]
         [path, *_] = existing(self._root, (*usual, *splits[split]), f"file of {self._name}'s split {split!r}")
         system = [Message(role="system", content=self._system)] if self._system else []
@@ -98,10 +98,10 @@ class MathSet(Task):
             try:
                 question, answer = _question(row), _answer(row)
             except ValueError as error:
-                raise UserError(f"{path}, row {number + 1}: {error}") from error
+                raise DataError(f"{path}, row {number + 1}: {error}") from error
             if question is None or answer is None:
                 what = "question" if question is None else "answer"
-                raise UserError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
+                raise DataError(f"{path}, row {number + 1}: no {what}; it has: {', '.join(row)}")
             extra = row.get("extra_info")
             index = extra.get("index") if isinstance(extra, Mapping) else None
             key = str(number if index is None else index)  # DAPO's file contains repeated rows
@@ -124,10 +124,10 @@ class MathSets(Task):
         self._options = {"root": root, "prompt_style": prompt_style, "system": system, "subset": subset}
 
     def problems(self, split: str) -> list[Problem]:
-        name, _, part = split.partition("/")
+        name, _, its_split = split.partition("/")
         if name not in _FILES:
-            raise UserError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
-        return MathSet(name, **self._options).problems(part or "test")
+            raise SettingsError(f"no math set is named {name!r}; known are: {', '.join(sorted(_FILES))}")
+        return MathSet(name, **self._options).problems(its_split or "test")
 
 
 for _name in _FILES:

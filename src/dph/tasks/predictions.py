@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import register_task
 from dph.tasks.sql.data import Databases, Question, SqlTask, read_gold
 from dph.tasks.tables import parse_file, read_rows, read_text
@@ -77,44 +77,44 @@ def _from_lines(text: str, count: int | None) -> list[Prediction]:
         lines.pop()
     if count is None or len(lines) != count:
         lines = [line for line in lines if line.strip()]
-    found = []
+    predictions = []
     for number, line in enumerate(lines):
         sql, *rest = line.strip("\r").split("\t")
-        found.append(Prediction("position", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
-    return found
+        predictions.append(Prediction("position", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
+    return predictions
 
 
 def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[Prediction]:
     """The official evaluator pairs by order; a file with only some of the predictions is paired by its keys."""
-    found = []
+    predictions = []
     for number, (key, value) in enumerate(data.items()):
         if len(data) != count and not key.isdecimal():
-            raise UserError(
+            raise DataError(
                 f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
             )
         text = value if isinstance(value, str) else _NOTHING
         sql, _, db_id = text.partition(_BIRD)
-        found.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
-    return found
+        predictions.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
+    return predictions
 
 
 def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
-    found = []
+    predictions = []
     for number, row in enumerate(rows):
         where = f"{path}, row {number + 1}"
         if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
             continue
-        known = [name for name in (*TEXTS, *BARE) if name in row]
-        column = field or next((name for name in known if row[name] is not None), known[0] if known else "")
+        columns = [name for name in (*TEXTS, *BARE) if name in row]
+        column = field or next((name for name in columns if row[name] is not None), columns[0] if columns else "")
         if column not in row:
             wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
-            raise UserError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
+            raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
         by, key = _key(row, number)
         values = row[column] if isinstance(row[column], list) else [row[column]]
         for value in values:
             text = "" if value is None else str(value)
-            found.append(Prediction(by, key, text, column not in TEXTS, str(row.get("db_id") or "")))
-    return found
+            predictions.append(Prediction(by, key, text, column not in TEXTS, str(row.get("db_id") or "")))
+    return predictions
 
 
 def _key(row: Mapping[str, Any], number: int) -> tuple[Key, str]:
@@ -163,14 +163,14 @@ def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pair
             keyed.setdefault(key, []).append(prediction)
         else:
             unknown.append(prediction)
-    found: dict[int, list[Prediction]] = {}
-    for key, own in keyed.items():
+    by_place: dict[int, list[Prediction]] = {}
+    for key, ordered in keyed.items():
         sharing = places[key]
-        part = len(own) // len(sharing) if len(own) % len(sharing) == 0 else 0
+        share = len(ordered) // len(sharing) if len(ordered) % len(sharing) == 0 else 0
         for turn, place in enumerate(sharing):
-            found.setdefault(place, []).extend(own[turn * part : (turn + 1) * part] if part else own)
-    pairs = [(problems[place], found[place]) for place in sorted(found)]
-    return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in found], unknown)
+            by_place.setdefault(place, []).extend(ordered[turn * share : (turn + 1) * share] if share else ordered)
+    pairs = [(problems[place], by_place[place]) for place in sorted(by_place)]
+    return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in by_place], unknown)
 
 
 @register_task("gold")
@@ -185,7 +185,7 @@ class Gold(SqlTask):
         folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises UserError
         if one of the first two is missing."""
         if not gold or not databases:
-            raise UserError(
+            raise SettingsError(
                 "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
             )
         super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
@@ -195,7 +195,7 @@ class Gold(SqlTask):
         questions = []
         for index, (sql, db_id) in enumerate(read_gold(self._queries)):
             if not db_id:
-                raise UserError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
+                raise DataError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
             questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
         return questions
 

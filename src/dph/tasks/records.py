@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
@@ -31,7 +31,7 @@ class Records(Task):
         databases; verifier: judges rows that name none. Raises UserError if the path does not exist."""
         self._path = Path(path)
         if not self._path.exists():
-            raise UserError(f"records: there is no file or folder {path}")
+            raise DataError(f"records: there is no file or folder {path}")
         self._db_root = Path(db_root) if db_root else None
         self._verifier = verifier
 
@@ -48,11 +48,11 @@ class Records(Task):
     def _file(self, split: str) -> Path:
         if self._path.is_file():
             return self._path
-        found = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
-        if split not in found:
-            has = ", ".join(found) or "none"
-            raise UserError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
-        return found[split]
+        files = {_stem(path): path for path in sorted(self._path.iterdir()) if path.name.endswith(_KINDS)}
+        if split not in files:
+            has = ", ".join(files) or "none"
+            raise SettingsError(f"{self._path} is a folder and has no file for the split {split!r}; it has: {has}")
+        return files[split]
 
 
 def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:
@@ -61,7 +61,7 @@ def with_unique_ids(rows: Iterable[tuple[int, str, Problem]]) -> list[Problem]:
     problems = []
     for number, where, problem in rows:
         if problem.id in taken:
-            raise UserError(f"{where}: the id {problem.id!r} was taken by row {taken[problem.id]}; ids must be unique")
+            raise DataError(f"{where}: the id {problem.id!r} was taken by row {taken[problem.id]}; ids must be unique")
         taken[problem.id] = number
         problems.append(problem)
     return problems
@@ -81,9 +81,9 @@ def read_problem(
     answer, extra = _answer(row, where, needed=bool(verifier))
     verifier = verifier or ("sql" if "gold_sql" in extra else "")
     if not isinstance(verifier, str):
-        raise UserError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
+        raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
     if verifier in _BUILT_IN and (fault := gold_fault(answer)):
-        raise UserError(f"{where}: {fault}")
+        raise DataError(f"{where}: {fault}")
     meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
     if verifier == "sql":
         meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
@@ -93,12 +93,12 @@ def read_problem(
 
 def _database(name: Any, where: str, roots: Sequence[Path]) -> str:
     if not isinstance(name, str):
-        raise UserError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
+        raise DataError(f"{where}: a problem for the SQL verifier needs a column 'db' or 'db_id'")
     tried = [path for root in roots for path in (root / name, root / name / f"{name}.sqlite")]
     for path in tried:
         if os.path.isfile(path):  # unlike Path.is_file, it takes any text
             return str(path.absolute())
-    raise UserError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
+    raise DataError(f"{where}: no database {name!r}; looked for {', '.join(dict.fromkeys(map(str, tried)))}")
 
 
 def _stem(path: Path) -> str:
@@ -111,12 +111,12 @@ def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]
     if prompt is None:
         prompt = row.get("messages")
     if prompt is None:
-        raise UserError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
+        raise DataError(f"{where}: no column 'prompt' or 'messages'; it has: {', '.join(row)}")
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
         return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
-    raise UserError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
+    raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
 
 
 def _is_message(value: Any) -> bool:
@@ -132,9 +132,9 @@ def _answer(row: Mapping[str, Any], where: str, *, needed: bool) -> tuple[Any, d
     if truth is None and not needed:
         return None, {}
     if truth is None:
-        raise UserError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
+        raise DataError(f"{where}: no column 'answer' or {_VERL_ANSWER!r}; it has: {', '.join(row)}")
     if isinstance(truth, dict):
         if not isinstance(truth.get("gold_sql"), str):
-            raise UserError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
+            raise DataError(f"{where}: {_VERL_ANSWER} has no 'gold_sql'; it has: {', '.join(truth)}")
         return truth["gold_sql"], truth
     return truth, {}

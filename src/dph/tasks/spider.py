@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.tasks import register_task
 from dph.tasks.benchmarks import check_size
 from dph.tasks.sql.data import Databases, Question, SqlTask, existing
@@ -60,7 +60,7 @@ class Spider(SqlTask):
 
     def questions(self, split: str, *, subset: bool = False) -> list[Question]:
         if split not in _FILES:
-            raise UserError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
+            raise SettingsError(f"spider has no split {split!r}; it has {', '.join(_FILES)}")
         text = "SpiderSynQuestion" if split.startswith("syn") else "question"
         for names in _FILES[split]:
             files = [self._root / name for name in names]
@@ -73,7 +73,7 @@ class Spider(SqlTask):
                     for number, (id, row) in enumerate(zip(ids, rows, strict=True))
                 ]
         tried = "; or ".join(" and ".join(str(self._root / name) for name in names) for names in _FILES[split])
-        raise UserError(f"no questions of spider's split {split!r} found; looked for {tried}")
+        raise DataError(f"no questions of spider's split {split!r} found; looked for {tried}")
 
     def databases(self, split: str) -> Databases:
         names = _DATABASES.get(split, ("database",))  # the test questions and DK have their own folders

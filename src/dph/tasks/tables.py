@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.text import decoded, parse_json
-from dph.errors import UserError
+from dph.errors import DataError
 
 
 def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -20,22 +20,22 @@ def read_rows(path: Path, required: Sequence[str] = (), texts: Sequence[str] = (
     encoded.
     """
     if not path.is_file():
-        raise UserError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
+        raise DataError(f"{path} is a folder, not a file" if path.is_dir() else f"there is no file {path}")
     try:
         rows = _read(path)
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
-        raise UserError(f"{path} holds no rows")
+        raise DataError(f"{path} holds no rows")
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise UserError(f"{path}, row {number}: expected an object with named fields, found {type(row).__name__}")
+            raise DataError(f"{path}, row {number}: expected an object with named fields, found {type(row).__name__}")
         missing = [name for name in (*required, *texts) if row.get(name) is None]
         if missing:
-            raise UserError(f"{path}, row {number}: no {missing[0]!r}; it has: {', '.join(map(str, row))}")
+            raise DataError(f"{path}, row {number}: no {missing[0]!r}; it has: {', '.join(map(str, row))}")
         for name in texts:
             if not isinstance(row[name], str):
-                raise UserError(f"{path}, row {number}: {name!r} must be text, not {type(row[name]).__name__}")
+                raise DataError(f"{path}, row {number}: {name!r} must be text, not {type(row[name]).__name__}")
     return rows
 
 
@@ -47,7 +47,7 @@ def read_text(path: Path) -> str:
     try:
         return decoded(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def parse_file(path: Path, text: str) -> Any:
@@ -56,7 +56,7 @@ def parse_file(path: Path, text: str) -> Any:
     try:
         return _parse(text)
     except ValueError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from error
+        raise DataError(f"{path} is not valid JSON: {error}") from error
 
 
 def _read(path: Path) -> list[Any]:
@@ -66,14 +66,14 @@ def _read(path: Path) -> list[Any]:
     if name.endswith(".json"):
         rows = parse_file(path, read_text(path))
         if not isinstance(rows, list):
-            raise UserError(f"{path} holds no list of rows")
+            raise DataError(f"{path} holds no list of rows")
         return rows
     if name.endswith(".jsonl.gz"):
         with gzip.open(path) as file:
             return _parse_lines(path, decoded(file.read()))
     if name.endswith(".jsonl"):
         return _parse_lines(path, read_text(path))
-    raise UserError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
+    raise DataError(f"{path} is of an unknown kind; use .jsonl, .jsonl.gz, .json or .parquet")
 
 
 def _read_parquet(path: Path) -> list[Any]:
@@ -93,7 +93,7 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
             try:
                 rows.append(_parse(line))
             except ValueError as error:
-                raise UserError(f"{path}, line {number} is not valid JSON: {error}") from error
+                raise DataError(f"{path}, line {number} is not valid JSON: {error}") from error
     return rows
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
 from dph.training.checkpoints import path_of, steps_saved
@@ -52,7 +52,7 @@ class Best:
     def check(self, values: Mapping[str, float]) -> None:
         """Raises UserError when the monitor does not measure the metric."""
         if self.metric and self.metric not in values:
-            raise UserError(f"keep_best names {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
+            raise SettingsError(f"keep_best is {self.metric!r}, but the monitor measures: {', '.join(sorted(values))}")
 
     def note(self, step: int, values: Mapping[str, float]) -> bool:
         """Take a step's metrics into account; returns whether it is a training step and the best so far."""

@@ -20,7 +20,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import RunError, UserError
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.runs.files import directory_written_atomically, remove_atomically
@@ -82,7 +82,7 @@ def save(
         before = [step for step in steps_saved(run) if step != state.step]
         left = f"the one after step {before[-1]} is kept" if before else "there is none before it"
         reason = getattr(error, "strerror", None) or error
-        raise UserError(
+        raise RunError(
             f"cannot write the checkpoint {target} ({reason}), {left}; free disk space, then continue from "
             "there with --resume"
         ) from error
@@ -118,8 +118,8 @@ def newest_intact(run: Path) -> int | None:
     """
     damaged = []
     for step in reversed(steps_saved(run)):
-        found = damage(path_of(run, step))
-        if not found:
+        fault = damage(path_of(run, step))
+        if not fault:
             for other, reason in damaged:
                 aside = _folder(run) / f"damaged-{path_of(run, other).name}"
                 remove_atomically(aside)
@@ -128,10 +128,10 @@ def newest_intact(run: Path) -> int | None:
             if damaged:
                 say(f"continuing from the previous one, after step {step}")
             return step
-        damaged.append((step, found))
+        damaged.append((step, fault))
     if damaged:
         step, reason = damaged[0]
-        raise UserError(
+        raise RunError(
             f"no checkpoint of {run} can be used: {path_of(run, step)} is damaged ({reason}), and no other is intact; "
             "delete the folder checkpoints to start over, or use a different --out"
         )
@@ -147,7 +147,7 @@ def read_state(checkpoint: Path) -> TrainState:
                 raise ValueError(f"{name} is {value!r}")
         return state
     except (ValueError, TypeError) as error:
-        raise UserError(f"state.json of {checkpoint} cannot be used: {error}") from error
+        raise RunError(f"state.json of {checkpoint} cannot be used: {error}") from error
 
 
 def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainState:
@@ -156,16 +156,16 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     Raises UserError when the files are not those of this policy.
     """
     state = read_state(checkpoint)
-    own = {name: parameter for name, parameter in policy.trainable()}
+    parameters = {name: parameter for name, parameter in policy.trainable()}
     try:
         tensors = load_file(checkpoint / "trainer.safetensors")
         for name, value in tensors.items():
             if name.startswith("weight/"):
-                own[name.removeprefix("weight/")].data.copy_(value)
+                parameters[name.removeprefix("weight/")].data.copy_(value)
         moments = {k.removeprefix("optimizer/"): v for k, v in tensors.items() if k.startswith("optimizer/")}
         optimizer.load_state(moments, state.optimizer_steps, state.skipped_in_a_row)
     except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
-        raise UserError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
+        raise RunError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
     return state
 
 

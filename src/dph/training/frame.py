@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config import ModelConfig, SftConfig, TrainConfig
-from dph.errors import Interrupted, SharedUserError, UserError
+from dph.errors import Interrupted, RunError, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
 from dph.models.card import CARD, model_card
 from dph.models.loading import refuse_adapters
@@ -267,12 +267,12 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
 def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
     """Raises UserError unless a run can go on for more steps exactly as if it had been started with them."""
     if before.optim.schedule != "constant":
-        raise UserError(
+        raise RunError(
             f"{run.path} was started with {before.steps} steps, and its learning rate depends on their number "
             f"(optim.schedule {before.optim.schedule}), so it cannot be extended; use a different --out"
         )
     if run.complete and before.steps and before.steps not in steps_saved(run.path):
-        raise UserError(
+        raise RunError(
             f"{run.path} has no checkpoint after its last step {before.steps}, so it cannot be extended; use a "
             "different --out"
         )

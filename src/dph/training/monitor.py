@@ -117,7 +117,7 @@ class Monitor:
             return sorted(every, key=lambda item: (item[1].sample, item[0]))[: self._kept]
 
         parts = self._world.gather(first(placed))
-        return [sample for _, sample in first([item for part in parts for item in part])]
+        return [sample for _, sample in first([item for samples in parts for item in samples])]
 
     def _score(self, problems: Sequence[Problem]) -> tuple[list[tuple[Group, Group | None]], list[Scored]]:
         pairs = self._evaluator.responses(problems) if problems else []

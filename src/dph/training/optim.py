@@ -10,8 +10,8 @@ from dph.config import OptimConfig
 
 _STATE_NAMES = ("exp_avg", "exp_avg_sq", "step")
 _MASTER = "master"
-_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""For memory that forked processes do not share; Windows has no such processes."""
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+"""For memory that forked processes do not share."""
 
 
 def learning_rate(config: OptimConfig, step: int, total: int) -> float:
@@ -39,7 +39,7 @@ class Optimizer:
         self.parameters = [_stepped(parameter) for _, parameter in parameters]
         """What is stepped: a parameter itself, or its fp32 copy. Their `grad` holds the gradients."""
         every = zip(self._names, (parameter for _, parameter in parameters), self.parameters, strict=True)
-        self._rounded = {name: (parameter, own) for name, parameter, own in every if own is not parameter}
+        self._rounded = {name: (parameter, stepped) for name, parameter, stepped in every if stepped is not parameter}
         self.steps_taken = 0
         self.skipped_in_a_row = 0
         """Consecutive steps, up to the last one, that were skipped because the gradient was not finite."""
@@ -90,19 +90,19 @@ class Optimizer:
 
     @torch.no_grad()
     def _round(self) -> None:
-        for parameter, own in self._rounded.values():
-            parameter.copy_(own)
+        for parameter, copy in self._rounded.values():
+            parameter.copy_(copy)
 
     def state(self) -> dict[str, Tensor]:
         """Moments, counters and fp32 copies by "parameter name/state name": the tensors that the next step changes."""
-        found = {
+        moments = {
             f"{name}/{key}": self._adamw.state[parameter][key].detach().contiguous()
             for name, parameter in zip(self._names, self.parameters, strict=True)
             if parameter in self._adamw.state
             for key in _STATE_NAMES
         }
-        copies = {f"{name}/{_MASTER}": own.detach().contiguous() for name, (_, own) in self._rounded.items()}
-        return found | copies
+        copies = {f"{name}/{_MASTER}": copy.detach().contiguous() for name, (_, copy) in self._rounded.items()}
+        return moments | copies
 
     def load_state(self, state: dict[str, Tensor], steps_taken: int, skipped_in_a_row: int = 0) -> None:
         """Restore what `state` returned."""
@@ -114,8 +114,8 @@ class Optimizer:
                     moments["step"] = moments["step"].cpu()
                 self._adamw.state[parameter] = moments
         with torch.no_grad():
-            for name, (_, own) in self._rounded.items():
-                own.copy_(state[f"{name}/{_MASTER}"])
+            for name, (_, copy) in self._rounded.items():
+                copy.copy_(state[f"{name}/{_MASTER}"])
         self._round()
 
 
@@ -127,7 +127,7 @@ def _own_pages(like: Tensor) -> Tensor:
     size = like.numel() * like.element_size()
     if size < mmap.PAGESIZE or not like.is_contiguous():
         return torch.zeros_like(like)
-    return torch.frombuffer(mmap.mmap(-1, size, **_PRIVATE), dtype=like.dtype).view(like.shape)
+    return torch.frombuffer(mmap.mmap(-1, size, _PRIVATE), dtype=like.dtype).view(like.shape)
 
 
 def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
@@ -136,8 +136,8 @@ def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
     On a CPU its gradient is kept in pages of its own.
     """
     narrow = parameter.dtype.itemsize < 4
-    own = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
-    place = _own_pages(own.detach()) if own.device.type == "cpu" else None
+    stepped = torch.nn.Parameter(parameter.detach().float()) if narrow else parameter
+    place = _own_pages(stepped.detach()) if stepped.device.type == "cpu" else None
 
     def settle(source: Tensor) -> None:
         if source.grad is not place:
@@ -146,12 +146,12 @@ def _stepped(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
 
     def take_over(source: Tensor) -> None:
         assert source.grad is not None
-        if own.grad is None:
-            own.grad = source.grad.float() if place is None else place.copy_(source.grad)
+        if stepped.grad is None:
+            stepped.grad = source.grad.float() if place is None else place.copy_(source.grad)
         else:
-            own.grad += source.grad
+            stepped.grad += source.grad
         source.grad = None
 
     if narrow or place is not None:
         parameter.register_post_accumulate_grad_hook(take_over if narrow else settle)
-    return own
+    return stepped

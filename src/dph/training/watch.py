@@ -41,7 +41,7 @@ class StepStats:
     def of(cls, drawn: Drawn, world: World) -> "StepStats":
         """Count a step's rollouts: each process its own, and all of them in one collective."""
         rollouts = [rollout for group in drawn.sampled for rollout in group.rollouts]
-        own = cls(
+        counted = cls(
             sampled=_sums(drawn.sampled),
             kept=None if drawn.dropped is None else _sums(drawn.groups),
             outcomes=Counter(rollout.verdict.outcome for rollout in rollouts),
@@ -49,13 +49,13 @@ class StepStats:
             reasons=sorted({rollout.verdict.detail for rollout in rollouts if not rollout.verdict.scored})[:2],
             attempted=drawn.attempted,
         )
-        parts: list[StepStats] = world.gather(own)
+        parts: list[StepStats] = world.gather(counted)
         return cls(
-            sampled=_added([part.sampled for part in parts]),
-            kept=None if own.kept is None else _added([part.kept or {} for part in parts]),
-            outcomes=sum((Counter(part.outcomes) for part in parts), Counter()),
-            visits=sorted(visit for part in parts for visit in part.visits),
-            reasons=sorted({reason for part in parts for reason in part.reasons})[:2],
+            sampled=_added([one.sampled for one in parts]),
+            kept=None if counted.kept is None else _added([one.kept or {} for one in parts]),
+            outcomes=sum((Counter(one.outcomes) for one in parts), Counter()),
+            visits=sorted(visit for one in parts for visit in one.visits),
+            reasons=sorted({reason for one in parts for reason in one.reasons})[:2],
             attempted=drawn.attempted,
         )
 

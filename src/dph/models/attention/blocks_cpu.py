@@ -54,9 +54,9 @@ def backward(
     for first in range(0, number, at_once):
         some = slice(first, first + at_once)
         for start in range(0, length, span):
-            own = slice(start, min(start + span, length))
-            seen = slice(own.stop if causal else keys)
-            block_q, block_g = (x[some, :, own].flatten(1, 2) for x in (queries, grads))
+            queried = slice(start, min(start + span, length))
+            seen = slice(queried.stop if causal else keys)
+            block_q, block_g = (x[some, :, queried].flatten(1, 2) for x in (queries, grads))
             block_k, block_v = keyed[some, seen], valued[some, seen]
             p = _probabilities(block_q, block_k, scale)
             if causal:
@@ -64,7 +64,7 @@ def backward(
             slope = torch.bmm(block_g, block_v.mT).mul_(p)
             found_v[some, seen] += torch.bmm(p.mT, block_g[..., :width])
             found_k[some, seen] += torch.bmm(slope.mT, block_q[..., :width])
-            found_q[some, :, own] = torch.bmm(slope, block_k[..., :width]).unflatten(1, (ratio, -1))
+            found_q[some, :, queried] = torch.bmm(slope, block_k[..., :width]).unflatten(1, (ratio, -1))
     by_rows = found_q.mul_(scale).unflatten(0, (batch, shared)).permute(0, 3, 1, 2, 4).flatten(2, 3)
     return by_rows, _keys_back(found_k.mul_(scale), k), _keys_back(found_v, v)
 
@@ -88,22 +88,22 @@ def _probabilities(q: Tensor, k: Tensor, scale: float) -> Tensor:
 def _with_terms(x: Tensor, number: Tensor, shared: int) -> Tensor:
     """[B, L, H, D] and numbers [B, L, H] as [B·G, H/G, L, D + 3]; the last three columns add up to the numbers."""
     batch, length, heads, width = x.shape
-    found = x.new_empty(batch, shared, heads // shared, length, width + _TERMS)
-    by_rows = found.permute(0, 3, 1, 2, 4)
+    widened = x.new_empty(batch, shared, heads // shared, length, width + _TERMS)
+    by_rows = widened.permute(0, 3, 1, 2, 4)
     by_rows[..., :width] = x.unflatten(2, (shared, -1))
     rest = number.unflatten(2, (shared, -1))
     for term in range(width, width + _TERMS):
         by_rows[..., term] = rest
         rest = rest - by_rows[..., term].float()
-    return found.flatten(0, 1)
+    return widened.flatten(0, 1)
 
 
 def _with_ones(x: Tensor) -> Tensor:
     """[B, S, G, D] as [B·G, S, D + 3] with ones in the last three columns."""
     batch, keys, shared, width = x.shape
-    found = x.new_ones(batch, shared, keys, width + _TERMS)
-    found[..., :width] = x.transpose(1, 2)
-    return found.flatten(0, 1)
+    widened = x.new_ones(batch, shared, keys, width + _TERMS)
+    widened[..., :width] = x.transpose(1, 2)
+    return widened.flatten(0, 1)
 
 
 def _keys_back(found: Tensor, like: Tensor) -> Tensor:

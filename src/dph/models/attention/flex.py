@@ -47,32 +47,32 @@ def block_mask(layout: PrefixLayout) -> Any:
     """Which blocks of keys each block of queries attends to: not at all, in part, or whole."""
     from torch.nn.attention.flex_attention import BlockMask
 
-    own, stem, stem_end = _intervals(layout)
-    count = len(own)
-    places = torch.arange(count, device=own.device)
-    firsts = torch.arange(0, count, BLOCK, device=own.device)
-    seen = _overlap(own, places + 1, firsts) + _overlap(stem, stem_end, firsts)  # tokens × blocks of keys
+    start, stem, stem_end = _intervals(layout)
+    count = len(start)
+    places = torch.arange(count, device=start.device)
+    firsts = torch.arange(0, count, BLOCK, device=start.device)
+    seen = _overlap(start, places + 1, firsts) + _overlap(stem, stem_end, firsts)  # tokens × blocks of keys
     seen = pad(seen, (0, 0, 0, -count % BLOCK)).unflatten(0, (-1, BLOCK)).sum(1)  # blocks × blocks
     whole = seen == BLOCK * BLOCK
-    part = (seen > 0) & ~whole
+    partial = (seen > 0) & ~whole
 
     def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        in_own = (key >= own[query]) & (key <= query)
+        in_own = (key >= start[query]) & (key <= query)
         return in_own | ((key >= stem[query]) & (key < stem_end[query]))
 
     return BlockMask.from_kv_blocks(
-        *_ordered(part), *_ordered(whole), BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=(count, count)
+        *_ordered(partial), *_ordered(whole), BLOCK_SIZE=BLOCK, mask_mod=mask, seq_lengths=(count, count)
     )
 
 
 def _intervals(layout: PrefixLayout) -> tuple[Tensor, Tensor, Tensor]:
     """For each packed token: start of its sequence, start of its stem, end of its stem (both 0 without a stem)."""
-    own = _spread(layout.sequences, layout.sequences.starts[:-1])
-    stem, stem_end = torch.zeros_like(own), torch.zeros_like(own)
+    start = _spread(layout.sequences, layout.sequences.starts[:-1])
+    stem, stem_end = torch.zeros_like(start), torch.zeros_like(start)
     starts = layout.stems.starts + layout.stems.first
     stem[layout.queries.place] = _spread(layout.queries, starts[:-1])
     stem_end[layout.queries.place] = _spread(layout.queries, starts[1:])
-    return own, stem, stem_end
+    return start, stem, stem_end
 
 
 def _spread(spans: Spans, values: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
     out = torch.zeros_like(q)
     for bucket in layout.buckets:
         queries, keys, values = (take(x, bucket).transpose(1, 2) for x in (q, k, v))
-        found = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)
-        out = _with(out, bucket, found)
+        outputs = scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale)
+        out = _with(out, bucket, outputs)
     for group in layout.branches:
         stem = slice(group.stem[0], sum(group.stem))
         count, width = group.bucket.shape
@@ -36,8 +36,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: PrefixLayout, scale: float) 
         )
         mask = torch.ones(width, group.stem[1] + width, dtype=torch.bool, device=q.device).tril(group.stem[1])
         queries = take(q, group.bucket).transpose(1, 2)
-        found = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
-        out = _with(out, group.bucket, found)
+        outputs = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+        out = _with(out, group.bucket, outputs)
     return out
 
 

@@ -103,9 +103,9 @@ def kernel_backward(inputs: tuple[Tensor, ...], causal: bool, scale: float) -> t
     grad, q, k, v, out, lse = inputs
     by_heads = _by_heads(q, k, v)
     joint = [_like_output(x, q, by_heads[0]) for x in (grad, out, lse)]
-    found = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)
+    of_q, of_k, of_v = _backward(joint[0], *by_heads, joint[1], joint[2], 0.0, causal, scale=scale)
     batch, shared = k.shape[0], k.shape[2]
-    return _queries_back(found[0], batch), _keys_back(found[1], batch, shared), _keys_back(found[2], batch, shared)
+    return _queries_back(of_q, batch), _keys_back(of_k, batch, shared), _keys_back(of_v, batch, shared)
 
 
 # All sets of keys: flat tensors [N, heads, D] ------------------------------------------------------------------------

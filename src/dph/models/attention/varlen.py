@@ -47,13 +47,13 @@ class _VarlenAttention(torch.autograd.Function):
         out, lse, state, unused, _ = forward(q, k, v, *_bounds(every, every), 0.0, True, False, scale=scale)
         if queries.tokens:
             tail, head = queries.place, stems.place
-            found, found_lse, *_ = forward(
+            outputs, found_lse, *_ = forward(
                 q[tail], k[head], v[head], *_bounds(queries, stems), 0.0, False, False, scale=scale
             )
             gap = found_lse - lse[:, tail]
             wide = torch.promote_types(out.dtype, torch.float32)  # so that the sum is rounded once
             weight = gap.sigmoid().T[..., None].to(wide)
-            out[tail] = torch.lerp(out[tail].to(wide), found.to(wide), weight).to(out.dtype)
+            out[tail] = torch.lerp(out[tail].to(wide), outputs.to(wide), weight).to(out.dtype)
             lse[:, tail] += softplus(gap)
         ctx.save_for_backward(q, k, v, out, lse, state, unused)
         ctx.layout, ctx.scale = layout, scale

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.config.text import read_json
-from dph.errors import UserError
+from dph.errors import DataError, UserError
 from dph.runs.files import drafted_directory
 from dph.tasks.minisql.databases import write_database
 from dph.tasks.minisql.world import Sample
@@ -39,7 +39,7 @@ def stored(folder: Path, split: str, build: Callable[[], Iterable[Sample]]) -> l
                     if _load(folder) is None:
                         raise
     except OSError as error:
-        raise UserError(
+        raise DataError(
             f"cannot write the databases of minisql under {folder.parent} ({error.strerror or error}); "
             "set the option cache_dir or the variable DPH_CACHE to a writable folder"
         ) from error

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.runs.files import cache_folder
 from dph.tasks import register_task
 from dph.tasks.minisql.questions import KINDS, Question
@@ -136,7 +136,7 @@ class MiniSql:
             UserError: for a size below one, for more sums than are held out, or for another kind of prompts.
         """
         if prompts not in ("compact", "english"):
-            raise UserError(f"minisql: prompts is {prompts!r}; it must be compact or english")
+            raise SettingsError(f"minisql: prompts is {prompts!r}; it must be compact or english")
         self._worded: Callable[[str], str] = in_english if prompts == "english" else str
         self._seed = seed
         self._cache = Path(cache_dir) if cache_dir else cache_folder() / "minisql"
@@ -149,19 +149,19 @@ class MiniSql:
         }
         for split, size in self._sizes.items():
             if size < 1:
-                raise UserError(f"minisql: {split}_problems is {size}; give at least 1")
+                raise SettingsError(f"minisql: {split}_problems is {size}; give at least 1")
         if ood_problems > _MOST_OOD:
-            raise UserError(f"minisql: ood_problems is {ood_problems}; at most {_MOST_OOD} sums are held out")
+            raise SettingsError(f"minisql: ood_problems is {ood_problems}; at most {_MOST_OOD} sums are held out")
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split or a cache that cannot be written."""
         if split not in SPLITS:
-            raise UserError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
+            raise SettingsError(f"minisql has no split {split!r}; it has {', '.join(SPLITS)}")
         if split in ("ood", "sums", "spare"):
             held_out, shown = divide(self._seed, _MOST_OOD)
             ood = self._sizes["ood"]
             if split == "spare" and ood == _MOST_OOD:
-                raise UserError(
+                raise SettingsError(
                     f"minisql: the split 'spare' is empty, because 'ood' holds all {_MOST_OOD} sums that are never "
                     "shown; give a smaller ood_problems"
                 )
@@ -172,8 +172,8 @@ class MiniSql:
             ]
         size = self._sizes[split]
         folder = self._cache / f"{generator_hash()}-seed{self._seed}-{split}-{size}"
-        found = stored(folder, split, lambda: samples(split, size, self._seed))
-        return [replace(problem, prompt=self._worded(as_text(problem.prompt))) for problem in found]
+        problems = stored(folder, split, lambda: samples(split, size, self._seed))
+        return [replace(problem, prompt=self._worded(as_text(problem.prompt))) for problem in problems]
 
     def demonstrations(self, count: int, seed: int) -> list[dict[str, str]]:
         """`count` rows {prompt, response} for supervised training of the base model. Their schemas and questions are

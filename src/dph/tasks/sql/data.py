@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError, SettingsError
 from dph.process.progress import say
 from dph.tasks import Task
 from dph.tasks.sql.prompt import PROMPT_STYLES, make_prompt
@@ -31,10 +31,10 @@ class Question:
 def existing(root: Path, names: Iterable[str], what: str) -> list[Path]:
     """The existing ones of several possible files or folders. Raises UserError, naming all of them, if none exists."""
     tried = [root / name for name in names]
-    found = [path for path in tried if path.exists()]
-    if not found:
-        raise UserError(f"no {what} found; looked for {', '.join(map(str, tried))}")
-    return found
+    there = [path for path in tried if path.exists()]
+    if not there:
+        raise DataError(f"no {what} found; looked for {', '.join(map(str, tried))}")
+    return there
 
 
 def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
@@ -44,10 +44,10 @@ def with_gold(questions: Sequence[Question], path: Path) -> list[Question]:
     """
     golds = read_gold(path)
     if len(golds) != len(questions):
-        raise UserError(f"{path} has {len(golds)} gold queries, but there are {len(questions)} questions")
+        raise DataError(f"{path} has {len(golds)} gold queries, but there are {len(questions)} questions")
     for number, (question, (_, db_id)) in enumerate(zip(questions, golds, strict=True), 1):
         if db_id and db_id != question.db_id:
-            raise UserError(
+            raise DataError(
                 f"{path}, line {number}: the database is {db_id!r}, but the question's is {question.db_id!r}"
             )
     return [replace(question, gold=sql) for question, (sql, _) in zip(questions, golds, strict=True)]
@@ -93,7 +93,7 @@ class Databases:
                 self._schemas[db_id] = schema_of_entry(entry) if entry else schema_of_file(path)
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 what = f"{path}: the entry of {db_id!r} is not a schema"
-                raise UserError(f"{what} ({type(error).__name__}: {error})") from error
+                raise DataError(f"{what} ({type(error).__name__}: {error})") from error
         return self._schemas[db_id]
 
 
@@ -112,7 +112,7 @@ class SqlTask(Task):
     ) -> None:
         """prompt_style: None for a task without prompts; the rest as for Spider."""
         if prompt_style not in (None, *PROMPT_STYLES):
-            raise UserError(f"no SQL prompt style is named {prompt_style!r}; known are: {', '.join(PROMPT_STYLES)}")
+            raise SettingsError(f"no SQL prompt style is named {prompt_style!r}; known are: {', '.join(PROMPT_STYLES)}")
         self._root = Path(root)
         self._style = prompt_style
         self._folder = Path(databases) if databases else None
@@ -155,7 +155,7 @@ class SqlTask(Task):
                 if self._skip_missing:
                     missing.add(question.db_id)
                     continue
-                raise UserError(
+                raise DataError(
                     f"question {question.id!r} needs the database {db}, which is missing; add it, "
                     "or set the option skip_missing to leave such questions out"
                 )
@@ -186,7 +186,7 @@ def suite_files(folder: Path, db_id: str) -> list[str]:
     the name. Raises UserError if there is none."""
     files = sorted(str(path.absolute()) for path in (folder / db_id).glob("*") if ".sqlite" in path.name)
     if not files:
-        raise UserError(
+        raise DataError(
             f"no test-suite database in {folder / db_id}; set the option test_suite to the folder of all databases"
         )
     return files

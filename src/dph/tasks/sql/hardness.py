@@ -209,8 +209,8 @@ def _operand_queries(condition: list[Part]) -> int:
 
 def _aggregates(parts: list[Part]) -> int:
     """How many aggregates occur, also within parentheses."""
-    found = 0
+    count = 0
     for place, part in enumerate(parts):
         if isinstance(part, list):
-            found += _aggregates(part) + (place > 0 and parts[place - 1] in _AGGREGATES)
-    return found
+            count += _aggregates(part) + (place > 0 and parts[place - 1] in _AGGREGATES)
+    return count

@@ -138,7 +138,7 @@ def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
     truncated."""
     connection = connect(db)
     try:
-        found: dict[tuple[str, str], list[object]] = {}
+        by_column: dict[tuple[str, str], list[object]] = {}
         for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
                 name = quoted(row[1])
@@ -150,8 +150,8 @@ def _first_values(db: Path) -> dict[tuple[str, str], list[object]]:
                 shown: list[object] = [
                     value[:_EXAMPLE_LENGTH] if isinstance(value, str) else value for (value,) in values
                 ]
-                found[table.lower(), row[1].lower()] = shown
-        return found
+                by_column[table.lower(), row[1].lower()] = shown
+        return by_column
     finally:
         connection.close()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Schema:
 def connect(path: Path) -> sqlite3.Connection:
     """A read-only connection that preserves text that is not UTF-8. Raises UserError if the file is missing."""
     if not path.is_file():
-        raise UserError(f"there is no database file {path}")
+        raise DataError(f"there is no database file {path}")
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
@@ -82,7 +82,7 @@ def schema_of_file(path: Path) -> Schema:
                     keys.append(ForeignKey(name, row[3], row[2], row[4]))
         return Schema(tuple(tables), tuple(keys))
     except sqlite3.Error as error:
-        raise UserError(f"the database {path} cannot be read: {error}") from error
+        raise DataError(f"the database {path} cannot be read: {error}") from error
     finally:
         connection.close()
 

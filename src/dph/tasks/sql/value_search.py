@@ -180,10 +180,10 @@ class ValueIndex:
         asked = question.lower()
         scored = [(_share(value.text.lower(), asked), len(value.text), place, value) for value, place in hits.items()]
         kept = sorted((item for item in scored if item[0] > _SHARE), key=lambda item: item[:3], reverse=True)[:_KEPT]
-        found: dict[tuple[str, str], list[str]] = {}
+        by_column: dict[tuple[str, str], list[str]] = {}
         for *_, value in kept:
-            found.setdefault((value.table.lower(), value.column.lower()), []).append(value.text)
-        return found
+            by_column.setdefault((value.table.lower(), value.column.lower()), []).append(value.text)
+        return by_column
 
 
 @lru_cache(maxsize=4)
@@ -242,7 +242,7 @@ def _values(db: Path) -> list[Value]:
     connection.text_factory = lambda data: data.decode("utf-8", "ignore")
     try:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'sqlite_sequence'")
-        found = []
+        every = []
         for (table,) in tables.fetchall():
             for row in connection.execute(f"PRAGMA table_info({quoted(table)})").fetchall():
                 sql = f"SELECT DISTINCT {quoted(row[1])} FROM {quoted(table)} WHERE {quoted(row[1])} IS NOT NULL"
@@ -250,12 +250,12 @@ def _values(db: Path) -> list[Value]:
                     texts = [v for (v,) in connection.execute(sql) if isinstance(v, str) and not _is_number(v)]
                 except sqlite3.Error:  # a table of a kind that this SQLite cannot read
                     continue
-                found += [
+                every += [
                     Value(table, row[1], text, f"{table}-**-{row[1]}-**-{number}")
                     for number, text in enumerate(texts)
                     if 0 < len(text) <= _LONGEST_VALUE
                 ]
-        return found
+        return every
     finally:
         connection.close()
 
