@@ -141,7 +141,7 @@ def write_results(choice: Choice, paths: RunPaths, counts: Counts | None = None)
     page = write_report(evals, trains, out, base=base.label, title=title)
     comparison = compare(evals, base.label)
     data = extended_data(comparison, trains, further)
-    shown = [*found, *report_tables(comparison)]
+    shown = [*found, *report_tables(comparison, trains)]
     settings = settings_of([*evals, *trains])
     if page.suffix == ".html":  # Plotly is installed
         write_atomically(page, render(title, data, tables=shown, settings=settings, images=images))

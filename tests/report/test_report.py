@@ -24,8 +24,9 @@ from dph.report import plots
 from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import render, timelines, visible, within
-from dph.report.tables import Cell, Table, as_markdown, cell, to_markdown
+from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
 from dph.report.write import report
+from dph.runs.coverage import write_visits
 from report_support import ATTACK, SAMPLES, interval, write_eval, write_train
 
 
@@ -470,6 +471,24 @@ def test_without_the_extra_a_report_has_its_tables(
     assert path.name == "report.md" and [file.name for file in path.parent.iterdir()] == ["report.md"]
     assert "75.0" in printed.out and "pip install 'dph-rl[report]'" in printed.err
     assert "| base | 50.0" in path.read_text(encoding="utf-8") and "figures/" not in path.read_text(encoding="utf-8")
+
+
+def test_what_training_loses_has_a_table_by_difficulty(tmp_path: Path) -> None:
+    """e (8 of 8), m (4 of 8), h (1 of 8), n (0 of 8) and one that was not pre-sampled. At its last visit m is lost and
+    falling: (5·6·7·8) / (10·11·12·13) = 0.098; h is lost, which the reference policy would be too often (0.60); e was
+    solved in one of four: falling."""
+    run = write_train(tmp_path / "grpo", "grpo", [0.1, 0.2])
+    write_visits(run, 0, [("e", 8, 8), ("m", 4, 8), ("h", 1, 8), ("n", 0, 8), ("unseen", 1, 8)])
+    write_visits(run, 1, [("e", 4, 4), ("m", 0, 4), ("new", 1, 4)])
+    write_visits(run, 2, [("e", 1, 4), ("h", 0, 4), ("n", 0, 4), ("new", 0, 4)])
+    without = write_train(tmp_path / "plain", "plain", [0.1])
+    write_visits(without, 1, [("e", 1, 4)])
+    table = coverage_table(read_runs([write_eval(tmp_path / "eval", "base", [1]), run, without])[1])
+    assert table is not None
+    [row] = ([entry.text for entry in line] for line in table.rows)
+    assert list(table.columns[1:3]) == ["hard: lost", "hard: falling"]
+    assert row == ["grpo", "1 of 2", "0 of 2", "1 of 1", "1 of 1", "0 of 1", "1 of 1"]
+    assert coverage_table([]) is None
 
 
 def test_cells_show_percent_and_counts() -> None:

@@ -12,7 +12,8 @@ from rich.text import Text
 from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
-from dph.report.data import Split, Value
+from dph.report.data import Split, TrainRun, Value
+from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ def _bracketed(*details: str) -> str:
     return f" ({text})" if text else ""
 
 
-def tables(comparison: Comparison) -> list[Table]:
+def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Table]:
     """All tables of a report, the one with all metrics of the main split first."""
     labels, base, main = comparison.runs, comparison.base, comparison.main
     summaries = comparison.splits[main]
@@ -138,7 +139,7 @@ def tables(comparison: Comparison) -> list[Table]:
             said = _on_shared_problems(comparison, split, _main_metrics(of_split))
             shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
     notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
-    further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries)
+    further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries), coverage_table(trains)
     return shown + [table for table in further if table is not None]
 
 
@@ -152,6 +153,35 @@ def _on_shared_problems(comparison: Comparison, split: str, names: Iterable[str]
             values = ", ".join(f"{label} {cell(name, Value(mean)).text}" for label, mean in means.items())
             said.append(f"{metric(name).title} over the problems that have it in every row ({number}): {values}.")
     return said
+
+
+def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
+    """What training runs lost of the problems that they sampled, by the reference policy's pass rate; None where no run
+    recorded its visits and the pre-sampling."""
+    rows = []
+    for run in trains:
+        visits = read_visits(run.path)
+        reference = {id: (correct, judged) for id, correct, judged in visits.pop(0, [])}
+        if not reference or not visits:
+            continue
+        ledger = Ledger(reference)
+        for problems in visits.values():
+            ledger.note(problems)
+        of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
+        name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+        counts = [Cell(f"{problems[kind]} of {of[kind]}") for kind in CLASSES for problems in (lost, falling)]
+        rows.append([Cell(name), *counts])
+    if not rows:
+        return None
+    columns = [f"{kind}: {what}" for kind in CLASSES for what in ("lost", "falling")]
+    (_, hard), (_, middle), _ = CLASSES.values()
+    note = (
+        "Of the problems that training sampled, by their last visit. Lost: solved before, by the reference policy or "
+        "in training, and not at the last visit. Falling: the reference policy would do as badly with a probability of "
+        f"at most {FALLING:g}. By the reference policy's pass rate: hard up to {hard:g}, middle up to {middle:g}, easy "
+        "above."
+    )
+    return Table("Problems that training is losing", ["", *columns], rows, note)
 
 
 def retention_note(base: str) -> str:

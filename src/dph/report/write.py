@@ -36,7 +36,7 @@ def write_report(
     Raises UserError for evaluations on different problems, and when `out` cannot be written.
     """
     comparison = compare(evals, base)
-    written, links = tables(comparison), []
+    written, links = tables(comparison, trains), []
     files: dict[Path, str | bytes] = {}
     page = out / "report.md"
     if missing := [name for name in DRAWN_WITH if find_spec(name) is None]:

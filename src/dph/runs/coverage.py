@@ -10,7 +10,7 @@ written before the update of their step, and a resumed run drops those after its
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, lgamma, log
 from pathlib import Path
 
@@ -58,6 +58,16 @@ class Ledger:
         """Problems that the reference policy would solve as seldom as the last visit did with a probability of at most
         `FALLING`, by its own counts; none that was not pre-sampled."""
         return [id for id, fallen in self._fallen.items() if fallen]
+
+    def by_class(self, ids: Iterable[str]) -> dict[str, int]:
+        """How many of some problems belong to each of `CLASSES`; those that were not pre-sampled to none."""
+        classes = [self._class.get(id) for id in ids]
+        return {name: classes.count(name) for name in CLASSES}
+
+    @property
+    def seen(self) -> list[str]:
+        """Problems with a visit."""
+        return list(self._last)
 
     def note(self, visits: Sequence[Visit]) -> dict[str, float]:
         """Take a step's visits into account; returns the metrics coverage/… (docs/reference/metrics.md).
