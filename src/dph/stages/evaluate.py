@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
-from dph.config import EvalConfig
+from dph.config import EvalConfig, absolute
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
@@ -116,7 +116,8 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
                 pq.write_table(pa.Table.from_pylist(rows), file)
         scores = {"label": label, "model": config.model.path, "measures": RULES, "splits": splits}
         write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
-        run.finish(weight_hash=weights, tokenizer_hash=tokenizer, label=label)
+        model = absolute(config.model.path)
+        run.finish(model=model, weight_hash=weights, tokenizer_hash=tokenizer, label=label)
     for split, summary in splits.items():
         shown = [f"{summary['problems']} problems"]
         for name, value in summary["metrics"].items():
