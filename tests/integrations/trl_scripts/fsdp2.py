@@ -25,10 +25,11 @@ def make(cls):
         reward_funcs=Reward(),
         args=GRPOConfig(
             "out",
-            generation_kwargs={"synced_gpus": True},
+            generation_kwargs={"min_new_tokens": 16},  # ranks make as many forward passes
             max_completion_length=16,
             max_steps=2,
             logging_steps=1,
+            save_strategy="no",
             report_to="none",
             use_cpu=True,
         ),
@@ -42,4 +43,4 @@ def make(cls):
     return made
 
 
-accept(make, Trainer, GRPOTrainer)
+accept(make, Trainer, GRPOTrainer, least=0.3)

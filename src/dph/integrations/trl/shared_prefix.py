@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
-from trl.models import unwrap_model_for_generation
-from trl.trainer.utils import split_tensor_dict
 
 from dph.errors import UserError
+from dph.integrations.trl.members import SHARED_PREFIX, missing
 from dph.models.batch import Tokens, padded
 from dph.models.packing import Packed, group_by_prompt, pack
 from dph.models.policy import Policy
@@ -29,6 +28,11 @@ from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
 
+_ATTRIBUTES = (
+    *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
+    *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "generation_config", "eos_token_ids"),
+)
+"""What a trainer of TRL holds and is read here."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -120,6 +124,10 @@ class SharedPrefixMixin(GRPOTrainer):
         self._told: set[str] = set()
         self._shared = SharedPrefixReport()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
+        if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, _ATTRIBUTES)):
+            self._shared.reasons[lacks] = 0
+            self._tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
+            self.shared_prefix = self.shared_generation = shared_prefix = False
         if shared_prefix and (reason := refusal(self.args, parallelism)):
             raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
         rows, responses = self.args.per_device_train_batch_size, self.num_generations
@@ -147,7 +155,12 @@ class SharedPrefixMixin(GRPOTrainer):
 
     # Log-probabilities -----------------------------------------------------------------------------------------------
 
-    def _get_per_token_logps_and_entropies(
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.shared_prefix:
+            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        return self._shared_logprobs(*args, **kwargs)
+
+    def _shared_logprobs(
         self,
         model: Any,
         input_ids: Tensor,
@@ -159,8 +172,6 @@ class SharedPrefixMixin(GRPOTrainer):
         **modal: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
-        if not self.shared_prefix:
-            return super()._get_per_token_logps_and_entropies(*call, **modal)
         size = batch_size or len(input_ids)
         obstacle = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
         if any(value is not None for value in modal.values()):
@@ -271,9 +282,9 @@ class SharedPrefixMixin(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """As TRL's method, with the responses to a prompt in the same micro-batches."""
-        before = self._buffered_inputs
+        before = getattr(self, "_buffered_inputs", None)
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is before or not self._may_regroup():
+        if not self.shared_prefix or self._buffered_inputs is before or not self._may_regroup():
             return inputs
         parts, window = self._buffered_inputs, self.args.gradient_accumulation_steps
         self._buffered_inputs = [
@@ -285,7 +296,7 @@ class SharedPrefixMixin(GRPOTrainer):
         """Whether rows can move between the micro-batches of an optimizer step without changing its gradient."""
         one, other = self.args.steps_per_generation, self.args.gradient_accumulation_steps
         return (
-            (self.shared_prefix and self.whole_groups and max(one, other) % min(one, other) == 0)
+            (self.whole_groups and max(one, other) % min(one, other) == 0)
             and (self.loss_type != "bnpo" and not self._entropy_bonus_enabled and self.top_entropy_quantile == 1.0)
             and not self.aux_loss_enabled
             and all(isinstance(value, Tensor | None) for value in self._buffered_inputs[0].values())
@@ -293,20 +304,20 @@ class SharedPrefixMixin(GRPOTrainer):
 
     # Generation ------------------------------------------------------------------------------------------------------
 
-    def _generate_single_turn(
-        self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
-    ) -> tuple[list[list[int]], list[list[float]] | None]:
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
             try:
-                if images or multimodal_fields:
+                if any(args[:2]):
                     raise UserError("of images or other inputs beside tokens")
                 return self._sample_shared(prompt_ids), None
             except UserError as error:
                 self._tell(f"transformers generates, because {error}")
-        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+        return super()._generate_single_turn(prompt_ids, *args, **kwargs)
 
     def _sample_shared(self, prompts: list[list[int]]) -> list[list[int]]:
         """Responses of this package's sampler. Raises UserError if it cannot take transformers' place."""
+        from trl.models import unwrap_model_for_generation
+
         if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.mixed_precision == "fp16":
             raise UserError("the sampler was not tried with FSDP, DeepSpeed or fp16")
         chosen = self.generation_config
@@ -369,8 +380,11 @@ def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ids, mask = every["prompt_ids"], every["prompt_mask"]
     prompts = [Tokens(row[seen].tolist(), []) for row, seen in zip(ids.cpu(), mask.bool().cpu(), strict=True)]
     order = torch.tensor([index for group in group_by_prompt(prompts) for index in group], device=ids.device)
-    ordered: Any = {**parts[0], **{name: value[order] for name, value in every.items()}}
-    return split_tensor_dict(ordered, len(parts))
+    size = len(order) // len(parts)
+    return [
+        {**one, **{name: value[order[index * size : (index + 1) * size]] for name, value in every.items()}}
+        for index, one in enumerate(parts)
+    ]
 
 
 # Responses by this package's sampler, which computes and stores the prompt of a group once ----------------------------
