@@ -11,7 +11,7 @@ except ImportError as error:
     raise ImportError("dph.integrations.trl needs TRL; install it with: pip install 'dph-rl[trl]'") from error
 
 from dph.integrations.trl.config import DPHConfig
-from dph.integrations.trl.data import VerifierReward, exploration_set
+from dph.integrations.trl.data import SqlEnvironment, VerifierReward, exploration_set
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.integrations.trl.trainer import DPHTrainer
@@ -22,6 +22,7 @@ __all__ = [
     "DPHTrainer",
     "PassAtKMixin",
     "SharedPrefixMixin",
+    "SqlEnvironment",
     "VerifierReward",
     "exploration_set",
 ]
