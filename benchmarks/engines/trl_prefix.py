@@ -3,12 +3,12 @@
 
     python -m benchmarks.engines.trl_prefix                       # three sizes, 8 and 16 responses to a prompt
     python -m benchmarks.engines.trl_prefix --sizes 512+64 --responses 8 --generation
-    python -m benchmarks.engines.trl_prefix --sizes 256+32 --responses 8 --model 135M
+    python -m benchmarks.engines.trl_prefix --sizes 256+48 --responses 8 --model 135M --precision bf16
 
 Run it in an environment with the extra `trl`. For each size two processes hold the model of `step.py` (3.4 million
-parameters, or `--model 135M`; fp32) and take optimizer steps in turn: `--prompts` prompts with their responses, one
-micro-batch for each prompt's responses, shuffled by TRL. The responses are random tokens, so no time is spent on
-generation.
+parameters, or `--model 135M`; fp32, or with `--precision bf16` TRL's defaults) and take optimizer steps in turn:
+`--prompts` prompts with their responses, one micro-batch for each prompt's responses, shuffled by TRL. The responses
+are random tokens, so no time is spent on generation.
 
 It prints medians of the update (forward, backward and optimizer), of the pass for log-probabilities without gradients
 over the same rows, and of the ratios within a pair; the peak memory of the update beyond the memory before the first;
@@ -67,6 +67,7 @@ def worker(
     generation: bool,
     clock: str,
     name: str,
+    precision: str,
 ) -> None:
     """Take an optimizer step at each request, and answer with its times."""
     import torch
@@ -122,6 +123,8 @@ def worker(
 
     texts = make_texts(drawn, make_tokenizer(size))
     settings = {"num_generations": responses, "max_completion_length": response}
+    if precision == "bf16":  # TRL's defaults
+        settings |= {"bf16": True, "gradient_checkpointing": True}
     with tempfile.TemporaryDirectory() as folder:
         kind = trainers(response, size)[shared]
         trainer = trl_trainer(kind, texts, rewards, Turns(), folder, len(rows), responses, settings, model)
@@ -176,15 +179,17 @@ def logprobs(trainer: Any, response: int) -> Any:
 
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
-        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-2])
-        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), *sys.argv[-2:])
+        shared, prompt, response, prompts, responses, threads, generation = map(int, sys.argv[2:-3])
+        worker(bool(shared), prompt, response, prompts, responses, threads, bool(generation), *sys.argv[-3:])
         return
     options = parser((__doc__ or "").splitlines()[0], ["64+48", "512+64", "2048+128"], [8, 16])
     options.add_argument("--generation", action="store_true", help="time generation too")
+    help = "bf16: as TRL's defaults, with gradient checkpointing"
+    options.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help=help)
     args = options.parse_args()
     every = []
     for sizes in every_size(args):
-        words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model]
+        words = [*sizes.values(), args.threads, int(args.generation), args.clock, args.model, args.precision]
         stock, ours = (Worker("benchmarks.engines.trl_prefix", ["--worker", shared, *words]) for shared in (0, 1))
         every.append(compare(sizes, "TRL", stock, ours, args.pairs))
         every[-1]["difference"] = every[-1]["first"]["shared"]["difference"]

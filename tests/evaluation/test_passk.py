@@ -12,8 +12,9 @@ from dph.errors import UserError
 from dph.evaluation.intervals import (
     bootstrap_interval,
     cluster_bootstrap,
+    coverage_shares,
 )
-from dph.evaluation.passk import exploration_rate, keep_rate, mean_at_k, pass_at_k, pass_at_powers
+from dph.evaluation.passk import cover_at, exploration_rate, keep_rate, mean_at_k, pass_at_k
 from dph.evaluation.wilson import wilson_interval
 
 
@@ -48,10 +49,23 @@ def test_vectors():
     np.testing.assert_allclose(pass_at_k([4, 8], [1, 2], 2), [1 / 2, 1 - 15 / 28])  # C(6,2)/C(8,2) = 15/28
 
 
-def test_pass_at_powers_over_the_problems_with_enough_responses():
+def test_shares_for_a_log_over_the_problems_with_enough_responses():
     # C(3,2)/C(4,2) = 1/2 for one of four; the problem with two responses has none right; the one without is left out
-    assert pass_at_powers([4, 2, 0], [1, 0, 0]) == pytest.approx({2: (0.5 + 0) / 2, 4: 1.0})
-    assert pass_at_powers([1, 1], [1, 0]) == {}
+    found = coverage_shares([4, 2, 0], [1, 0, 0])
+    expected = {"pass@2": (0.5 + 0) / 2, "pass@4": 1.0, "cover@0.5": 0.0, "cover@1": 0.0}
+    assert {name: value for name, value in found.items() if name in expected} == pytest.approx(expected)
+    assert found["pass@2/low"] == 0 and found["pass@2/high"] == 0.5  # a quarter of resamples have one problem twice
+    assert coverage_shares([1, 1], [1, 0]) == {}
+    many = coverage_shares([8] * 40, [8] * 10 + [4] * 10 + [3] * 20)
+    assert many["cover@0.5"] == 0.5 and many["cover@1"] == 0.25
+
+
+def test_cover_counts_problems_with_enough_right_samples():
+    assert cover_at([10, 10, 3, 3], [3, 2, 2, 1], 0.3).tolist() == [1, 0, 1, 1]  # 0.3 · 10 is not 3 in floats
+    assert cover_at([3, 3], [2, 1], 2 / 3).tolist() == [1, 0]
+
+
+def test_mean_at_k_is_pass_at_1():
     np.testing.assert_allclose(mean_at_k([4, 8], [1, 2]), pass_at_k([4, 8], [1, 2], 1))
 
 

@@ -28,6 +28,7 @@ from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.objective import Advantage, GroupView, LossCounts, Objective
 from dph.rehearsal.store import Rehearsal, read_rehearsal
+from dph.runs.coverage import Ledger
 from dph.training.rows import collate
 from dph.types import Outcome, Problem, Verdict, problem_json
 from helpers import base_run, presampled, randomise, tiny_policy
@@ -352,12 +353,26 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_response():
     rewards = torch.randint(0, 2, (5, 6), generator=generator).float()
     rewards[0, 1] = rewards[1, :3] = rewards[2] = float("nan")
     scored = [[value for value in row if value in (0, 1)] for row in rewards.tolist()]
-    found = passes(rewards)
-    assert found.keys() == {2, 4}
-    for k, value in found.items():
+    problems = list("abcde")
+    found = passes(rewards, problems, Ledger({}))
+    assert {"pass@2", "pass@4", "lost"} < found.keys() and "pass@8" not in found
+    for k in (2, 4):
+        value = found[f"pass@{k}"]
+        assert found[f"pass@{k}/low"] <= value <= found[f"pass@{k}/high"]
         groups = [[max(part) for part in itertools.combinations(row, k)] for row in scored if len(row) >= k]
         assert value == pytest.approx(sum(sum(group) / len(group) for group in groups) / len(groups))
-    assert passes(rewards.nan_to_num(0.5)) == {} and passes(rewards[2:3]) == {}
+    share = [sum(row) / len(row) >= 0.5 for row in scored if row]
+    assert found["cover@0.5"] == pytest.approx(sum(share) / len(share))
+    assert passes(rewards.nan_to_num(0.5), problems, Ledger({})) == {}
+    assert passes(rewards[2:3], ["c"], Ledger({})) == {}
+
+
+def test_a_prompt_is_lost_if_it_was_solved_once_and_is_no_more():
+    ledger, none = Ledger({}), torch.zeros(2, 4)
+    some = none.clone()
+    some[0, 1] = 1
+    found = [passes(rewards, ["a", "b"], ledger)["lost"] for rewards in (none, some, none, some)]
+    assert found == [0, 0, 1, 0]
 
 
 def test_pass_at_k_is_logged_for_verdicts_only(tmp_path):
@@ -374,10 +389,14 @@ def test_pass_at_k_is_logged_for_verdicts_only(tmp_path):
     made = trainer(args, reward_funcs=[verdict, length])
     made.train()
     logged = made.state.log_history[0]
-    assert {key for key in logged if "pass@" in key} == {"rewards/verdict/pass@2", "rewards/verdict/pass@4"}
+    names = {f"pass@{k}{end}" for k in (2, 4) for end in ("", "/low", "/high")} | {"cover@0.5", "cover@1", "lost"}
+    assert {key for key in logged if "/verdict/" in key and key[-3:] not in ("ean", "std")} == {
+        f"rewards/verdict/{name}" for name in names
+    }
+    assert not any("/length/pass@" in key for key in logged)
     groups = torch.tensor(given).view(3, 4)
     assert logged["rewards/verdict/pass@4"] == pytest.approx(float(groups.amax(1).mean()))
-    assert logged["rewards/verdict/pass@2"] == pytest.approx(passes(groups)[2])
+    assert logged["rewards/verdict/pass@2"] == pytest.approx(passes(groups, list("abc"), Ledger({}))["pass@2"])
 
 
 # Advantages ---------------------------------------------------------------------------------------------------------

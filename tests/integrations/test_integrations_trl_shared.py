@@ -21,7 +21,7 @@ import torch
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("trl", reason="TRL is not installed")
+    trl = pytest.importorskip("trl", reason="TRL is not installed")
     from trl import GRPOConfig, GRPOTrainer
 
     from dph.integrations.trl import SharedPrefixMixin
@@ -253,7 +253,7 @@ def test_other_architectures(name, tmp_path, packed_calls):
 def test_no_name_of_trls_is_taken(tmp_path):
     stock, made = (trainer(cls, settings(tmp_path), tiny_policy().model) for cls in (Stock, Shared))
     overridden = {"__init__", "__module__", "__doc__", "_get_per_token_logps_and_entropies", "_prepare_inputs"}
-    overridden |= {"_generate_single_turn"}
+    overridden |= {"_generate_single_turn", "log"}
     overridden |= {name for name in vars(SharedPrefixMixin) if name.startswith("__")}
     assert set(vars(SharedPrefixMixin)) & set(dir(stock)) <= overridden
     assigned = set(
@@ -307,7 +307,7 @@ def test_training_is_trls(name, tmp_path, packed_calls):
         assert one.norm() > 1e-3 and (one - other).norm() / one.norm() < TOLERANCE
     assert (moved - expected).norm() / expected.norm() < TOLERANCE
     for one, other in zip(stock.state.log_history[:-1], made.state.log_history[:-1], strict=True):
-        assert one.keys() == other.keys() >= {"loss", "entropy"}
+        assert one.keys() | {"shared_prefix/saved"} == other.keys() >= {"loss", "entropy"}
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-4, abs=2e-6)
 
 
@@ -505,9 +505,11 @@ def test_what_the_sampler_cannot_do_transformers_does(changes, reason, tmp_path,
 
 
 def told(caplog):
-    """Messages, without what the sampler's trial decided."""
+    """Messages, without what the sampler's trial decided and how many tokens were saved."""
     messages = [one.message for one in caplog.records if one.name == "dph"]
-    return [message for message in messages if not message.startswith("the sampler computes each prompt once")]
+    return [
+        one for one in messages if not one.startswith(("the sampler computes each prompt once", "shared prompts: "))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -538,13 +540,11 @@ def test_it_computes_as_trl_and_says_why_once(name, changes, reason, tmp_path, c
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("compiled", "torch_compile"), ("wrapper", "checkpoint wrapper"), ("prompt", "tokens before each row")],
+    [("wrapper", "checkpoint wrapper"), ("prompt", "tokens before each row")],
 )
 def test_models_that_no_trial_can_judge(kind, reason, tmp_path, packed_calls, caplog):
     made = trainer(Shared, settings(tmp_path), tiny_policy().model)
-    if kind == "compiled":
-        made.args.torch_compile = True
-    elif kind == "wrapper":
+    if kind == "wrapper":
         made.model.model.layers[0] = checkpoint_wrapper(made.model.model.layers[0])
     else:
         made.model.peft_config = {"default": SimpleNamespace(is_prompt_learning=True)}
@@ -582,6 +582,21 @@ def test_bf16_does_not_hide_a_small_error(mixed, tmp_path, caplog, monkeypatch):
     made = trainer(Shared, settings(tmp_path, bf16=mixed), model)
     assert errors(made) == [0, 0, 0, 0]
     assert ["its layers mix tokens in other ways" in one for one in told(caplog)] == [True]
+
+
+@pytest.mark.parametrize("lacking", ["method", "argument", "attribute"])
+def test_a_version_that_lacks_a_member_trains_as_trl_does(lacking, tmp_path, caplog, packed_calls, monkeypatch):
+    if lacking == "attribute":
+        monkeypatch.setattr(module, "_ATTRIBUTES", ("_renamed",))
+    else:
+        method = "_renamed" if lacking == "method" else "_prepare_inputs"
+        monkeypatch.setattr(module, "SHARED_PREFIX", {**module.SHARED_PREFIX, method: ("inputs",)})
+    theirs, *_ = train(Stock, settings(tmp_path))
+    ours, made, _ = train(Shared, settings(tmp_path))
+    assert all(map(torch.equal, theirs, ours)) and not packed_calls
+    (message,) = told(caplog)
+    assert "has no GRPOTrainer._" in message and trl.__version__ in message
+    assert list(made.shared_prefix_report().reasons) == [message.partition("because ")[2]]
 
 
 def test_images_are_left_to_trl(tmp_path, caplog, monkeypatch):

@@ -2,6 +2,7 @@
 """verl's engine with shared prompts against verl's own, in processes of their own on a CPU (gloo, FSDP2)."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -15,6 +16,7 @@ from engine_marks import needs
 
 pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 
+SAVED = re.compile(r"shared prompts: (\d+) tokens computed (\d+) in verl")
 SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
 TOLERANCE = 1e-5
 """Relative; fp32 sums in another order differ by some 1e-6."""
@@ -75,16 +77,27 @@ def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> No
 
     model, _, data = harness.make_launch(tmp_path / "launch")
     steps = {}
-    for mode, vendor in (("sync", "cpu"), ("shared_prefix_sync", "dph")):
-        folder = tmp_path / mode
+    for run, mode, vendor in (
+        ("stock", "sync", "cpu"),
+        ("shared", "shared_prefix_sync", "dph"),
+        ("default", "shared_prefix_sync", "dph"),
+    ):
+        folder = tmp_path / run
         folder.mkdir()
         settings = harness.stock_overrides(model, data, mode)
+        if run == "default":  # verl's own precision, bf16
+            settings = {name: value for name, value in settings.items() if "mixed_precision" not in name}
         settings["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = vendor
         done = harness.run([sys.executable, "-m", "verl.trainer.main_ppo"], settings, folder)
         assert done.returncode == 0, done.stdout[-4000:]
         assert "once for each response, as in verl" not in done.stdout
-        steps[mode] = harness.metrics_of(folder)[1]
-    stock, shared = steps.values()
+        saved = [(int(a), int(b)) for a, b in SAVED.findall(done.stdout.replace(",", ""))]
+        assert len(saved) == (0 if run == "stock" else 2)  # each rank says it once
+        assert all(computed < 0.8 * whole for computed, whole in saved)
+        steps[run] = harness.metrics_of(folder)[1]
+    stock, shared, rounded = steps.values()
+    assert rounded["actor/entropy"] == pytest.approx(stock["actor/entropy"], rel=0.01)
+    assert rounded["actor/grad_norm"] == pytest.approx(stock["actor/grad_norm"], rel=0.1)
     assert stock["critic/score/mean"] == shared["critic/score/mean"]  # the same responses
     for name in ("actor/grad_norm", "actor/pg_loss", "actor/entropy", "actor/loss"):
         assert shared[name] == pytest.approx(stock[name], rel=TOLERANCE, abs=1e-7)
@@ -98,20 +111,39 @@ def test_validation_has_pass_at_k_over_the_scored_responses_of_each_source() -> 
     sources = ["toy"] * 9 + ["other"] * 2
     problems = ["a"] * 4 + ["b"] * 4 + ["c"] + ["d"] * 2
     acc = [1, 0, 0, 0, 1, 1, None, 0, None, None, None]
-    found = validation_passes(sources, problems, {"reward": [0.5] * 9 + [1.0, 0.0], "acc": acc})
+    values = {"reward": [0.5] * 9 + [1.0, 0.0], "acc": acc}
+    found = validation_passes(sources, problems, values, {})
     # a: 1 of 4 correct; b: 2 of 3; c: nothing scored; d has no acc: its reward, 1 of 2
     expected = {
         "val-core/toy/acc/pass@2": (2 / 4 + 1) / 2,  # a: 1 − C(3,2)/C(4,2); b: a pair holds a correct one
         "val-core/toy/acc/pass@4": 1.0,  # only a has four
         "val-core/other/reward/pass@2": 1.0,
     }
-    assert found == pytest.approx(expected)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert found["val-core/toy/acc/pass@2/low"] == 0.5 and found["val-core/toy/acc/cover@0.5"] == 0.5
+    assert not any(name.endswith("lost") for name in found)  # the reward function tells no ids
+
+
+def test_validation_counts_problems_that_an_earlier_one_solved() -> None:
+    from dph.integrations.verl.trainer import validation_passes
+
+    ledgers: dict = {}
+
+    def lost(*acc: int) -> float:
+        values = {"acc": acc, "problem": ["p", "p", "q", "q"]}  # verl's ids of groups are new in each validation
+        groups = [f"{group}{len(found)}" for group in "aabb"]
+        return validation_passes(["toy"] * 4, groups, values, ledgers)["val-core/toy/acc/lost"]
+
+    found: list[float] = []
+    for acc in ((1, 0, 0, 0), (0, 0, 1, 1), (0, 1, 0, 0)):
+        found.append(lost(*acc))
+    assert found == [0, 1, 1]
 
 
 def test_rewards_between_0_and_1_have_no_pass_at_k() -> None:
     from dph.integrations.verl.trainer import validation_passes
 
-    assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}) == {}
+    assert validation_passes(["toy"] * 2, ["a"] * 2, {"reward": [0.5, 1.0]}, {}) == {}
 
 
 def test_verls_validation_logs_unbiased_pass_at_k() -> None:

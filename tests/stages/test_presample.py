@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dph.build import load_problems
-from dph.config import ModelConfig, TaskConfig, VerifierConfig
+from dph.config import ModelConfig, TaskConfig, VerifierConfig, from_dict
 from dph.errors import DataError, JudgeError, ModelError, RunError, SettingsError
 from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.directory import RunDir
+from dph.runs.models import find_model
 from dph.stages import presample as module
 from dph.stages.presample import (
     correct_and_judged,
@@ -310,6 +312,25 @@ def test_the_order_of_a_tasks_problems_matters_to_a_partition_of_some_of_them_on
     assert len(read_partition(tmp_path, some)) == 4
     with pytest.raises(RunError, match="made for another task"):
         read_partition(tmp_path, replace(some, shuffle=True))
+
+
+def test_relative_paths_of_a_run_are_found_from_anywhere(tmp_path, monkeypatch):
+    """A user's problems and model, named from the folder of the run, and training from another folder."""
+    rows = [
+        {"prompt": f"{kind} {i}", "answer": "x", "verifier": "exact"} for i in range(3) for kind in ("easy", "hard")
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(base_run() / "model", tmp_path / "model")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    task = TaskConfig(name="records", options={"path": "data.jsonl"})
+    presample(presample_config(Path("run"), model=ModelConfig("model", device="cpu"), task=task))
+    monkeypatch.chdir("other")
+    here = TaskConfig(name="records", options={"path": "../data.jsonl"})
+    assert len(read_partition(Path("../run"), here)) == 6
+    made = from_dict(TaskConfig, RunDir.open(tmp_path / "run").manifest["task"])
+    assert len(load_problems(made)[1]) == 6
+    assert find_model("../run").model == str(tmp_path / "model")
 
 
 def test_a_set_of_more_splits_serves_one_of_them(tmp_path):

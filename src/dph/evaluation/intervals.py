@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.evaluation.passk import FloatArray
+from dph.evaluation.passk import FloatArray, cover_at, pass_at_k, powers_of_two
 from dph.evaluation.wilson import Interval
 
 Statistic = Callable[[FloatArray], FloatArray]
@@ -47,6 +47,24 @@ def bootstrap_interval(
     # A ratio such as the keep rate can be undefined in a resample; those resamples are left out.
     low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
     return Interval(float(statistic(array[None])[0]), float(low), float(high), level)
+
+
+def coverage_shares(n: ArrayLike, c: ArrayLike) -> dict[str, float]:
+    """Numbers for a trainer's log, by name: pass@k for k = 2, 4, … up to the largest n, each the mean over problems
+    with at least k responses, with the ends of its interval (pass@k/low, pass@k/high), and cover@τ for τ = ½ and 1.
+
+    n, c: [problems], the numbers of responses, which may be 0, and of correct ones.
+    """
+    total, correct = np.asarray(n), np.asarray(c)
+    shares: dict[str, float] = {}
+    for k in powers_of_two(int(total.max(initial=0)))[1:]:
+        interval = bootstrap_interval(pass_at_k(total[total >= k], correct[total >= k], k))
+        low, high = f"pass@{k}/low", f"pass@{k}/high"
+        shares |= {f"pass@{k}": interval.estimate, low: interval.low, high: interval.high}
+    judged = total > 0
+    for share in (0.5, 1.0) if shares else ():
+        shares[f"cover@{share:g}"] = float(cover_at(total[judged], correct[judged], share).mean())
+    return shares
 
 
 def cluster_bootstrap(

@@ -70,12 +70,10 @@ def sample_metrics(counts: Sequence[tuple[int, int]], n: int) -> dict[str, Float
     return {name: values for name, values in metrics.items() if values.size}
 
 
-def pass_at_powers(n: ArrayLike, c: ArrayLike) -> dict[int, float]:
-    """Mean pass@k for k = 2, 4, … up to the largest n, each over the problems with at least k responses; n and c
-    [problems] are the numbers of responses, which may be 0, and of correct ones."""
-    total, correct = np.asarray(n), np.asarray(c)
-    ks = powers_of_two(int(total.max(initial=0)))[1:]
-    return {k: float(pass_at_k(total[total >= k], correct[total >= k], k).mean()) for k in ks}
+def cover_at(n: ArrayLike, c: ArrayLike, share: float) -> FloatArray:
+    """cover@τ of each problem: 1 if at least a share τ of its n samples is correct, else 0."""
+    samples, correct = _counts(n, c)
+    return (correct >= share * samples - 1e-9).astype(np.float64)
 
 
 def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:

@@ -14,7 +14,7 @@ Apart from attention, a model processes every token independently. `dph.models.a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -26,13 +26,13 @@ _LARGEST_PADDING = 0.75
 
 
 def moved(value: Any, device: torch.device | str) -> Any:
-    """A tensor on a device, or a tuple or dataclass whose tensors are; other values as they are."""
-    if isinstance(value, Tensor):
+    """A tensor on a device, or a tuple, layout or dataclass whose tensors are; other values as they are."""
+    if isinstance(value, Tensor | PrefixLayout):
         return value.to(device)
     if isinstance(value, tuple):
         return type(value)(moved(item, device) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        changes = {item.name: moved(getattr(value, item.name), device) for item in fields(value) if item.init}
+        changes = {item.name: moved(getattr(value, item.name), device) for item in fields(value)}
         return replace(value, **changes)
     return value
 
@@ -98,27 +98,39 @@ class Spans:
         return slice(self.first, self.first + self.tokens)
 
 
-@dataclass(frozen=True, slots=True)
 class PrefixLayout:
-    """Which packed tokens attend to which, in the two forms that implementations of attention read."""
+    """Which packed tokens attend to which, in the two forms that implementations of attention read.
 
-    longest: int
-    """Length of the longest row, in tokens."""
-    buckets: tuple[Bucket, ...]
-    """Every packed token is in exactly one bucket."""
-    branches: tuple[Branches, ...]
-    sequences: Spans
-    """All stems and branches: every packed token attends to its own sequence up to itself."""
-    queries: Spans
-    """For each of `branches`, its tokens as one sequence."""
-    stems: Spans
-    """For each of `branches`, the stem that all tokens of this sequence attend to."""
-    derived: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
-    """What an implementation computed from this layout, for all layers of the model."""
+    It is no dataclass, because FSDP2 copies those among a layer's arguments, and each layer would derive the same anew.
+    """
+
+    def __init__(
+        self,
+        longest: int,
+        buckets: tuple[Bucket, ...],
+        branches: tuple[Branches, ...],
+        sequences: Spans,
+        queries: Spans,
+        stems: Spans,
+    ) -> None:
+        """
+        Args:
+            longest: length of the longest row, in tokens.
+            buckets: every packed token is in exactly one bucket.
+            branches: those of each group that has any.
+            sequences: all stems and branches: every packed token attends to its own sequence up to itself.
+            queries: for each of `branches`, its tokens as one sequence.
+            stems: for each of `branches`, the stem that all tokens of this sequence attend to.
+        """
+        self.longest, self.buckets, self.branches = longest, buckets, branches
+        self.sequences, self.queries, self.stems = sequences, queries, stems
+        self.derived: dict[str, Any] = {}
+        """What an implementation computed from this layout, for all layers of the model."""
 
     def to(self, device: torch.device | str) -> "PrefixLayout":
         """A copy on a device, with nothing derived yet."""
-        return moved(self, device)
+        parts = (self.buckets, self.branches, self.sequences, self.queries, self.stems)
+        return PrefixLayout(self.longest, *moved(parts, device))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,15 @@ from dph.models.loading import load_model
 from dph.models.logprobs import Entropy, chunked_logprobs, token_logprobs
 from dph.models.precision import choose_precision, computed_in
 from dph.models.sharing import Sharing, shared_attention
-from dph.models.traits import Arguments, Causality, check_runs, evaluating, plain_head, recomputing
+from dph.models.traits import (
+    Arguments,
+    Causality,
+    check_runs,
+    evaluating,
+    plain_head,
+    recomputing,
+    without_wrapped_autocast,
+)
 from dph.models.trial import with_first_layers
 from dph.process.progress import say
 
@@ -87,7 +95,8 @@ class Policy(LanguageModel):
             with self.in_precision("fp32"):
                 return trial()
 
-        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+        autocast = torch.autocast(self.device.type, enabled=False)
+        with self.evaluating(), autocast, without_wrapped_autocast(self.model):
             return with_first_layers(self.model, exact)
 
     @cached_property

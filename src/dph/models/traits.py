@@ -77,6 +77,21 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def without_wrapped_autocast(model: torch.nn.Module) -> Iterator[None]:
+    """Context in which forward passes are the model's own: accelerate wraps them in an autocast of its own, which
+    `torch.autocast(enabled=False)` around a call does not switch off."""
+    wrapped: list[Any] = [part for part in model.modules() if "_original_forward" in vars(part)]
+    before = [part.forward for part in wrapped]
+    try:
+        for part in wrapped:
+            part.forward = part._original_forward
+        yield
+    finally:
+        for part, forward in zip(wrapped, before, strict=True):
+            part.forward = forward
+
+
+@contextmanager
 def recomputing(model: torch.nn.Module) -> Iterator[None]:
     """Context in which layers with gradient checkpointing recompute their activations.
 

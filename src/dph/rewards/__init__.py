@@ -155,8 +155,12 @@ def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "")
 
 
 def text_of(completion: Any) -> str:
-    """A completion as TRL gives it: a text, or a conversation whose last message is the response."""
-    return completion if isinstance(completion, str) else completion[-1]["content"]
+    """A completion as TRL gives it: a text, or a conversation, in which the response is the model's last message. It is
+    empty if the conversation ends with a call of a tool."""
+    if isinstance(completion, str):
+        return completion
+    last = next((one for one in reversed(completion) if one.get("role", "assistant") == "assistant"), {})
+    return last.get("content") or ""
 
 
 def _reward(verdict: Verdict) -> float | None:

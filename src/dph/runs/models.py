@@ -41,9 +41,10 @@ def _model_of(run: Path) -> str:
         if is_model_folder(folder):
             return str(folder)
     opened = RunDir.open(run)
-    stage, model = opened.manifest.get("stage"), opened.settings().get("model")
-    if stage in ("presample", "eval") and isinstance(model, dict) and model.get("path"):
-        return str(model["path"])
+    stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
+    path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
+    if stage in ("presample", "eval") and path:  # the manifest of a finished run has it as an absolute path
+        return str(path)
     raise RunError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
 
 

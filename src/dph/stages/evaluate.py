@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
-from dph.config import EvalConfig
+from dph.config import EvalConfig, absolute
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
@@ -87,9 +87,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             with written_atomically(run.path / f"{name}.parquet") as file:
                 pq.write_table(pa.Table.from_pylist(table), file)
         splits = {split: summarise(scores, rollout.n) for split, scores in scored.items()}
-        found = {"label": facts["label"], "model": config.model.path, "measures": RULES, "splits": splits}
-        write_atomically(run.path / "scores.json", json.dumps(found, indent=1) + "\n")
-        run.finish(**facts)
+        scores = {"label": facts["label"], "model": config.model.path, "measures": RULES, "splits": splits}
+        write_atomically(run.path / "scores.json", json.dumps(scores, indent=1) + "\n")
+        run.finish(model=absolute(config.model.path), **facts)
     _say_scores(splits)
     return run.path
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
-from dph.config import PresampleConfig
+from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
@@ -210,12 +210,12 @@ def _write(
     run.finish(
         sizes=sizes,
         stored_responses=len(rows),
-        model=config.model.path,
+        model=absolute(config.model.path),
         **model,
         **sampling_facts(config.rollout),
         threshold=[config.threshold, config.rollout.n],
         seed=config.seed,
-        task=asdict(config.task),
+        task=asdict(config.task) | {"options": {name: absolute(value) for name, value in config.task.options.items()}},
         files=file_hashes(run.path),
     )
     return sizes

@@ -1,23 +1,17 @@
 # pyright: reportMissingImports=false
-"""DPH-RL for users of TRL: `DPHTrainer` is `GRPOTrainer` with rehearsal. It needs the extra `trl` (TRL 1.16).
+"""DPH-RL for users of TRL: `DPHTrainer` is `GRPOTrainer` with rehearsal. It needs the extra `trl`.
 
 `SharedPrefixMixin`, `PassAtKMixin` and `AdvantageMixin` extend any GRPO trainer of TRL. `exploration_set` gives the
 prompts of a presample run, and `VerifierReward` its verifiers as a reward function.
 """
 
 try:
-    import trl
+    import trl  # noqa: F401
 except ImportError as error:
     raise ImportError("dph.integrations.trl needs TRL; install it with: pip install 'dph-rl[trl]'") from error
 
-if not trl.__version__.startswith("1.16."):
-    raise ImportError(
-        f"dph.integrations.trl works with TRL 1.16, but TRL {trl.__version__} is installed; "
-        "install it with: pip install 'dph-rl[trl]'"
-    )
-
 from dph.integrations.trl.config import DPHConfig
-from dph.integrations.trl.data import VerifierReward, exploration_set
+from dph.integrations.trl.data import SqlEnvironment, VerifierReward, exploration_set
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin
 from dph.integrations.trl.trainer import DPHTrainer
@@ -28,6 +22,7 @@ __all__ = [
     "DPHTrainer",
     "PassAtKMixin",
     "SharedPrefixMixin",
+    "SqlEnvironment",
     "VerifierReward",
     "exploration_set",
 ]

@@ -15,6 +15,7 @@ from dph.rehearsal.check import open_presampled
 from dph.rehearsal.partition import check_problems, partition_of
 from dph.rewards import text_of
 from dph.types import as_messages, as_text, problem_json, read_problem
+from dph.verifiers.sql.tool import SqlTool
 
 
 def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = ()) -> Dataset:
@@ -41,6 +42,34 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
         for problem in chosen:  # TRL does so later, without a limit
             render_prompt(tokenizer, problem.prompt)
     return Dataset.from_list([{"prompt": form(one.prompt), "problem": problem_json(one)} for one in chosen])
+
+
+class SqlEnvironment:
+    """`environment_factory` of TRL: the tool `query` on the database of each row's problem. `VerifierReward` judges the
+    last message of the transcript.
+
+    Instances share the worker processes of `tool`; a subclass may have another `dph.verifiers.sql.tool.SqlTool`.
+    """
+
+    tool = SqlTool()
+
+    def reset(self, problem: str, **_: Any) -> None:
+        """Begin an episode. problem: the column of `exploration_set`."""
+        database = read_problem(problem).meta.get("db")
+        if not database:
+            raise UserError("the tool query needs problems with a database; give environment_factory SQL problems only")
+        self._database = str(database)
+
+    def query(self, sql: str) -> str:
+        """Run a read-only SQL query on the database of the question.
+
+        Args:
+            sql: The query, in SQLite's dialect.
+
+        Returns:
+            The names of the columns and the first rows, or an error.
+        """
+        return self.tool.query(self._database, sql)
 
 
 class VerifierReward:

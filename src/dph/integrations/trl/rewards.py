@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """What a GRPO trainer of TRL makes of rewards: the advantages of `dph.objective`, and unbiased pass@k in its logs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,11 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from dph.errors import UserError
-from dph.evaluation.passk import pass_at_powers
+from dph.evaluation.intervals import coverage_shares
+from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
 from dph.objective import Advantage, GroupView
+from dph.process.progress import warn
+from dph.runs.coverage import Ledger
 from dph.types import Outcome, Verdict
 
 
@@ -37,6 +40,8 @@ class AdvantageMixin(GRPOTrainer):
         self._advantage = Advantage(advantage, advantage_options) if advantage else None
         if self._advantage is None:
             return
+        if lacks := missing(ADVANTAGES, self, ("_logs", "_tokenizer", "reward_weights")):
+            raise UserError(f"advantage {advantage!r} cannot replace TRL's, because {lacks}; install TRL 1.16")
         if self._advantage.needs_logprobs or self._advantage.needs_reference:
             raise UserError(
                 f"the advantage {advantage!r} reads log-probabilities of whole groups, which TRL does not have; train "
@@ -109,23 +114,44 @@ def group_advantages(advantage: Advantage, scored: Tensor, weights: Tensor, text
 
 
 class PassAtKMixin(GRPOTrainer):
-    """Logs `rewards/NAME/pass@K` for K = 2, 4, … up to the size of a group, for every reward function that gave only 0
-    and 1. A group counts if at least K of its responses were scored (None is no score)."""
+    """Logs, for every reward function that gave only 0 and 1 (None is no score), under `rewards/NAME/`:
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        rewards = super()._calculate_rewards(*args, **kwargs)
+    * pass@K for K = 2, 4, … up to the size of a group, with its interval over the step's groups, and cover@τ; see
+      `dph.evaluation.intervals.coverage_shares`;
+    * lost: prompts that were solved before, in this process's life, and were not when last sampled.
+
+    Training and evaluation each have their own.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._counts_passes = True
+        if lacks := missing(REWARDS, self, ("_metrics", "reward_func_names", "num_generations_eval")):
+            self._counts_passes = False
+            warn(f"pass@k is not logged, because {lacks}")
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, *args: Any, **kwargs: Any) -> Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, *args, **kwargs)
+        if not self._counts_passes:
+            return rewards
         mode = "train" if self.model.training else "eval"
         size = self.num_generations if mode == "train" else self.num_generations_eval
+        problems = gather_object([str(prompt) for prompt in prompts])[::size]
         for name, column in zip(self.reward_func_names, rewards.detach().cpu().unbind(1), strict=True):
-            for k, value in passes(column.view(-1, size)).items():
-                self._metrics[mode][f"rewards/{name}/pass@{k}"].append(value)
+            ledger = self._ledgers.setdefault((mode, name), Ledger({}))
+            for measure, value in passes(column.view(-1, size), problems, ledger).items():
+                self._metrics[mode][f"rewards/{name}/{measure}"].append(value)
         return rewards
 
 
-def passes(rewards: Tensor) -> dict[int, float]:
-    """Mean pass@k over groups, for k = 2, 4, …, from rewards [groups, responses]; NaN is a response without a score.
-    Empty if a reward is neither 0 nor 1."""
+def passes(rewards: Tensor, problems: Sequence[str], ledger: Ledger) -> dict[str, float]:
+    """What `PassAtKMixin` logs, from rewards [groups, responses] of these problems; NaN is a response without a score.
+    Empty if a reward is neither 0 nor 1. The ledger takes the groups into account."""
     scored = ~rewards.isnan()
     if not ((rewards == 0) | (rewards == 1) | ~scored).all():
         return {}
-    return pass_at_powers(scored.sum(1).numpy(), (rewards == 1).sum(1).numpy())
+    judged, correct = scored.sum(1).tolist(), (rewards == 1).sum(1).tolist()
+    lost = ledger.note(list(zip(problems, correct, judged, strict=True)))["coverage/lost"]
+    shares = coverage_shares(judged, correct)
+    return shares and shares | {"lost": lost}

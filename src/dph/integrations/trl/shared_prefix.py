@@ -6,20 +6,21 @@ the model, so that wrappers, adapters, precision, output embedding and temperatu
 target per token, and its positions count the padding on the left; the packed rows have both.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 from trl import GRPOTrainer
-from trl.models import unwrap_model_for_generation
-from trl.trainer.utils import split_tensor_dict
 
 from dph.errors import UserError
+from dph.integrations.trl.members import SHARED_PREFIX, missing
 from dph.models.batch import Tokens, padded
-from dph.models.packing import group_by_prompt, pack
+from dph.models.packing import Packed, group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import has_noise
@@ -27,6 +28,11 @@ from dph.process.progress import warn
 from dph.sampling.hf import HFSampler
 from dph.types import SamplingParams
 
+_ATTRIBUTES = (
+    *("_buffered_inputs", "_step", "_tokenizer", "num_generations", "loss_type", "top_entropy_quantile"),
+    *("_entropy_bonus_enabled", "aux_loss_enabled", "use_vllm", "generation_config", "eos_token_ids"),
+)
+"""What a trainer of TRL holds and is read here."""
 _SUPPORTED = {
     *("_from_model_config", "disable_compile", "transformers_version", "use_cache"),  # do not change what is drawn
     *("bos_token_id", "eos_token_id", "pad_token_id"),
@@ -49,6 +55,40 @@ def refusal(args: Any, parallelism: Any) -> str | None:
     if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
         return "gradient checkpointing with use_reentrant=True recomputes layers without the packed layout"
     return None
+
+
+@dataclass
+class SharedPrefixReport:
+    """What sharing prompts saved in the passes for log-probabilities of one process, training and evaluation."""
+
+    computed: int = 0
+    """Tokens that went through the model."""
+    stock: int = 0
+    """Tokens that TRL's own trainer passes through it, with its padding."""
+    passes: int = 0
+    """Forward passes."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why passes computed the prompt once for each response, with their number."""
+
+    @property
+    def saved(self) -> float:
+        """Share of TRL's tokens that were not computed."""
+        return 1 - self.computed / max(1, self.stock)
+
+    def __str__(self) -> str:
+        reasons = dict(self.reasons)
+        if self.passes and self.computed == self.stock and not reasons:
+            reasons[_SCATTERED] = self.passes
+        line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL ({self.saved:.0%} saved)"
+        return "; ".join(
+            [line, *(f"not in {count} of {self.passes} passes, because {reason}" for reason, count in reasons.items())]
+        )
+
+
+_SCATTERED = (
+    "no two rows of a micro-batch have the same prompt; set per_device_train_batch_size to a multiple of "
+    "num_generations, whole_groups to True, and a loss_type other than bnpo"
+)
 
 
 class SharedPrefixMixin(GRPOTrainer):
@@ -82,7 +122,12 @@ class SharedPrefixMixin(GRPOTrainer):
         """By the id of a model; the trainer keeps the policy and the reference model."""
         self._sampler: HFSampler | None = None
         self._told: set[str] = set()
+        self._shared = SharedPrefixReport()
         parallelism = getattr(self.accelerator, "parallelism_config", None)
+        if (shared_prefix or shared_generation) and (lacks := missing(SHARED_PREFIX, self, _ATTRIBUTES)):
+            self._shared.reasons[lacks] = 0
+            self._tell(f"prompts are computed once for each response, as in TRL, because {lacks}")
+            self.shared_prefix = self.shared_generation = shared_prefix = False
         if shared_prefix and (reason := refusal(self.args, parallelism)):
             raise UserError(f"prompts cannot be shared: {reason}; change this, or give shared_prefix=False")
         rows, responses = self.args.per_device_train_batch_size, self.num_generations
@@ -97,9 +142,25 @@ class SharedPrefixMixin(GRPOTrainer):
             warn(text)
         self._told.add(text)
 
+    def shared_prefix_report(self) -> SharedPrefixReport:
+        """The tokens that this process computed so far, and why it did not share prompts where it did not."""
+        return replace(self._shared, reasons=self._shared.reasons.copy())
+
+    def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        if self._shared.passes:
+            if not any(text.startswith("shared prompts: ") for text in self._told):
+                self._tell(str(self._shared))
+            logs = {**logs, "shared_prefix/saved": self._shared.saved}
+        super().log(logs, *args, **kwargs)
+
     # Log-probabilities -----------------------------------------------------------------------------------------------
 
-    def _get_per_token_logps_and_entropies(
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.shared_prefix:
+            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        return self._shared_logprobs(*args, **kwargs)
+
+    def _shared_logprobs(
         self,
         model: Any,
         input_ids: Tensor,
@@ -111,38 +172,48 @@ class SharedPrefixMixin(GRPOTrainer):
         **modal: Any,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
-        if not self.shared_prefix:
-            return super()._get_per_token_logps_and_entropies(*call, **modal)
         size = batch_size or len(input_ids)
         obstacle = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
         if any(value is not None for value in modal.values()):
             obstacle = "of images or other inputs beside tokens"
         elif compute_aux_loss:
             obstacle = "of the router's auxiliary loss, which counts every token of every row"
-        if obstacle is not None:
-            self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
-            return super()._get_per_token_logps_and_entropies(*call, **modal)
+        rows = rows_of(input_ids, attention_mask, logits_to_keep)
+        if rows is None and obstacle is None:
+            obstacle = "the attention mask has holes, or leaves out the last token of a prompt"
         # As many forward passes as TRL makes, on every process: with FSDP and ZeRO-3 they wait for each other
         parts = [slice(start, start + size) for start in range(0, len(input_ids), size)]
-        rows = rows_of(input_ids, attention_mask, logits_to_keep)
-        if rows is None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
+        self._shared.passes += len(parts)
+        self._shared.stock += input_ids.numel()
+        if obstacle is not None:
+            self._shared.reasons[obstacle.removeprefix("of ")] += len(parts)
+            self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
+        if obstacle is not None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
+            self._shared.computed += input_ids.numel()
             return super()._get_per_token_logps_and_entropies(*call, **modal)
-        found = [self._packed(model, rows[part], attention_mask[part], logits_to_keep) for part in parts]
+        packed = [pack_rows(rows[part], input_ids.shape[1] - logits_to_keep) for part in parts]
+        self._shared.computed += sum(one.input_ids.numel() for one in packed)
+        found = [
+            self._packed(model, one, rows[part], attention_mask[part], logits_to_keep)
+            for one, part in zip(packed, parts, strict=True)
+        ]
         logprobs, entropies = zip(*found, strict=True)
         return torch.cat(logprobs), torch.cat(entropies) if compute_entropy else None, None
 
-    def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    def _packed(
+        self, model: Any, packed: Packed, rows: Sequence[Tokens], mask: Tensor, steps: int
+    ) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B, T] by one forward pass over the packed rows; 0 where a row has no token.
 
         mask: [B, L], the attention mask of the padded rows. steps: T, their last columns, which hold responses.
         """
         device = self.accelerator.device
         width = mask.shape[1] - steps
-        packed = pack(rows, one_target=True, first_positions=[width - len(row.prompt_ids) for row in rows])
+        model = getattr(model, "_orig_mod", model)  # every packed row has another layout, which would compile again
         places = packed.sources[packed.states]
         targets = torch.full_like(packed.input_ids, -100)
         targets[0, places] = torch.tensor([token for row in rows for token in row.response_ids], dtype=torch.long)
-        with self.accelerator.autocast(), shared_attention(self.accelerator.unwrap_model(model).get_decoder()):
+        with self.accelerator.autocast(), shared_attention(self._plain(model).get_decoder()):
             output = model(
                 input_ids=packed.input_ids.to(device),
                 position_ids=packed.position_ids.to(device),
@@ -160,7 +231,7 @@ class SharedPrefixMixin(GRPOTrainer):
     def _obstacle(self, model: Any, longest: int, tokens: int) -> str | None:
         """Why rows of up to `longest` tokens cannot be packed into micro-batches of `tokens` for a model; None if they
         can. All processes call this together."""
-        plain = self.accelerator.unwrap_model(model)
+        plain = self._plain(model)
         if has_noise(plain):
             return (
                 "of dropout or NEFTune, whose noise differs from response to response; set disable_dropout=True, and "
@@ -173,6 +244,10 @@ class SharedPrefixMixin(GRPOTrainer):
         reason = next(filter(None, (sharing.obstacle(*sizes) for sharing in self._sharing[id(plain)])), None)
         return None if reason is None else f"of this model: {reason}"
 
+    def _plain(self, model: Any) -> Any:
+        """A model without what distributes and compiles it."""
+        return self.accelerator.unwrap_model(model, keep_torch_compile=False)
+
     def _examine(self, model: Any, plain: Any) -> list[Sharing]:
         """What decides whether a model can share prefixes: trials, if its settings do not exclude it."""
         config, mixed = plain.config.get_text_config(), self.accelerator.mixed_precision != "no"
@@ -181,11 +256,10 @@ class SharedPrefixMixin(GRPOTrainer):
         adapters = getattr(plain, "peft_config", {}).values()
         if any(getattr(one, "is_prompt_learning", False) for one in adapters):
             return [packed(failure="its adapter puts tokens before each row")]
-        if self.args.torch_compile:
-            return [packed(failure="torch_compile was not tried with packed rows")]
         if any(hasattr(part, "_checkpoint_wrapped_module") for part in plain.modules()):
             return [packed(failure="layers in torch's checkpoint wrapper are recomputed without the packed layout")]
-        if dtype.itemsize == 2 and not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled or isinstance(plain, FSDPModule)
+        if dtype.itemsize == 2 and not sharded:
             # The layers by themselves, in fp32: rounding to 16 bits would hide a small error
             try:
                 policy = Policy(plain, self._tokenizer)
@@ -199,7 +273,7 @@ class SharedPrefixMixin(GRPOTrainer):
         """Log-probabilities of all response tokens, packed or as TRL computes them."""
         ids, mask, steps = padded_rows(rows, self._tokenizer.pad_token_id, self.accelerator.device)
         if shared:
-            found, _ = self._packed(model, rows, mask, steps)
+            found, _ = self._packed(model, pack_rows(rows, ids.shape[1] - steps), rows, mask, steps)
         else:
             found, *_ = super()._get_per_token_logps_and_entropies(model, ids, mask, steps)
         return found[mask[:, -steps:].bool()]
@@ -208,9 +282,9 @@ class SharedPrefixMixin(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """As TRL's method, with the responses to a prompt in the same micro-batches."""
-        before = self._buffered_inputs
+        before = getattr(self, "_buffered_inputs", None)
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is before or not self._may_regroup():
+        if not self.shared_prefix or self._buffered_inputs is before or not self._may_regroup():
             return inputs
         parts, window = self._buffered_inputs, self.args.gradient_accumulation_steps
         self._buffered_inputs = [
@@ -222,7 +296,7 @@ class SharedPrefixMixin(GRPOTrainer):
         """Whether rows can move between the micro-batches of an optimizer step without changing its gradient."""
         one, other = self.args.steps_per_generation, self.args.gradient_accumulation_steps
         return (
-            (self.shared_prefix and self.whole_groups and max(one, other) % min(one, other) == 0)
+            (self.whole_groups and max(one, other) % min(one, other) == 0)
             and (self.loss_type != "bnpo" and not self._entropy_bonus_enabled and self.top_entropy_quantile == 1.0)
             and not self.aux_loss_enabled
             and all(isinstance(value, Tensor | None) for value in self._buffered_inputs[0].values())
@@ -230,20 +304,20 @@ class SharedPrefixMixin(GRPOTrainer):
 
     # Generation ------------------------------------------------------------------------------------------------------
 
-    def _generate_single_turn(
-        self, prompt_ids: list[list[int]], images: Any, multimodal_fields: Any, *args: Any, **kwargs: Any
-    ) -> tuple[list[list[int]], list[list[float]] | None]:
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
         if self.shared_generation and not (self.use_vllm or self.use_transformers_continuous_batching):
             try:
-                if images or multimodal_fields:
+                if any(args[:2]):
                     raise UserError("of images or other inputs beside tokens")
                 return self._sample_shared(prompt_ids), None
             except UserError as error:
                 self._tell(f"transformers generates, because {error}")
-        return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+        return super()._generate_single_turn(prompt_ids, *args, **kwargs)
 
     def _sample_shared(self, prompts: list[list[int]]) -> list[list[int]]:
         """Responses of this package's sampler. Raises UserError if it cannot take transformers' place."""
+        from trl.models import unwrap_model_for_generation
+
         if self.is_fsdp_enabled or self.is_deepspeed_enabled or self.accelerator.mixed_precision == "fp16":
             raise UserError("the sampler was not tried with FSDP, DeepSpeed or fp16")
         chosen = self.generation_config
@@ -294,6 +368,11 @@ def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
     ]
 
 
+def pack_rows(rows: Sequence[Tokens], width: int) -> Packed:
+    """Rows packed with the positions that they have in TRL, where prompts are padded on the left to `width` tokens."""
+    return pack(rows, one_target=True, first_positions=[width - len(row.prompt_ids) for row in rows])
+
+
 def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of TRL's micro-batches in as many of the same size, those with the same prompt next to each other."""
     by_row = [name for name, value in parts[0].items() if value is not None and value.ndim > 0]
@@ -301,8 +380,11 @@ def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ids, mask = every["prompt_ids"], every["prompt_mask"]
     prompts = [Tokens(row[seen].tolist(), []) for row, seen in zip(ids.cpu(), mask.bool().cpu(), strict=True)]
     order = torch.tensor([index for group in group_by_prompt(prompts) for index in group], device=ids.device)
-    ordered: Any = {**parts[0], **{name: value[order] for name, value in every.items()}}
-    return split_tensor_dict(ordered, len(parts))
+    size = len(order) // len(parts)
+    return [
+        {**one, **{name: value[order[index * size : (index + 1) * size]] for name, value in every.items()}}
+        for index, one in enumerate(parts)
+    ]
 
 
 # Responses by this package's sampler, which computes and stores the prompt of a group once ----------------------------

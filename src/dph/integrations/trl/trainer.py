@@ -22,6 +22,7 @@ from trl import GRPOTrainer
 from dph.config import RolloutConfig
 from dph.errors import UserError
 from dph.integrations.trl.config import DPHConfig
+from dph.integrations.trl.members import REHEARSAL, missing
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
 from dph.models.batch import padded
@@ -54,6 +55,8 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         self._objective = Objective(self.args.loss_config())
         if not self.args.rehearses:
             return
+        if lacks := missing(REHEARSAL, self, ("_metrics", "_tokenizer")):
+            raise UserError(f"stored responses cannot be trained on, because {lacks}; install TRL 1.16")
         if rehearsal_set is None:
             raise UserError(
                 "DPHTrainer needs a rehearsal_set; give it the run directory of `dph presample`, or rehearsal_rows=0"

@@ -16,6 +16,7 @@ from dph.build import load_plugin, load_problems, make_verifiers, select
 from dph.config import ModelConfig, TrainConfig, from_dict, read_settings
 from dph.errors import UserError, reason_of
 from dph.integrations.verl.__main__ import one_sentence
+from dph.integrations.verl.settings import QUERY_TOOL
 from dph.models.language_model import render_prompt
 from dph.process.progress import say, show_messages
 from dph.rehearsal.partition import training_problems
@@ -23,25 +24,36 @@ from dph.runs.files import written_atomically
 from dph.sampling.rollouts import usable_problems
 from dph.types import Problem, as_messages, problem_json
 
+_DATABASE = pa.struct([("database", pa.string())])
 _SCHEMA = pa.schema(
     [
         ("data_source", pa.string()),
         ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("ability", pa.string()),
         ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        ("extra_info", pa.struct([("index", pa.int64()), ("split", pa.string()), ("problem", pa.string())])),
+        (
+            "extra_info",
+            pa.struct(
+                [
+                    *(("index", pa.int64()), ("split", pa.string()), ("problem", pa.string())),
+                    ("tools_kwargs", pa.struct([(QUERY_TOOL, pa.struct([("create_kwargs", _DATABASE)]))])),
+                ]
+            ),
+        ),
     ]
 )
 
 
 def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
-    """One problem as a row of verl's dataset; extra_info.problem holds the problem itself, as JSON."""
+    """One problem as a row of verl's dataset; extra_info.problem holds the problem itself, as JSON, and tools_kwargs
+    its database, an empty text without one."""
+    tools = {QUERY_TOOL: {"create_kwargs": {"database": str(problem.meta.get("db") or "")}}}
     return {
         "data_source": source,
         "prompt": [{"role": message["role"], "content": message["content"]} for message in as_messages(problem.prompt)],
         "ability": problem.verifier,
         "reward_model": {"style": "rule", "ground_truth": str(problem.answer)},
-        "extra_info": {"index": index, "split": split, "problem": problem_json(problem)},
+        "extra_info": {"index": index, "split": split, "problem": problem_json(problem), "tools_kwargs": tools},
     }
 
 

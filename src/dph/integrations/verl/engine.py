@@ -122,6 +122,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         self._rows: Sequence[Tokens] | None = None
         """Those of the micro-batch that is being computed packed; None while rows are computed as verl does."""
         self._told: set[str] = set()
+        self._said_saved = False
 
     # Micro-batches -----------------------------------------------------------------------------------------------
 
@@ -135,6 +136,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
         parts = microbatches(rows, int(data["max_token_len_per_gpu"]), shared=True)
         parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
+        self._say_saved(sum(map(packed_tokens, parts)), sum(row.length for row in rows))
         keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
         outputs = []
         try:
@@ -159,6 +161,13 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         total = torch.tensor(values, device=get_device_name())
         torch.distributed.all_reduce(total, op=operation, group=self.get_data_parallel_group())
         return total.tolist()
+
+    def _say_saved(self, computed: int, stock: int) -> None:
+        """Once: what sharing saves on this rank, in tokens of the first batch."""
+        if not self._said_saved:
+            self._said_saved = True
+            line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
+            warn(line)
 
     def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
         """The rows of a batch if they can be packed and any rank has several with the same prompt."""

@@ -23,13 +23,14 @@ def _judge(config: VerifierConfig, plugins: tuple[str, ...]) -> tuple[Verifiers,
     return make_verifiers(config), ThreadPoolExecutor(config.workers, thread_name_prefix="dph-reward")
 
 
-def score(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as verl stores it. Where the judging failed there is no `acc`, so verl's validation leaves the response
-    out, and `scored` is 0, so training masks it."""
+def score(verdict: Verdict, problem: str = "") -> dict[str, Any]:
+    """A verdict, with the id of its problem, as verl stores it. Where the judging failed there is no `acc`, so verl's
+    validation leaves the response out, and `scored` is 0, so training masks it."""
     info: dict[str, Any] = {
         "score": float(verdict.reward) if verdict.scored else 0.0,
         "outcome": str(verdict.outcome),
         "scored": float(verdict.scored),
+        "problem": problem,
     }
     return {**info, "acc": float(verdict.correct)} if verdict.scored else info
 
@@ -59,4 +60,4 @@ async def compute_score(
         [verdict] = await asyncio.wrap_future(threads.submit(verifiers.verify, [item]))
     except (OSError, RuntimeError) as error:
         verdict = Verdict(Outcome.INFRA_ERROR, 0.0, str(error))
-    return score(verdict)
+    return score(verdict, item[0].id)

@@ -21,6 +21,9 @@ TRAINER_MODE = "dph_sync"
 VENDOR = "dph"
 """Where the environment variable VERL_ENGINE_VENDOR has this value, verl uses our engine, with shared prompts."""
 
+QUERY_TOOL = "query"
+"""Name of the tool of `dph.integrations.verl.tools`."""
+
 AGGREGATIONS = {"token": "token-mean", "sequence": "seq-mean-token-mean", "dr_grpo": "seq-mean-token-sum-norm"}
 """verl's name for each of our aggregations."""
 _OUR_AGGREGATIONS = {theirs: ours for ours, theirs in AGGREGATIONS.items()}

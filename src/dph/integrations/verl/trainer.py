@@ -27,7 +27,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from dph.config import OverlongConfig
 from dph.errors import UserError
-from dph.evaluation.passk import pass_at_powers
+from dph.evaluation.intervals import coverage_shares
 from dph.integrations.verl.ordering import group_load, grouped_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
 from dph.integrations.verl.transfer import (
@@ -43,6 +43,7 @@ from dph.models.language_model import tokenizer_hash
 from dph.objective import Advantage, GroupView
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import RehearsalSet
+from dph.runs.coverage import Ledger
 from dph.training.rollouts import overlong_penalty
 
 
@@ -90,31 +91,43 @@ def _work(lengths: list[int]) -> list[float]:
 
 
 class PassAtKMixin(PPOTrainer):
-    """Logs `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to the number of responses, for each data source of which
-    all values are 0 or 1. NAME is verl's core variable: `acc`, or `reward` without it. A problem counts if it has at
-    least K values (None is none)."""
+    """Logs, for each data source of which all values are 0 or 1, `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to
+    the number of responses, with its interval over problems, and cover@τ (see
+    `dph.evaluation.intervals.coverage_shares`). NAME is verl's core variable: `acc`, or `reward` without it. A problem
+    counts if it has at least K values (None is none). If the reward function returns the key `problem`, an id, the log
+    has `lost` too: problems that an earlier validation of this process solved and that this one did not."""
+
+    _ledgers: dict[str, Ledger] | None = None
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3])
+        self._ledgers = self._ledgers or {}
+        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3], self._ledgers)
 
 
 def validation_passes(
-    sources: Sequence[str], problems: Sequence[str], values: Mapping[str, Sequence[Any]]
+    sources: Sequence[str],
+    groups: Sequence[str],
+    values: Mapping[str, Sequence[Any]],
+    ledgers: dict[str, Ledger],
 ) -> dict[str, float]:
-    """Mean pass@k by verl's name of it, from the data source, the id of the problem and the named values of each
-    response."""
+    """What `PassAtKMixin` logs, by verl's name of it, from the data source, the group and the named values of each
+    response. The ledger of each source takes them into account."""
     metrics: dict[str, float] = {}
     for source in dict.fromkeys(sources):
         indices = [index for index, other in enumerate(sources) if other == source]
         name = "acc" if any(values["acc"][index] is not None for index in indices if "acc" in values) else "reward"
-        groups: dict[str, list[float]] = {}
+        found: dict[str, list[float]] = {}
+        problems: dict[str, Any] = {}
         for index in indices:
             if values[name][index] is not None:
-                groups.setdefault(problems[index], []).append(float(values[name][index]))
-        if all(value in (0, 1) for group in groups.values() for value in group):
-            counts = [(len(group), int(sum(group))) for group in groups.values()]
-            passes = pass_at_powers(*zip(*counts, strict=True)) if counts else {}
-            metrics |= {f"val-core/{source}/{name}/pass@{k}": value for k, value in passes.items()}
+                found.setdefault(groups[index], []).append(float(values[name][index]))
+                problems[groups[index]] = values["problem"][index] if "problem" in values else None
+        if found and all(value in (0, 1) for group in found.values() for value in group):
+            visits = [(problems[group], int(sum(each)), len(each)) for group, each in found.items()]
+            shares = coverage_shares([judged for *_, judged in visits], [correct for _, correct, _ in visits])
+            if shares and None not in problems.values():
+                shares["lost"] = ledgers.setdefault(source, Ledger({})).note(visits)["coverage/lost"]
+            metrics |= {f"val-core/{source}/{name}/{measure}": value for measure, value in shares.items()}
     return metrics
 
 

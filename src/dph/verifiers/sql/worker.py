@@ -69,11 +69,16 @@ class Result:
     """Rows of a query, or why there are none: `failure` is "error" or "timeout", `detail` says more."""
 
     rows: tuple[Row, ...] = ()
-    width: int = 0
+    names: tuple[str, ...] = ()
+    """Of the columns."""
     failure: str = ""
     detail: str = ""
     length: int = 0
     """Bytes of the cells, 8 for each number."""
+
+    @property
+    def width(self) -> int:
+        return len(self.names)
 
     @property
     def shape(self) -> str:
@@ -109,9 +114,11 @@ class SqlWorker:
         self._deadline = 0.0
 
     def handle(self, request: Message) -> Message:
-        """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"] or
-        the plan of request["planned"], or else run only the gold query."""
+        """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"], the
+        plan of request["planned"] or the rows of request["shown"], or else run only the gold query."""
         try:
+            if "shown" in request:
+                return self._show(request)
             if "planned" in request:
                 return self._plan(request)
             if "asked" in request:
@@ -181,6 +188,12 @@ class SqlWorker:
             return {"outcome": result.failure, "detail": result.detail, "digest": ""}
         return {"outcome": "correct", "detail": "", "digest": digest(result.rows)}
 
+    def _show(self, request: Message) -> Message:
+        """The first rows of a query as texts."""
+        result = self._execute(request["uri"], request["stamp"], request["shown"], request["timeout"])
+        cells = [["NULL" if cell is None else str(cell) for cell in row] for row in result.rows[: request["rows"]]]
+        return {"detail": result.detail, "names": result.names, "cells": cells, "count": len(result.rows)}
+
     def _plan(self, request: Message) -> Message:
         """SQLite's steps of a query, which is not run, as [id, parent, text]; none if the text is not a valid query."""
         result = self._execute(request["uri"], "", f"EXPLAIN QUERY PLAN {request['planned']}", request["timeout"])
@@ -204,7 +217,7 @@ class SqlWorker:
             if cursor.description is None:  # statements that change anything were refused, so there is no statement
                 return Result() if self.rule.nothing_is_empty else Result(failure="error", detail="no statement")
             rows, length = self._fetch(cursor)
-            return Result(rows, len(cursor.description), length=length)
+            return Result(rows, tuple(str(column[0]) for column in cursor.description), length=length)
         except _TooLarge as error:
             return Result(failure="error", detail=str(error))
         except MemoryError:

@@ -1,0 +1,36 @@
+# pyright: reportMissingImports=false
+"""Which members of TRL are used, and whether the installed version has them. TRL publishes every two weeks, and most of
+what a trainer can extend there is private; so members are looked for, and no version is refused by its number."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+import trl
+from trl import GRPOTrainer
+
+LOGPROBS = {
+    "_get_per_token_logps_and_entropies": (
+        *("model", "input_ids", "attention_mask", "logits_to_keep"),
+        *("batch_size", "compute_entropy", "compute_aux_loss"),
+    )
+}
+SHARED_PREFIX = LOGPROBS | {
+    "_prepare_inputs": ("generation_batch",),
+    "_generate_single_turn": ("prompt_ids", "images", "multimodal_fields"),
+}
+REWARDS = {"_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list")}
+ADVANTAGES = REWARDS | {"_generate_and_score_completions": ("inputs",)}
+REHEARSAL = LOGPROBS | {"_compute_loss": ("model", "inputs")}
+"""Methods of GRPOTrainer that each extension overrides or calls, with the names of their first arguments."""
+
+
+def missing(methods: Mapping[str, Sequence[str]], trainer: GRPOTrainer, attributes: Sequence[str]) -> str | None:
+    """What this version of TRL lacks of an extension's methods and of a trainer's attributes, in words; None if it has
+    all."""
+    for name, wanted in methods.items():
+        method = getattr(GRPOTrainer, name, None)
+        arguments = [] if method is None else list(inspect.signature(method).parameters)[1:]
+        if arguments[: len(wanted)] != list(wanted):
+            return f"TRL {trl.__version__} has no GRPOTrainer.{name}({', '.join(wanted)})"
+    absent = next((name for name in attributes if not hasattr(trainer, name)), None)
+    return absent and f"TRL {trl.__version__} has no GRPOTrainer.{absent}"

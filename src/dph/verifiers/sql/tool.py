@@ -1,0 +1,58 @@
+"""A tool that lets a model query a problem's database before it answers, in the killable worker of the verifier.
+
+It only reads; a query's time, its rows and the length of what the model sees are limited.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from dph.errors import UserError
+from dph.verifiers.protocol import require_positive
+from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
+
+_GRACE = 0.3  # seconds for the process and the pipe
+_MOST_ROWS = 10_000  # of a result that is computed; fewer are shown
+
+
+class SqlTool(UsesWorkers):
+    """Runs queries on SQLite files, for any number of threads."""
+
+    def __init__(
+        self, *, workers: int = 2, timeout: float = 5.0, rows: int = 20, characters: int = 2000, memory_mb: int = 1024
+    ) -> None:
+        """
+        Args:
+            workers: number of processes.
+            timeout: seconds of a query.
+            rows, characters: largest answer.
+            memory_mb: of each process.
+        Raises UserError for a value out of range.
+        """
+        require_positive("SQL tool", workers=workers, timeout=timeout, rows=rows, characters=characters)
+        self._timeout, self._rows, self._characters = timeout, rows, characters
+        options = {"rule": "strict", "options": {}, "credit": "", "digests": False, "memory_mb": memory_mb}
+        limits = {"max_rows": _MOST_ROWS, "max_bytes": 8 << 20}
+        self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
+
+    def query(self, database: str, sql: Any) -> str:
+        """What a model sees of a query: the names of the columns, the first rows, and their number; or "Error: " and
+        the reason. Raises UserError if there is no database file, and WorkersFailed, a UserError, if workers cannot
+        start."""
+        if not isinstance(sql, str):
+            return "Error: the query must be a text"
+        file = Path(database).absolute()
+        if not file.is_file():
+            raise UserError(f"the SQL tool finds no database at {database}; name the file of the problem")
+        status = file.stat()
+        payload = {"shown": sql, "uri": f"{file.as_uri()}?mode=ro&immutable=1", "timeout": self._timeout}
+        payload |= {"rows": self._rows, "stamp": f"{status.st_size} {status.st_mtime_ns}"}
+        [[reply]] = self._pool.run_all([[Request(payload, self._timeout + _GRACE)]])
+        if reply.status != "ok":
+            return f"Error: no result after {self._timeout:g} s"
+        if failure := reply.value.get("detail"):
+            return f"Error: {failure}"[: self._characters]
+        lines = [" | ".join(row) for row in (reply.value["names"], *reply.value["cells"])]
+        count = reply.value["count"]
+        shown = f"({count} rows)" if count <= self._rows else f"(the first {self._rows} of {count} rows)"
+        text = "\n".join(lines)
+        return f"{text if len(text) <= self._characters else text[: self._characters] + ' …'}\n{shown}"
