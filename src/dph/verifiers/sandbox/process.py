@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from pathlib import Path
 from typing import Any, Literal
 
@@ -177,7 +178,7 @@ class Worker:
         self._resume = {}
         try:
             if payloads:
-                self._write(b"".join(json.dumps(payload).encode() + b"\n" for payload in payloads))
+                self._write(b"".join(json.dumps(payload, default=_plain).encode() + b"\n" for payload in payloads))
             while (line := self._readline()) is not None:
                 message = json.loads(line)
                 if "extend" not in message:
@@ -243,6 +244,14 @@ class Worker:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: a number or an array of numpy as Python has it, another number as a float, all else as
+    text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return float(value) if isinstance(value, Number) else str(value)  # type: ignore[arg-type]
 
 
 @functools.cache

@@ -195,6 +195,8 @@ class SqlVerifier(UsesWorkers):
             files = databases(problem)
         except MissingDatabase as error:
             return self._verdict(Outcome.GOLD_ERROR, str(error))
+        if not str(problem.answer).strip():
+            return self._verdict(Outcome.GOLD_ERROR, "the gold query is empty")
         sql = self._extract(response)
         if sql is None:
             return self._verdict(Outcome.NO_ANSWER, "no SQL")
