@@ -10,22 +10,38 @@ from pathlib import Path
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def children() -> list[int]:
-    """Process ids of this process's children."""
+def children(pid: int | str = "self") -> list[int]:
+    """Process ids of a process's children, by default of this one's; none if it has ended."""
     found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):
-            found += map(int, (task / "children").read_text().split())
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += map(int, (task / "children").read_text().split())
     return found
 
 
-def processor_seconds(pid: int) -> float:
-    """Processor time of a process; 0 if it has ended."""
+def descendants(pid: int | str = "self") -> list[int]:
+    """Process ids of a process's children, their children, and so on."""
+    found = children(pid)
+    for child in found:
+        found += children(child)
+    return found
+
+
+def judging_seconds() -> float:
+    """Processor time that this process's children, those that have ended and those that run, have taken so far: what
+    limits count, however busy the machine is."""
+    ended = os.times()
+    return ended.children_user + ended.children_system + sum(processor_seconds(pid, 15) for pid in descendants())
+
+
+def processor_seconds(pid: int, last: int = 13) -> float:
+    """Processor time of a process, with last=15 also of its ended children; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return sum(map(int, fields[11:last])) / TICKS
 
 
 def open_databases(pid: int) -> int:

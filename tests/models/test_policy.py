@@ -240,6 +240,25 @@ def test_prompts_and_responses_as_tokens():
     assert policy.encode_prompt(chat) == policy.encode_prompt("easy\n\nhard")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("", "$EOS"), ("$BOS", "$EOS"), ("$BOS", ""), ("$BOS $BOS", "$EOS $EOS")]
+)
+def test_a_plain_prompt_keeps_what_the_tokenizer_puts_before_it_and_loses_what_it_appends(before: str, after: str):
+    from tokenizers.processors import TemplateProcessing
+
+    policy = tiny_policy()
+    tokenizer = policy.tokenizer
+    plain, eos = policy.encode_prompt("yes no yes"), tokenizer.eos_token_id
+    bos = plain[0] if plain[0] != eos else plain[1]  # any token may be one
+    names = {"$BOS": tokenizer.convert_ids_to_tokens(bos), "$EOS": tokenizer.eos_token}
+    single = " ".join(f"{names[word]}:0" if word in names else word for word in f"{before} $A:0 {after}".split())
+    special = [(names["$BOS"], bos), (names["$EOS"], eos)]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
+    assert len(tokenizer("yes no yes")["input_ids"]) == len(plain) + len(before.split()) + len(after.split())
+    assert policy.encode_prompt("yes no yes") == [bos] * len(before.split()) + plain
+    assert policy.encode_prompt([{"role": "user", "content": "yes no yes"}])[-1] != eos
+
+
 def test_a_chat_template_is_applied():
     policy = tiny_policy()
     turn = "{% for m in messages %}{{ m['role'][0] }} {{ m['content'] }}\n{% endfor %}"

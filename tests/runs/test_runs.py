@@ -49,7 +49,7 @@ def test_versions_of_what_results_depend_on():
     assert found["torch"] == torch.__version__
     assert found["sqlite"] == sqlite3.sqlite_version
     rules = judging_versions()["sql rules"]
-    assert {"strict@2", "bird@2", "spider@2", "paper@2", "paper_bird@2"} == set(rules.split())
+    assert {"strict@3", "bird@2", "spider@2", "paper@2", "paper_bird@2"} == set(rules.split())
 
 
 def test_an_existing_run_needs_resume(tmp_path):

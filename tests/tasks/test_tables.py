@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,3 +81,22 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path, row):
     path = write(tmp_path / "a.jsonl", [ROWS[0], row])
     with pytest.raises(DataError, match="row 2: no 'answer'; it has: prompt"):
         read_rows(path, required=("prompt", "answer"))
+
+
+def test_numbers_of_16_and_32_bits_are_the_decimals_that_were_written(tmp_path):
+    values = {
+        pa.float16(): [0.5, 0.1, 1e-4, None],
+        pa.float32(): [0.1, 16777216.0, 1.1e-30, float("inf")],
+        pa.float64(): [0.1, 1 / 3, 1e300, None],
+        pa.list_(pa.float32()): [[0.1, None], [], None, [3.3]],
+        pa.struct({"a": pa.list_(pa.float32()), "b": pa.float64()}): [{"a": [0.7], "b": 1 / 3}, None, None, None],
+        pa.string(): ["a", "b", None, "d"],
+    }
+    columns = {}
+    for number, (kind, column) in enumerate(values.items()):
+        column = [None if value is None else np.float16(value) for value in column] if number == 0 else column
+        columns[f"c{number}"] = pa.array(column, kind)
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    rows = read_rows(tmp_path / "x.parquet")
+    for number, column in enumerate(values.values()):
+        assert [row[f"c{number}"] for row in rows] == column

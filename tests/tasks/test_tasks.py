@@ -123,6 +123,10 @@ GOOD = {"id": "a", "prompt": "?", "answer": "1", "verifier": "math"}
             r"row 1: no column 'answer' .*; it has: id",
         ),
         ([GOOD, GOOD], r"row 2: the id 'a' was taken by row 1"),
+        (
+            [{**GOOD, "prompt": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "1"}]}],
+            "row 1: the prompt ends with the assist",
+        ),
         ([{**GOOD, "prompt": [{"content": "?"}]}], "text or a list of messages"),
         ([{**GOOD, "verifier": "sql"}], "needs a column 'db' or 'db_id'"),
         ([{**GOOD, "verifier": "sql", "db": "gone"}], r"no database 'gone'; .*gone/gone\.sqlite"),

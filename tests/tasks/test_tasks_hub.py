@@ -77,6 +77,39 @@ def test_rows_in_the_formats_of_files_need_no_options(saved):
     ]
 
 
+QUESTION = {"role": "user", "content": "6 x 7?"}
+SOLVED = [QUESTION, {"role": "assistant", "content": r"It is \boxed{42}."}]
+
+
+@pytest.mark.parametrize("name", ["problem", "question", "instruction", "prompt"])
+def test_a_conversation_that_holds_the_solution_is_no_prompt(saved, name):
+    rows = {name: ["6 x 7?"], "solution": ["It is 42."], "messages": [SOLVED], "answer": ["42"]}
+    [problem] = load_task("hub", name=saved(train=rows), verifier="math").problems("train")
+    assert (problem.prompt, problem.answer) == ("6 x 7?", "42")
+
+
+@pytest.mark.parametrize(("column", "options"), [("messages", {}), ("prompt", {}), ("chat", {"prompt": "chat"})])
+def test_a_prompt_that_ends_with_the_assistant_is_refused(saved, column, options):
+    task = load_task("hub", name=saved(train={column: [SOLVED], "answer": ["42"]}), verifier="math", **options)
+    with pytest.raises(DataError, match="row 0: the prompt ends with the assist"):
+        task.problems("train")
+
+
+def test_earlier_turns_of_the_assistant_stay(saved):
+    rows = {"messages": [[*SOLVED, QUESTION]], "answer": ["42"]}
+    [problem] = load_task("hub", name=saved(train=rows), verifier="math").problems("train")
+    assert list(problem.prompt) == [*SOLVED, QUESTION]
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float16", 0.3), ("float32", 0.1), ("float64", 1 / 3)])
+def test_narrow_floats_are_what_was_written(tmp_path, dtype, value):
+    features = datasets.Features({"prompt": datasets.Value("string"), "answer": datasets.Value(dtype)})
+    rows = datasets.Dataset.from_dict({"prompt": ["?"], "answer": [value]}, features=features)
+    rows.save_to_disk(str(tmp_path / "one"))
+    [problem] = load_task("hub", name=str(tmp_path / "one"), verifier="math").problems("train")
+    assert problem.answer == value
+
+
 def test_one_split_that_was_saved_alone_is_called_train(tmp_path):
     datasets.Dataset.from_dict({"prompt": ["?"], "answer": ["1"]}).save_to_disk(str(tmp_path / "one"))
     assert [p.id for p in load_task("hub", name=str(tmp_path / "one"), verifier="exact").problems("train")] == [

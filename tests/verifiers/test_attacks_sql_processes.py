@@ -63,11 +63,11 @@ def verifier() -> Iterator[SqlVerifier]:
 
 
 def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Path):
-    """A stopped process answers nothing and ends by nothing but a kill."""
+    """A stopped process answers nothing and ends by nothing but a kill; the response cannot help it."""
     outcomes(verifier, db, "SELECT 1")
     os.kill(verifier.workers()[0], signal.SIGSTOP)
     started = time.monotonic()
-    assert outcomes(verifier, db, "SELECT 2", "SELECT 1") == [Outcome.TIMEOUT, Outcome.CORRECT]
+    assert outcomes(verifier, db, "SELECT 2", "SELECT 1") == [Outcome.WRONG, Outcome.CORRECT]
     assert time.monotonic() - started < 5
 
 
@@ -94,7 +94,6 @@ def test_what_is_sent_ahead_is_answered_after_a_kill(verifier: SqlVerifier, db: 
     expected[3] = Outcome.TIMEOUT
     outcomes(verifier, db, "SELECT 1")
     os.kill(verifier.workers()[0], signal.SIGSTOP)
-    expected[0] = Outcome.TIMEOUT
     assert outcomes(verifier, db, *queries) == expected
 
 
@@ -304,13 +303,13 @@ def _state(pid: int) -> str:
 
 
 _WITHOUT_LIMITS = """
-import sys
-from dph.verifiers.sandbox.loop import send
+from dph.verifiers.sandbox import loop
 
 def main():
-    send({"unlimited": ["memory"]})  # as on macOS
-    for _ in sys.stdin:
-        send({})
+    send = loop.send
+    as_on_macos = {"unlimited": ["memory"]}
+    loop.send = lambda message: send(message | as_on_macos if "unlimited" in message else message)
+    loop.serve(lambda request: {}, 512)
 """
 _TWO_POOLS = """
 import sys, warnings

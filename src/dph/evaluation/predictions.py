@@ -134,6 +134,7 @@ def table_of(summary: Mapping[str, Any]) -> str:
 
 _FLAGS = {
     "empty": "with an empty result",
+    "changes": "that ask for the time or for random numbers",
     "limit_ties": "whose LIMIT cuts through a tie",
     "order_ties": "whose ORDER BY leaves a tie",
 }

@@ -73,7 +73,8 @@ class LanguageModel:
     # Texts -----------------------------------------------------------------------------------------------------
 
     def encode_prompt(self, prompt: str | Sequence[Message]) -> list[int]:
-        """Token ids of a prompt; the tokenizer's chat template is applied if it has one.
+        """Token ids of a prompt; the tokenizer's chat template is applied if it has one. Without a template, special
+        tokens that the tokenizer puts before a text stay (BOS), and those that it appends are left out (EOS).
 
         Raises UserError if the template fails or does not end (see `render_prompt`), or a token id is outside the
         model's vocabulary.
@@ -81,7 +82,9 @@ class LanguageModel:
         if getattr(self.tokenizer, "chat_template", None):
             text = render_prompt(self.tokenizer, prompt)
             return self._checked(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        return self._checked(self.tokenizer(as_text(prompt))["input_ids"])
+        ids, own = (self.tokenizer(as_text(prompt), add_special_tokens=add)["input_ids"] for add in (True, False))
+        ends = (end for end in range(len(ids), len(own) - 1, -1) if ids[end - len(own) : end] == own)
+        return self._checked(ids[: next(ends, len(ids))])
 
     def encode_response(self, text: str) -> list[int]:
         """Token ids of a response, ending with EOS. Raises UserError for ids outside the model's vocabulary."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from dph.errors import UserError
+from dph.errors import DataError, UserError
 from dph.registry import settings_of
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.protocol import VERIFIERS, Verifier
@@ -28,6 +28,8 @@ __all__ = ["RewardFunction", "reward_function"]
 _LOG = logging.getLogger("dph")
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
+_NOT_RESPONSES = {"system", "user", "tool", "function"}  # roles
+_TEXTS = {"text", "output_text"}  # types of the parts of a message
 
 _Item = tuple[Problem, str]
 
@@ -59,27 +61,30 @@ class RewardFunction:
         """The rewards of a batch, as TRL asks for them.
 
         Args:
-            completions: texts, or conversations whose last message is the response.
+            completions: texts, or conversations whose last message is the response (see `text_of`).
             columns: lists with one entry per completion: the gold answers, and what else the verifier needs, such as
                 `db` for SQL. Other values are ignored.
+
+        Raises UserError for completions, gold answers or prompts of another form or number.
         """
         if self._answers not in columns:
             raise UserError(
                 f"the reward function needs a column {self._answers!r} with the gold answers; the data set has: "
                 f"{', '.join(columns)} (answer_column= names another)"
             )
-        count = len(completions)
-        prompts = columns.get("prompts") or [""] * count
+        count = len(_listed("completions", completions))
+        answers = _listed(self._answers, columns[self._answers], count)
+        prompts = columns.get("prompts")
+        prompts = [""] * count if prompts is None else _listed("prompts", prompts, count)
         used = {
             name: values
             for name, values in columns.items()
-            if isinstance(values, list) and len(values) == count and name not in (*_NOT_META, self._answers)
+            if _is_list(values) and len(values) == count and name not in (*_NOT_META, self._answers)
         }
+        rows = enumerate(zip(completions, answers, prompts, strict=True))
         items = [
-            _item(text_of(completion), answer, {name: values[row] for name, values in used.items()}, prompt)
-            for row, (completion, answer, prompt) in enumerate(
-                zip(completions, columns[self._answers], prompts, strict=True)
-            )
+            _item(completion, answer, {name: values[row] for name, values in used.items()}, prompt)
+            for row, (completion, answer, prompt) in rows
         ]
         return [_reward(verdict) for verdict in self._judge(items)]
 
@@ -150,17 +155,49 @@ class _Shared:
         """Kinds of failure whose first one was reported."""
 
 
-def _item(response: str, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
-    return Problem("", prompt if isinstance(prompt, str) else tuple(prompt), answer, "", meta), response
+def _item(response: Any, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
+    if not isinstance(prompt, str):
+        prompt = tuple({**message, "content": _content(message)} for message in prompt or ())
+    return Problem("", prompt, answer, "", meta), text_of(response)
+
+
+def _is_list(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, str | bytes | Mapping)
+
+
+def _listed(name: str, values: Any, count: int | None = None) -> Any:
+    """The values of a column, of which there must be `count`."""
+    if not _is_list(values):
+        raise DataError(f"{name!r} must be a list with one entry for each completion, not {values!r:.60}")
+    if count is not None and len(values) != count:
+        raise DataError(f"the column {name!r} has {len(values)} entries, but there are {count} completions")
+    return values
 
 
 def text_of(completion: Any) -> str:
-    """A completion as TRL gives it: a text, or a conversation, in which the response is the model's last message. It is
-    empty if the conversation ends with a call of a tool."""
+    """The text of a completion as trainers give it: a text, a message, or a conversation whose last message is the
+    response.
+
+    A response without text is "": there is no message, it only calls tools, or the conversation ends with what a tool
+    or the user said. Raises UserError for what is none of these.
+    """
     if isinstance(completion, str):
         return completion
-    last = next((one for one in reversed(completion) if one.get("role", "assistant") == "assistant"), {})
-    return last.get("content") or ""
+    message = completion
+    if isinstance(completion, list | tuple):
+        message = completion[-1] if completion else {}
+    return "" if isinstance(message, Mapping) and message.get("role") in _NOT_RESPONSES else _content(message)
+
+
+def _content(message: Any) -> str:
+    """The text of a message, its text parts joined."""
+    content = message.get("content", "") if isinstance(message, Mapping) else message
+    if isinstance(message, Mapping) and (content is None or isinstance(content, str)):
+        return content or ""
+    if not isinstance(message, Mapping) or not isinstance(content, list | tuple):
+        raise DataError(f"a text or a list of messages with 'role' and 'content' is needed, not {message!r:.60}")
+    parts = [part if isinstance(part, Mapping) else {"text": part} for part in content]
+    return "".join(str(part.get("text") or "") for part in parts if part.get("type", "text") in _TEXTS)
 
 
 def _reward(verdict: Verdict) -> float | None:

@@ -11,7 +11,9 @@ presample run and an evaluation store them, training and reports compare them.
 import functools
 import hashlib
 import json
+import os
 import shlex
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,11 +141,20 @@ def _short(facts: list[Any]) -> str:
 
 
 def _stamp(path: str) -> _Stamp | None:
+    """The stamp of a file and of the logs of a database; None for what is not a regular file: reading it might never
+    end."""
     try:
-        status = Path(path).stat()
+        found = [os.stat(file) for file in _with_logs(path)]
     except (OSError, ValueError):
         return None
-    return status.st_size, status.st_mtime_ns
+    regular = all(stat.S_ISREG(status.st_mode) for status in found)
+    return (sum(s.st_size for s in found), max(s.st_mtime_ns for s in found)) if regular else None
+
+
+def _with_logs(path: str) -> list[str]:
+    """A file, and the logs beside it that hold committed rows of a database or a transaction that was cut off."""
+    file = os.path.realpath(path)
+    return [file, *(log for log in (f"{file}-wal", f"{file}-journal") if os.path.exists(log) and os.path.getsize(log))]
 
 
 def _hash(path: str) -> str:
@@ -157,16 +168,20 @@ def _hash(path: str) -> str:
 
 @functools.cache
 def _hash_of_content(path: str, stamp: _Stamp) -> str:
-    """SHA-256 of a file, of a SQLite database without the counters and the version that its last writer left in the
-    header: the same data written by another version of SQLite are the same."""
-    with open(path, "rb") as file:
-        head = file.read(100)
-        if head.startswith(b"SQLite format 3\0"):
-            head = head[:24] + bytes(4) + head[28:92] + bytes(8)
-        digest = hashlib.sha256(head)
-        while part := file.read(1 << 20):
-            digest.update(part)
-        return digest.hexdigest()
+    """SHA-256 of a file, of a SQLite database with its logs and without the counters and the version that its last
+    writer left in the header: the same data written by another version of SQLite are the same."""
+    digest = hashlib.sha256()
+    for number, name in enumerate(_with_logs(path)):
+        with open(name, "rb") as file:
+            left = os.fstat(file.fileno()).st_size  # a file of the kernel says 0 and might never end
+            head = file.read(min(100, left))
+            if not number and head.startswith(b"SQLite format 3\0"):
+                digest.update(head[:24] + bytes(4) + head[28:92] + bytes(8))
+            else:
+                digest.update(head)
+            while part := file.read(1 << 20 if left else 0):
+                digest.update(part)
+    return digest.hexdigest()
 
 
 def code_hashes(config: Any) -> dict[str, str]:

@@ -10,9 +10,10 @@ from dph.errors import DataError, SettingsError, one_line
 from dph.runs.models import ask_hub
 from dph.tasks import Task, register_task
 from dph.tasks.records import read_problem, with_unique_ids
+from dph.tasks.tables import with_short_floats
 from dph.types import Message, Problem
 
-_PROMPTS = ("prompt", "messages", "question", "problem", "instruction")
+_PROMPTS = ("prompt", "question", "problem", "instruction", "messages")
 _ANSWERS = ("answer", "final_answer", "target", "label")
 _HELD_OUT = "dev"
 _SAVED = ("dataset_dict.json", "state.json")
@@ -66,7 +67,8 @@ class Hub(Task):
         if self._splits is None:
             self._splits = _load(self._name, self._config, self._revision)
         source, numbers = self._rows_of(split, self._splits)
-        rows = zip(numbers, self._splits[source].select(numbers), strict=True)
+        chosen = self._splits[source].select(numbers)
+        rows = zip(numbers, (with_short_floats(row, chosen.features.arrow_schema) for row in chosen), strict=True)
         named = ((number, f"the data set {self._name}, split {source}, row {number}", row) for number, row in rows)
         return with_unique_ids(
             (number, where, self._problem(row, where, f"{source}-{number}")) for number, where, row in named

@@ -10,7 +10,7 @@ from dph.tasks import Task, register_task
 from dph.tasks.sql.data import json_meta
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
-from dph.verifiers.exact import gold_fault
+from dph.verifiers.exact import gold_fault, plain_gold
 
 _KINDS = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 _TAKEN = {"id", "prompt", "messages", "answer", "verifier", "reward_model"}
@@ -82,8 +82,12 @@ def read_problem(
     verifier = verifier or ("sql" if "gold_sql" in extra else "")
     if not isinstance(verifier, str):
         raise DataError(f"{where}: 'verifier' must be a verifier's name, not {verifier!r}")
-    if verifier in _BUILT_IN and (fault := gold_fault(answer)):
-        raise DataError(f"{where}: {fault}")
+    if verifier in _BUILT_IN:
+        if fault := gold_fault(answer):
+            raise DataError(f"{where}: {fault}")
+        answer = plain_gold(answer)
+    else:
+        answer = json_meta({"answer": answer}, ()).get("answer")
     meta = {**json_meta(dict(row), _TAKEN), **{k: v for k, v in extra.items() if k != "gold_sql"}}
     if verifier == "sql":
         meta["db"] = _database(row.get("db") or meta.get("db_id"), where, roots)
@@ -115,6 +119,11 @@ def read_prompt(row: Mapping[str, Any], where: str) -> str | tuple[Message, ...]
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(_is_message(message) for message in prompt):
+        if prompt[-1]["role"] == "assistant":
+            raise DataError(
+                f"{where}: the prompt ends with the assistant's turn, which may hold the answer; leave this turn out, "
+                "or name another column"
+            )
         return tuple(Message(role=message["role"], content=message["content"]) for message in prompt)
     raise DataError(f"{where}: the prompt must be text or a list of messages with 'role' and 'content'")
 

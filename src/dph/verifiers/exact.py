@@ -5,6 +5,7 @@ or a list of these, each of which is accepted.
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from math import isfinite
+from numbers import Integral, Number
 from typing import Any, Literal
 
 from dph.errors import UserError
@@ -13,17 +14,27 @@ from dph.verifiers.protocol import register_verifier
 
 
 def gold_list(answer: Any) -> list[Any]:
-    """The accepted answers of a problem: the items of a list, or its only answer."""
-    return [*answer] if isinstance(answer, list | tuple) else [answer]
+    """The accepted answers of a problem: the items of a list or an array, or its only answer."""
+    if getattr(answer, "shape", None) == () and not isinstance(answer, Number | str):
+        answer = answer[()]  # an array without dimensions
+    return [*answer] if isinstance(answer, list | tuple) or getattr(answer, "ndim", 0) else [answer]
 
 
 def gold_fault(answer: Any) -> str:
     """Why no response can be compared with a gold answer; "" if one can. JSON's NaN, Infinity and true are faults."""
-    for item in gold_list(answer):
-        infinite = isinstance(item, float) and not isfinite(item)
-        if infinite or isinstance(item, bool) or not isinstance(item, str | int | float):
-            return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
-    return ""
+    if all(isinstance(item, str) or _is_finite(item) for item in gold_list(answer)):
+        return ""
+    return f"the answer must be text, a finite number, or a list of these, not {answer!r:.200}"
+
+
+def _is_finite(item: Any) -> bool:
+    """Whether an item is a finite number, of whatever type."""
+    if isinstance(item, bool) or not isinstance(item, Number):
+        return False
+    try:
+        return isinstance(item, Integral) or isfinite(item)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):  # a complex number, a signalling NaN, a fraction of huge numbers
+        return False
 
 
 def gold_faults(problems: Sequence[Problem], texts: Callable[[Problem], Iterable[str]]) -> dict[str, str]:
@@ -36,8 +47,15 @@ def gold_faults(problems: Sequence[Problem], texts: Callable[[Problem], Iterable
 
 
 def gold_text(gold: Any) -> str:
-    """An accepted answer as text. A float is written in digits only: in 1e-05, the e would be Euler's number."""
-    return f"{Decimal(str(gold)):f}" if isinstance(gold, float) else str(gold)
+    """An accepted answer as text. A number is written in digits only: in 1e-05, the e would be Euler's number."""
+    written = str(gold)
+    return f"{Decimal(written):f}" if isinstance(gold, Number) and "/" not in written else written
+
+
+def plain_gold(answer: Any) -> Any:
+    """A gold answer as JSON has it: numbers that it lacks, of numpy or decimal, as text."""
+    items = [item if isinstance(item, str | int | float) else gold_text(item) for item in gold_list(answer)]
+    return items if isinstance(answer, list | tuple) or getattr(answer, "ndim", 0) else items[0]
 
 
 class ExactVerifier:
@@ -62,7 +80,7 @@ class ExactVerifier:
     def _judge(self, problem: Problem, text: str) -> Verdict:
         if not text:
             return Verdict(Outcome.NO_ANSWER, 0.0, "empty response")
-        if fault := gold_fault(problem.answer):
+        if fault := gold_faults([problem], _answers).get(problem.id):
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
         given = text if self._part == "whole" else text.splitlines()[-1].strip()
         if given in _answers(problem):

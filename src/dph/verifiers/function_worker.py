@@ -2,7 +2,6 @@
 without a worker (standard library only).
 """
 
-import contextlib
 import math
 import os
 import sys
@@ -76,8 +75,7 @@ def main(memory_mb: int, path: str, name: str) -> None:
     function: RewardFunction | None = None
     problem = ""
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is the pipe to the parent
-            function = load_function(Path(path), name)
+        function = load_function(Path(path), name)
     except UserError as error:
         problem = str(error)
 
@@ -87,8 +85,7 @@ def main(memory_mb: int, path: str, name: str) -> None:
         if function is None:
             return {"failure": problem}
         limit_cpu(request["timeout"] * (os.cpu_count() or 1))  # the function may use several threads
-        with contextlib.redirect_stdout(sys.stderr):
-            return call(function, path, request)
+        return call(function, path, request)
 
     serve(Forked(handle), memory_mb, may_write=True)  # it may run model-written code from a temporary file
 

@@ -1,11 +1,12 @@
 """The verifier protocol and the registry of verifiers."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from dph.errors import UserError
 from dph.registry import Registry
-from dph.types import Outcome, Problem, Verdict
+from dph.types import Problem, Verdict
 from dph.verifiers.lru import LRU
 
 
@@ -130,14 +131,21 @@ def require_positive(verifier: str, **options: float) -> None:
             raise UserError(f"the {verifier}'s option {name} must be positive, not {value}")
 
 
+def short_key(question: Any) -> bytes:
+    """A hash of what a verdict depends on, by its `repr`."""
+    return hashlib.blake2b(repr(question).encode(errors="surrogatepass"), digest_size=16).digest()
+
+
 def judge_once(
     asked: Sequence[Any], cache: LRU, judge: Callable[[list[Any]], Iterable[tuple[Any, Verdict]]]
 ) -> list[Verdict]:
     """The verdicts on what is asked: a verdict already, or a hashable question that `judge` decides unless the cache
-    has its verdict. Equal questions are judged once; a failure of the judging is not cached."""
-    verdicts = {question: cache.get(question) for question in asked if not isinstance(question, Verdict)}
+    has its verdict, under a hash, because answers may be long. Equal questions are judged once; a failure of the
+    judging or of the gold answer is not cached."""
+    keys = {question: short_key(question) for question in asked if not isinstance(question, Verdict)}
+    verdicts = {question: cache.get(key) for question, key in keys.items()}
     for question, verdict in judge([question for question, verdict in verdicts.items() if verdict is None]):
         verdicts[question] = verdict
-        if verdict.outcome is not Outcome.INFRA_ERROR:
-            cache.put(question, verdict)
+        if verdict.scored:
+            cache.put(keys[question], verdict)
     return [question if isinstance(question, Verdict) else verdicts[question] for question in asked]

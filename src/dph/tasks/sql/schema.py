@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import DataError
+from dph.verifiers.sql.files import database_uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,9 @@ class Schema:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A read-only connection that preserves text that is not UTF-8. Raises UserError if the file is missing."""
-    if not path.is_file():
-        raise DataError(f"there is no database file {path}")
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    """A read-only connection that preserves text that is not UTF-8. Raises UserError for a file that is missing or
+    cannot be used."""
+    connection = sqlite3.connect(database_uri(path), uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
 

@@ -1,10 +1,13 @@
-"""The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line; and
-`Forked`, which handles requests in a forked child, for handlers whose imports take seconds.
+"""The loop of every worker process: limit itself, report that it is ready, answer each JSON line with a JSON line;
+`Clock`, by which limits on time are kept; and `Forked`, which handles requests in a forked child, for handlers whose
+imports take seconds.
 
 Standard library only, so that a new worker is ready in a few hundredths of a second. Where fork is missing (Windows),
 the worker handles requests itself, and the pool replaces the worker when it kills it.
 """
 
+import atexit
+import contextlib
 import json
 import os
 import select
@@ -12,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 from dph.process.parents import when_parent_ends
 
@@ -57,10 +60,24 @@ def limit_cpu(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
+_pipes: list[BinaryIO] = []
+"""Where requests come from and answers go to, in a worker."""
+
+
+def take_pipes() -> None:
+    """Keep standard input and output for requests and answers. What other code, also in C, reads from standard input
+    is empty from now on, and what it writes to standard output goes to standard error."""
+    nowhere = os.open(os.devnull, os.O_RDWR)  # also if this process has no standard error: this is the lowest number
+    _pipes[:] = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(nowhere, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+
 def send(message: Message) -> None:
     """Write one message to the parent."""
-    sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
-    sys.stdout.buffer.flush()
+    _pipes[1].write(json.dumps(message).encode() + b"\n")
+    _pipes[1].flush()
 
 
 def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bool = False) -> None:
@@ -76,30 +93,73 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles Ctrl-C and the end of a terminal
     unlimited, memory_mb = _limit(memory_mb, may_write=may_write)
-    try:
-        when_parent_ends(lambda: os._exit(1))  # a dead parent closes the pipe, but a busy worker would not notice
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:  # a dead parent closes the pipe, but a busy worker would not notice
+        when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     except (RuntimeError, MemoryError):  # no space for another thread
         os._exit(TOO_LITTLE_MEMORY)
     send({"unlimited": unlimited, "memory_mb": memory_mb})
-    for line in sys.stdin.buffer:
+    for line in _pipes[0]:
         send(handle(json.loads(line)))
+
+
+TICK = 0.05
+"""Seconds between two looks at a clock."""
+_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # units of processor time
+
+
+class Clock:
+    """The seconds that a process has had since `restart`: its processor time, and the time that it slept.
+
+    Time in which it was stopped or waited for a processor or a disk does not count, nor does a pause of the whole
+    machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds.
+    Where the system does not tell what a process does (not Linux), all time counts but pauses of the caller.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self.restart()
+
+    def restart(self) -> None:
+        self.spent = self.stalled = 0.0
+        """Seconds that count; and those without progress since the last progress, of a process that does not sleep."""
+        self._seen, (_, self._used) = time.monotonic(), self._look()
+
+    def tick(self) -> None:
+        now, (state, used) = time.monotonic(), self._look()
+        passed, worked = now - self._seen, used - self._used
+        watched = min(passed, 2 * TICK)  # whoever calls later than that was paused
+        self.spent += max(min(worked, passed), watched if state == "S" else 0.0)
+        self.stalled = 0.0 if worked or state == "S" else self.stalled + watched
+        self._seen, self._used = now, used
+
+    def _look(self) -> tuple[str, float]:
+        """What the process does (S: it sleeps), and its processor seconds."""
+        try:
+            with open(f"/proc/{self._pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return "S", 0.0
+        return fields[0], (int(fields[11]) + int(fields[12])) / _SECOND
 
 
 CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
 _CHUNK = 1 << 16
+_ALIVE = 2.0  # seconds beyond the limit that the worker has for saying that it still watches its child
+_ADOPTS = 36  # PR_SET_CHILD_SUBREAPER
 
 
 class Forked:
-    """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds).
+    """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds; see `Clock`).
 
     Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
-    crashed or ended itself. If something outside ends the child, this process ends too, and the pool sends the request
-    again.
+    crashed or ended itself. If something outside ends or stops the child, this process ends too, and the pool sends the
+    request again. Processes that the handler starts end with the child, and only the child can answer.
     """
 
     def __init__(self, handle: Callable[[Message], Message]) -> None:
         self._handle = handle
-        self._child = 0
+        self._child = self._number = 0
         self._to_child = self._from_child = -1
 
     def __call__(self, request: Message) -> Message:
@@ -107,13 +167,15 @@ class Forked:
             return self._handle(request)
         if not self._child:
             self._start()
-        deadline = time.monotonic() + request["timeout"]
-        answer = self._exchange(json.dumps(request).encode() + b"\n", deadline)
+        for pid in _children():
+            if pid != self._child:  # an orphan, perhaps one that has ended
+                os.waitpid(pid, os.WNOHANG)
+        clock = Clock(self._child)
+        answer = self._exchange(request, clock)
         if answer is not None:
-            return json.loads(answer)
-        expired = time.monotonic() >= deadline
+            return answer
         status = self._stop()
-        if expired or -status == getattr(signal, "SIGXCPU", None):
+        if clock.spent >= request["timeout"] or -status == getattr(signal, "SIGXCPU", None):
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
         if -status in CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}
@@ -122,51 +184,92 @@ class Forked:
         raise SystemExit(1)
 
     def _start(self) -> None:
+        if not self._number:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+            atexit.register(self._stop)
+            if sys.platform == "linux":
+                import ctypes
+
+                ctypes.CDLL(None).prctl(_ADOPTS, 1, 0, 0, 0)  # orphans of the child become children of this process
         down, self._to_child = os.pipe()
         self._from_child, up = os.pipe()
         self._child = os.fork()
         if self._child == 0:
             try:
-                os.close(self._to_child)
-                os.close(self._from_child)
-                nowhere = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nowhere, 0)  # the worker's pipes must close when the worker ends
-                os.dup2(nowhere, 1)
-                when_parent_ends(lambda: os._exit(1))
-                with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
-                    for line in requests:
-                        answers.write(json.dumps(self._handle(json.loads(line))).encode() + b"\n")
-                        answers.flush()
+                self._serve(down, up)
             finally:
                 os._exit(1)
         os.close(down)
         os.close(up)
 
-    def _exchange(self, request: bytes, deadline: float) -> bytes | None:
-        """Send a line and read a line; None if the time is up or the child has ended."""
-        parts: list[bytes] = []
-        while True:
-            left = deadline - time.monotonic()
-            wanted = ([self._from_child], [self._to_child] if request else [])
-            readable, writable, _ = select.select(*wanted, [], max(0.0, left))
-            if not readable and not writable:
-                return None
+    def _serve(self, down: int, up: int) -> None:
+        """Answer requests, in the child."""
+        os.setsid()
+        child = os.getpid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for unneeded in (self._to_child, self._from_child, *(pipe.fileno() for pipe in _pipes)):
+            os.close(unneeded)  # the worker's pipes must close when the worker ends
+        when_parent_ends(lambda: os.killpg(0, signal.SIGKILL))
+        with os.fdopen(down, "rb") as requests, os.fdopen(up, "wb") as answers:
+            for line in requests:
+                number, request = json.loads(line)
+                answer = self._handle(request)
+                if os.getpid() != child:  # the handler has forked
+                    return
+                answers.write(json.dumps([number, answer]).encode() + b"\n")
+                answers.flush()
+        os.killpg(0, signal.SIGKILL)  # the worker has ended
+
+    def _exchange(self, request: Message, clock: Clock) -> Message | None:
+        """Send a request and read its answer; None if the time is up, or the child has ended or was stopped."""
+        self._number += 1
+        limit, begun = request["timeout"], time.monotonic()
+        unsent, received = json.dumps([self._number, request]).encode() + b"\n", b""
+        while clock.spent < limit and clock.stalled < limit:
+            wanted = ([self._from_child], [self._to_child] if unsent else [])
+            readable, writable, _ = select.select(*wanted, [], TICK)
             try:
                 if writable:
-                    request = request[os.write(self._to_child, request[: select.PIPE_BUF]) :]
+                    unsent = unsent[os.write(self._to_child, unsent[: select.PIPE_BUF]) :]
                 if readable:
-                    parts.append(os.read(self._from_child, _CHUNK))
+                    received += (chunk := os.read(self._from_child, _CHUNK))
+                    if not chunk:
+                        return None
             except BrokenPipeError:
                 return None
-            if parts and (not parts[-1] or parts[-1].endswith(b"\n")):
-                return b"".join(parts) if parts[-1] else None
+            *lines, received = received.split(b"\n")
+            for number, answer in map(json.loads, lines):
+                if number == self._number:
+                    return answer
+            if time.monotonic() - begun >= TICK:
+                begun = time.monotonic()
+                clock.tick()
+                send({"extend": limit + _ALIVE})
+        return None
 
     def _stop(self) -> int:
-        """Kill the child and return its exit status (negative: the signal that ended it, perhaps an earlier one than
-        ours)."""
-        os.kill(self._child, signal.SIGKILL)
-        _, status = os.waitpid(self._child, 0)
+        """Kill the child and all that it started; its exit status (negative: the signal that ended it, perhaps an
+        earlier one than ours)."""
+        if not self._child:
+            return 0
+        child, self._child = self._child, 0
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not lead its group yet
+            os.killpg(child, signal.SIGKILL)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
         os.close(self._to_child)
         os.close(self._from_child)
-        self._child = 0
+        while orphans := _children():
+            for orphan in orphans:
+                os.kill(orphan, signal.SIGKILL)
+                os.waitpid(orphan, 0)
         return os.waitstatus_to_exitcode(status)
+
+
+def _children() -> list[int]:
+    """Process ids of this process's children, which only Linux tells."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return list(map(int, file.read().split()))
+    except OSError:
+        return []

@@ -1,8 +1,8 @@
 """A pool of killable worker processes: model output is executed there, never in the training process.
 
-The parent enforces a wall-clock limit on every request by killing the process, which also stops a long call inside a C
-library. A worker that dies for another reason is replaced, and its request is sent again: once if the process crashed,
-many times if something outside ended it.
+The parent enforces a limit on every request by killing the process, which also stops a long call inside a C library.
+A worker that dies for another reason, or that something outside stopped, is replaced, and its request is sent again:
+once if the process crashed, many times if something outside ended it.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from dph.types import Outcome
+from dph.verifiers.sandbox.loop import TICK
 from dph.verifiers.sandbox.process import REMEDY, Reply, Request, Worker, WorkersFailed
 
 __all__ = ["Reply", "Request", "UsesWorkers", "WorkerPool", "WorkersFailed", "read_reply"]
 
-_TICK = 0.05  # seconds between checks of the deadlines
 _ATTEMPTS = {"crash": 2, "lost": 20}  # how often a request may end its worker so, without any progress
 _PATIENCE = 30.0  # seconds from the first such end after which a request is not sent a third time
 _LOST = {
@@ -182,10 +182,9 @@ def _watched(workers: Sequence[Worker]) -> Iterator[None]:
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(_TICK):
-            now = time.monotonic()
+        while not done.wait(TICK):
             for worker in workers:
-                worker.kill_if_overdue(now)
+                worker.kill_if_overdue()
 
     threading.Thread(target=watch, daemon=True, name="dph-verifier-watchdog").start()
     try:

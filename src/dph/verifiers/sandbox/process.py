@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from pathlib import Path
 from typing import Any, Literal
 
 from dph.errors import UserError
 from dph.process.progress import warn
-from dph.verifiers.sandbox.loop import CRASHES, TOO_LITTLE_MEMORY
+from dph.verifiers.sandbox.loop import CRASHES, TOO_LITTLE_MEMORY, Clock
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 # The packages are registered empty, so that importing a worker's module does not run their __init__ and its imports.
@@ -30,12 +30,14 @@ for name, path in settings["packages"]:
     package.__path__ = [path]
     sys.modules[name] = package
 sys.path += settings["path"]
+importlib.import_module("dph.verifiers.sandbox.loop").take_pipes()
 try:
     importlib.import_module(settings["module"]).main(**settings["options"])
 except (MemoryError, SystemError):  # Python raises the second too when memory runs out
     os._exit({TOO_LITTLE_MEMORY})
 """
 _START_LIMIT = 60.0  # seconds within which a new worker must be ready
+_END_LIMIT = 2.0  # seconds that a worker has for ending what it started
 _AHEAD = 8  # requests sent ahead to a worker; the answers to them must fit into a pipe (64 KiB)
 _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills before it is ready
 _UNLIMITED = {
@@ -53,7 +55,7 @@ class WorkersFailed(UserError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One message for a worker and the seconds it may take."""
+    """One message for a worker and the seconds it may take, by a `Clock`."""
 
     payload: Mapping[str, Any]
     limit: float
@@ -87,7 +89,8 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._received = b""
         self._lock = threading.Lock()
-        self._deadline: float | None = None
+        self._limit: float | None = None
+        self._clock: Clock | None = None
         self._expired = False
         self._resume: Mapping[str, Any] = {}
 
@@ -126,12 +129,17 @@ class Worker:
         """Id of the process; None if none is running."""
         return None if self._process is None else self._process.pid
 
-    def kill_if_overdue(self, now: float) -> None:
-        """Called by the watchdog thread; the lock prevents it from killing the next request."""
+    def kill_if_overdue(self) -> None:
+        """Called by the watchdog thread in each TICK; the lock prevents it from killing the next request.
+
+        A process that makes no progress although it does not sleep was stopped from outside: it is lost, not late.
+        """
         with self._lock:
-            if self._deadline is not None and now > self._deadline and self._process is not None:
-                self._expired = True
-                self._process.kill()
+            if self._limit is not None and self._process is not None and self._clock is not None:
+                self._clock.tick()
+                self._expired = self._clock.spent > self._limit
+                if self._expired or self._clock.stalled > self._limit:
+                    self._process.kill()
 
     def _ensure_running(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -142,6 +150,7 @@ class Worker:
         for _ in range(_START_ATTEMPTS):
             # Unbuffered: a forked process could inherit the lock of a Python buffer in the held state.
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+            self._clock = Clock(self._process.pid)
             ready = self._exchange([], _START_LIMIT)
             if ready is not None:
                 if ready["unlimited"]:
@@ -165,22 +174,22 @@ class Worker:
 
     def _exchange(self, payloads: Sequence[Mapping[str, Any]], limit: float) -> Mapping[str, Any] | None:
         """Write payloads and read the next answer; None if the process ended before it answered."""
-        self._set_deadline(limit)
+        self._set_limit(limit)
         self._resume = {}
         try:
             if payloads:
-                self._write(b"".join(json.dumps(payload).encode() + b"\n" for payload in payloads))
+                self._write(b"".join(json.dumps(payload, default=_plain).encode() + b"\n" for payload in payloads))
             while (line := self._readline()) is not None:
                 message = json.loads(line)
                 if "extend" not in message:
                     return message
-                self._set_deadline(message["extend"])
+                self._set_limit(message["extend"])
                 self._resume = message.get("resume", self._resume)
             return None
         except OSError:
             return None
         finally:
-            self._set_deadline(None)
+            self._set_limit(None)
 
     def _write(self, data: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -199,26 +208,33 @@ class Worker:
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _set_deadline(self, limit: float | None) -> None:
+    def _set_limit(self, limit: float | None) -> None:
         with self._lock:
-            self._deadline = None if limit is None else time.monotonic() + limit
-            if limit is not None:
+            self._limit = limit
+            if limit is not None and self._clock is not None:
                 self._expired = False
+                self._clock.restart()
 
     def stop(self) -> int:
-        """Kill the process, close its pipes and return its exit status (negative: the signal that ended it)."""
+        """End the process, close its pipes and return its exit status (negative: the signal that ended it)."""
         process = self._process
         if process is None:
             return 0
-        process.kill()
-        process.wait()
+        process.terminate()  # then it ends what it started
+        if hasattr(signal, "SIGCONT"):
+            process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(_END_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         self._forget(process)
         return process.returncode
 
     def disown(self) -> None:
         """Forget the process without killing it; for use in a fork of the process that started it."""
         self._lock = threading.Lock()
-        self._deadline = None
+        self._limit = None
         if self._process is not None:
             self._process.returncode = 0  # it is not ours to wait for
             self._forget(self._process)
@@ -228,6 +244,14 @@ class Worker:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for: a number or an array of numpy as Python has it, another number as a float, all else as
+    text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return float(value) if isinstance(value, Number) else str(value)  # type: ignore[arg-type]
 
 
 @functools.cache

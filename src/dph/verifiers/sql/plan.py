@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
+from dph.verifiers.sql.files import MissingDatabase, database_uri
 
 _GRACE = 1.0  # seconds for the process and the pipe
 _MOST_STEPS = 10_000  # of a plan
@@ -29,9 +30,13 @@ class PlanReader(UsesWorkers):
         self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
 
     def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
-        """The plan of each query on one SQLite file; None if a text is not a valid query there or the time limit was
-        hit. Raises WorkersFailed if something outside ended every worker that had a query."""
-        uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
+        """The plan of each query on one SQLite file; None if a text is not a valid query there, the file cannot be
+        used, or the time limit was hit. Raises WorkersFailed if something outside ended every worker that had a
+        query."""
+        try:
+            uri = database_uri(database)
+        except MissingDatabase:
+            return [None] * len(queries)
         distinct = list(dict.fromkeys(queries))
         limit = self._timeout + _GRACE
         chains = [[Request({"planned": sql, "uri": uri, "timeout": self._timeout}, limit)] for sql in distinct]

@@ -3,6 +3,7 @@ score of a wrong result, between 0 and 1, to a number. Standard library only.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -37,6 +38,8 @@ def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
     Each pair of rows adds to the true positives (cells of the predicted row that occur in the gold row)/(gold columns).
     Predicted cells that do not occur count as false positives, and gold cells missing from the predicted row as false
     negatives, divided likewise; a row without a partner adds 1. Two empty results score 1. `correct` is ignored.
+
+    Other than there, a gold cell counts for one predicted cell: a column that is repeated earns nothing.
     """
     if not gold and not predicted:
         return 1.0
@@ -44,10 +47,10 @@ def soft_f1(gold: Rows, predicted: Rows, correct: bool) -> float:
     paired = min(len(gold), len(predicted))
     matched = spurious = missing = 0.0
     for truth, guess in zip(gold[:paired], predicted[:paired], strict=True):
-        found = sum(cell in truth for cell in guess)
+        found = (Counter(truth) & Counter(guess)).total()
         matched += found / len(truth)
         spurious += (len(guess) - found) / len(truth)
-        missing += sum(cell not in guess for cell in truth) / len(truth)
+        missing += (len(truth) - found) / len(truth)
     spurious += len(predicted) - paired
     missing += len(gold) - paired
     # 2PR/(P + R) with P = matched/(matched + spurious), R = matched/(matched + missing)

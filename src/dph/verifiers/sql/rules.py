@@ -11,7 +11,13 @@ from typing import Literal
 
 from dph.errors import UserError
 from dph.verifiers.sql.compare import Rows, permuted_equal, set_equal, strict_equal
-from dph.verifiers.sql.text import extract_sql, extract_sql_paper, first_statement_without_distinct, orders_its_rows
+from dph.verifiers.sql.text import (
+    extract_sql,
+    extract_sql_paper,
+    first_statement_without_distinct,
+    orders_its_rows,
+    without_empty_statements,
+)
 
 _CURRENT_YEAR = re.compile(r"year\s*\(\s*curdate\s*\(\s*\)\s*\)\s*", re.IGNORECASE)
 _MARK_OF_A_LITERAL = "value"
@@ -90,6 +96,10 @@ def _same(sql: str, options: Options) -> str:
     return sql
 
 
+def _one_statement(sql: str, options: Options) -> str:
+    return without_empty_statements(sql)
+
+
 def _join_operators(sql: str) -> str:
     """Repair "> =" and similar operators, which word-by-word generators write."""
     return sql.replace("> =", ">=").replace("< =", "<=").replace("! =", "!=")
@@ -134,8 +144,8 @@ def _permuted(gold: Rows, predicted: Rows, widths: tuple[int, int], ordered: boo
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("strict", 2, extract_sql, "outermost", "surrogateescape", False, False, _same, _same, _strict,
-             frozenset({"columns", "tolerance"})),
+        Rule("strict", 3, extract_sql, "outermost", "surrogateescape", False, False, _one_statement, _one_statement,
+             _strict, frozenset({"columns", "tolerance"})),
         Rule("bird", 2, extract_sql, "never", "strict", True, True, _same, _same, _sets),
         Rule("spider", 2, extract_sql, "mentioned", "ignore", True, False, _spider_gold, _spider_prediction, _permuted,
              frozenset({"keep_distinct"})),

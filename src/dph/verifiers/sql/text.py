@@ -179,13 +179,40 @@ def first_statement_without_distinct(sql: str) -> str:
 
 
 _WORD = re.compile(
-    r"""--[^\n]* | /\*.*?(?:\*/|\Z) | '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] | [\w$]+ | \S""",
+    r"""--[^\n]* | /\*.*?(?:\*/|\Z) | '(?:[^']|'')*(?:'|\Z) | "(?:[^"]|"")*(?:"|\Z) | `(?:[^`]|``)*(?:`|\Z)
+    | \[[^\]]*(?:\]|\Z) | [\w$]+ | \S""",
     re.VERBOSE | re.DOTALL,
 )
 
 
+def without_empty_statements(sql: str) -> str:
+    """The text without further semicolons before its first and after its last word, and the comments among them."""
+    if ";" not in sql.rstrip()[:-1]:
+        return sql
+    words = [found for found in _WORD.finditer(sql) if not found.group().startswith((";", "--", "/*"))]
+    return sql[words[0].start() : words[-1].end()] if words else sql
+
+
+_CHANGING = re.compile(
+    r"""(?<!\S) (?: current_(?:date|time|timestamp)(?!\S) | random(?:blob)?\ \(
+    | (?:date|time|datetime|julianday|unixepoch)\ \(\ (?:\)|NOW) | strftime\ \(\ \S+\ (?:\)|,\ NOW)
+    | timediff\ \(\ (?:NOW|[^()]*,\ NOW) )""".replace("NOW", r"""['"](?:now|subsec|subsecond)['"]"""),
+    re.VERBOSE,
+)
+
+
+def changes_by_itself(sql: str) -> bool:
+    """Whether a query asks for the current time or for random numbers, so that its result is another one each time."""
+    words = (found.group().lower() for found in _WORD.finditer(sql))
+    code = (word for word in words if not word.startswith(("--", "/*")))
+    return bool(_CHANGING.search(" ".join("''" if " " in word else word for word in code)))
+
+
 class GoldFlag(StrEnum):
     """Why a gold result may judge wrongly although its query runs."""
+
+    CHANGES = "changes"
+    """It asks for the current time or for random numbers: it is another one each time."""
 
     EMPTY = "empty"
     """It has no rows: every query with an empty result equals it."""

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
-from dph.verifiers.protocol import judge_once, register_verifier, require_positive
+from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
 from dph.verifiers.sandbox.pool import Reply, Request, UsesWorkers, WorkerPool, read_reply
 from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
-from dph.verifiers.sql.text import GoldFlag, plain_text, tie_probes
+from dph.verifiers.sql.text import GoldFlag, changes_by_itself, plain_text, tie_probes
 
 Answer = Literal["block", "whole"]
 
@@ -146,11 +146,12 @@ class SqlVerifier(UsesWorkers):
         for problem, reply in self._run_golds(problems, suite=False):
             if reply.value.get("outcome") != Outcome.CORRECT:
                 continue
-            if not reply.value["rows"]:
-                flags[problem.id] = [GoldFlag.EMPTY]
-                continue
             gold = self._prepared(str(problem.answer)).sql
-            if (probes := tie_probes(gold, reply.value["columns"])) is not None:
+            if changes_by_itself(gold):
+                flags[problem.id] = [GoldFlag.CHANGES]
+            elif not reply.value["rows"]:
+                flags[problem.id] = [GoldFlag.EMPTY]
+            elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
         databases = self._files.batch()
         requests = [[self._request(databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
@@ -178,7 +179,7 @@ class SqlVerifier(UsesWorkers):
             else:
                 predicted = self._rule.prepare_prediction(query.predicted, self._options)
                 asked.append((query.databases[:1], predicted))
-        digests = {query: self._returned.get(query) for query in asked if query is not None}
+        digests = {query: self._returned.get(short_key(query)) for query in asked if query is not None}
         distinct = [query for query, digest in digests.items() if digest is None]
         limits = {"timeout": self._timeout, "grace": _GRACE}
         chains = [
@@ -194,6 +195,8 @@ class SqlVerifier(UsesWorkers):
             files = databases(problem)
         except MissingDatabase as error:
             return self._verdict(Outcome.GOLD_ERROR, str(error))
+        if not str(problem.answer).strip():
+            return self._verdict(Outcome.GOLD_ERROR, "the gold query is empty")
         sql = self._extract(response)
         if sql is None:
             return self._verdict(Outcome.NO_ANSWER, "no SQL")
@@ -244,7 +247,7 @@ class SqlVerifier(UsesWorkers):
                 judged += [(query, verdict) for query in same]
                 if (returned := reply.value.get("digest")) is not None:
                     for query in same:
-                        self._returned.put((query.databases[:1], texts[query]), returned)
+                        self._returned.put(short_key((query.databases[:1], texts[query])), returned)
         return judged
 
     def _request(

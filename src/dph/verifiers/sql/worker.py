@@ -3,6 +3,7 @@
 docs/concepts/verifiers.md lists its defences. Standard library only.
 """
 
+import os
 import sqlite3
 import time
 from contextlib import suppress
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from dph.verifiers.lru import LRU
-from dph.verifiers.sandbox.loop import Message, limit_cpu, send, serve
+from dph.verifiers.sandbox.loop import TOO_LITTLE_MEMORY, Message, limit_cpu, send, serve
 from dph.verifiers.sql.compare import Row, digest, set_equal, strict_equal
 from dph.verifiers.sql.rewards import CREDITS
 from dph.verifiers.sql.rules import Options, Rule, get_rule
@@ -61,7 +62,8 @@ _SIZED = (str, bytes)
 _CHUNK = 500  # rows fetched between checks of their size
 _STEPS = 1000  # virtual-machine steps between checks of the clock
 _CONNECTIONS = 128  # open databases per worker; a test suite has about 35 per database
-_GOLD_CELLS = 1_000_000  # cells of gold results that a worker keeps; 64 characters count as a cell
+_GOLD_SHARE = 8  # a worker keeps gold results of this fraction of its memory
+_ROW, _CELL = 64, 56  # bytes of a row and of a cell in Python, besides the characters of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class Result:
 
     @property
     def size(self) -> int:
-        """What it takes of the cache, in cells."""
-        return 1 + len(self.rows) * self.width + self.length // 64
+        """Bytes that it takes of the cache."""
+        return _ROW + len(self.rows) * (_ROW + _CELL * self.width) + self.length
 
 
 class _TooLarge(Exception):
@@ -110,12 +112,16 @@ class SqlWorker:
 
     def __post_init__(self) -> None:
         self._connections = LRU(_CONNECTIONS)
-        self._golds = LRU(_GOLD_CELLS)
+        self._golds = LRU((self.memory_mb << 20) // _GOLD_SHARE)
         self._deadline = 0.0
+        self._used = self._exhausted = False
+        """Whether this process has judged anything, and whether it ran out of memory."""
 
     def handle(self, request: Message) -> Message:
         """Judge request["predicted"] on each database, run request["probes"], give the digest of request["asked"], the
         plan of request["planned"] or the rows of request["shown"], or else run only the gold query."""
+        if self._exhausted:
+            os._exit(TOO_LITTLE_MEMORY)  # the parent sends the request to a new worker
         try:
             if "shown" in request:
                 return self._show(request)
@@ -125,8 +131,16 @@ class SqlWorker:
                 return self._digest(request)
             return self._probe(request) if "probes" in request else self._judge_all(request)
         except MemoryError:  # in comparing or scoring two results that each fit
-            self._golds.clear()
+            self._run_out()
             return {"outcome": "error", "detail": "out of memory"}
+        finally:
+            self._used = True
+
+    def _run_out(self) -> None:
+        """Out of memory: a new worker decides, and takes over, so that no verdict depends on what came before."""
+        if self._used:
+            os._exit(TOO_LITTLE_MEMORY)
+        self._exhausted = True
 
     def _judge_all(self, request: Message) -> Message:
         answer: Message = {"outcome": "correct", "detail": ""}
@@ -137,6 +151,7 @@ class SqlWorker:
             if done:
                 send({"extend": request["timeout"] + request["grace"], "resume": {"done": done}})
             answer = self._judge(request, uri, stamp)
+            self._used = True
             if done == 0 and "digest" in answer:
                 own = {"digest": answer["digest"]}
             if answer["outcome"] != "correct":
@@ -205,13 +220,14 @@ class SqlWorker:
         if gold is None:
             send({"extend": request["gold_timeout"] + request["grace"]})
             gold = self._execute(uri, stamp, request["gold"], request["gold_timeout"])
-            self._golds.put((stamp, request["gold"]), gold, gold.size)
+            if not gold.failure:
+                self._golds.put((stamp, request["gold"]), gold, gold.size)
             send({"extend": request["timeout"] + request["grace"]})  # the prediction's time starts now
         return gold
 
     def _execute(self, uri: str, stamp: str, sql: str, timeout: float) -> Result:
         limit_cpu(timeout)
-        self._deadline = time.monotonic() + timeout
+        self._deadline = time.process_time() + timeout
         try:
             cursor = self._connect(uri, stamp).execute(sql)
             if cursor.description is None:  # statements that change anything were refused, so there is no statement
@@ -221,18 +237,20 @@ class SqlWorker:
         except _TooLarge as error:
             return Result(failure="error", detail=str(error))
         except MemoryError:
+            self._run_out()
             return Result(failure="error", detail="out of memory")
         except Exception as error:  # SQLite and its binding can raise anything
-            if time.monotonic() >= self._deadline:
+            if time.process_time() >= self._deadline:
                 return Result(failure="timeout", detail=f"no result after {timeout:g} s")
             return Result(failure="error", detail=f"{type(error).__name__}: {error}"[:300])
 
     def _fetch(self, cursor: sqlite3.Cursor) -> tuple[tuple[Row, ...], int]:
         """All rows, or only the distinct rows if the rule ignores duplicates, and their bytes."""
         rows: dict[Row, None] | list[Row] = {} if self.rule.distinct else []
-        size = 0
+        size, count = 0, 1
         try:
-            while chunk := cursor.fetchmany(_CHUNK):
+            while chunk := cursor.fetchmany(count):
+                count = min(2 * count, _CHUNK)  # a few large rows may be more than fits
                 if isinstance(rows, dict):
                     chunk = [row for row in dict.fromkeys(chunk) if row not in rows]
                     rows.update(dict.fromkeys(chunk))
@@ -251,12 +269,14 @@ class SqlWorker:
         """An open connection; a file that has changed (another stamp) is reopened."""
         connection = self._connections.get((uri, stamp))
         if connection is None:
+            # No query is kept: texts of many kilobytes on many databases would fill the heap.
+            connect = partial(sqlite3.connect, uri, uri=True, isolation_level=None, cached_statements=0)
             try:
-                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+                connection = connect()
             except sqlite3.OperationalError:  # perhaps the system's limit on open files
                 for idle in self._connections.clear():
                     idle.close()
-                connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+                connection = connect()
             if self.rule.text != "strict":
                 connection.text_factory = partial(str, encoding="utf-8", errors=self.rule.text)
             connection.execute("PRAGMA temp_store = MEMORY")
@@ -269,7 +289,7 @@ class SqlWorker:
         return connection
 
     def _overdue(self) -> bool:
-        return time.monotonic() >= self._deadline
+        return time.process_time() >= self._deadline
 
 
 def main(rule: str, options: Message, credit: str, digests: bool, **limits: int) -> None:

@@ -1,0 +1,190 @@
+"""What trainers hand to reward functions: messages without text, parts, calls of tools, columns of another length, gold
+answers of any type. Each gives a reward or one sentence, and none takes the others' rewards."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dph.errors import UserError
+from dph.rewards import RewardFunction, reward_function, text_of
+from dph.types import Outcome
+
+RIGHT = r"\boxed{42}"
+CALL = {"id": "1", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
+@pytest.fixture(scope="module")
+def judge():
+    made = reward_function("math", policy="math_verify", timeout=20.0, workers=1)
+    yield made
+    made.close()
+
+
+TEXTS: list[tuple[Any, str]] = [
+    (RIGHT, RIGHT),
+    ("", ""),
+    ([said(RIGHT)], RIGHT),
+    (said(RIGHT), RIGHT),
+    ([{"role": "user", "content": "?"}, said(RIGHT)], RIGHT),
+    ([], ""),
+    ([said(None, tool_calls=[CALL])], ""),
+    ([{"role": "assistant", "tool_calls": [CALL]}], ""),
+    ([said(RIGHT, tool_calls=[CALL])], RIGHT),
+    ([said(RIGHT), said(None)], ""),
+    ([said([])], ""),
+    ([said([{"type": "text", "text": r"\boxed{4"}, {"type": "text", "text": "2}"}])], RIGHT),
+    ([said([{"type": "output_text", "text": RIGHT}])], RIGHT),
+    ([said(["So ", RIGHT])], "So " + RIGHT),
+    ([said([{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": RIGHT}])], RIGHT),
+    ([said([{"type": "reasoning", "text": r"\boxed{41}"}, {"type": "text", "text": RIGHT}])], RIGHT),
+    ([said([{"type": "text", "text": None}])], ""),
+    ([said(None, tool_calls=[CALL]), {"role": "tool", "content": RIGHT}], ""),  # not the model's answer
+    ([said("?"), {"role": "user", "content": RIGHT}], ""),
+]
+
+
+@pytest.mark.parametrize(("completion", "text"), TEXTS)
+def test_the_text_of_a_completion(judge: RewardFunction, completion: Any, text: str):
+    assert text_of(completion) == text
+    reward = float("42}" in text)
+    assert judge(completions=[completion, RIGHT], answer=["42", "42"]) == [reward, 1.0]
+    assert judge.score(completion, "42") == asyncio.run(judge.ascore(completion, "42")) == reward
+
+
+@pytest.mark.parametrize("completion", [None, 3, [3], ["text"], [said(3)], [said({"text": "x"})], [[said("x")]], b"x"])
+def test_what_is_no_completion_is_one_sentence(judge: RewardFunction, completion: Any):
+    with pytest.raises(UserError, match="a text or a list of messages with"):
+        judge(completions=[RIGHT, completion], answer=["42", "42"])
+
+
+PROMPTS = [
+    None,
+    [],
+    "?",
+    [{"role": "user", "content": None}],
+    [{"role": "user", "content": [{"type": "text", "text": "?"}]}],
+]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_prompts_are_of_any_form(judge: RewardFunction, prompt: Any):
+    assert judge(prompts=[prompt] * 2, completions=[RIGHT, "42"], answer=["42", "42"]) == [1.0, 0.0]
+
+
+LENGTHS: list[tuple[dict[str, Any], str]] = [
+    ({"completions": [RIGHT] * 2, "answer": ["42"]}, "'answer' has 1 entries, but there are 2 completions"),
+    ({"completions": [RIGHT], "answer": ["42"] * 3}, "'answer' has 3 entries, but there are 1 completions"),
+    ({"completions": [RIGHT] * 2, "answer": []}, "'answer' has 0 entries"),
+    ({"completions": [RIGHT] * 2, "answer": "42"}, "'answer' must be a list with one entry for each completion"),
+    ({"completions": [RIGHT] * 2, "answer": 42}, "'answer' must be a list"),
+    ({"completions": [RIGHT] * 2, "answer": None}, "'answer' must be a list"),
+    ({"completions": [RIGHT] * 2, "answer": {"a": 1, "b": 2}}, "'answer' must be a list"),
+    ({"completions": RIGHT, "answer": ["42"] * len(RIGHT)}, "'completions' must be a list"),
+    ({"completions": [RIGHT] * 2, "answer": ["42"] * 2, "prompts": ["?"]}, "'prompts' has 1 entries"),
+    ({"completions": [RIGHT] * 2, "answer": ["42"] * 2, "prompts": "??"}, "'prompts' must be a list"),
+]
+
+
+@pytest.mark.parametrize(("columns", "sentence"), LENGTHS)
+def test_a_column_of_another_length_is_named(judge: RewardFunction, columns: dict[str, Any], sentence: str):
+    with pytest.raises(UserError, match=re.escape(sentence[:40])) as error:
+        judge(**columns)
+    assert sentence in str(error.value)
+
+
+def test_columns_may_be_tuples_and_arrays(judge: RewardFunction):
+    assert judge(completions=(RIGHT, "no"), answer=np.array([42, 42])) == [1.0, 0.0]
+    assert judge(completions=np.array([RIGHT, "no"]), answer=("42", "42"), prompts=np.array(["?", "?"])) == [1.0, 0.0]
+    assert judge(completions=[], answer=[]) == []
+
+
+NUMBERS: list[tuple[Any, str]] = [
+    (np.int64(42), "42"),
+    (np.uint8(42), "42"),
+    (np.float64(0.1), "0.1"),
+    (np.float32(0.1), "0.1"),
+    (np.float16(0.1), "0.1"),
+    (np.float32(1e-5), "0.00001"),
+    (np.str_("42"), "42"),
+    (Decimal("42"), "42"),
+    (Decimal("1E+2"), "100"),
+    (Decimal("0.10"), "0.1"),
+    (Fraction(1, 2), r"\frac{1}{2}"),
+    (10**400, "1" + "0" * 400),
+    ([np.int64(41), Decimal("42")], "42"),
+    (np.array([41, 42]), "42"),
+    (np.array(["41", "42"]), "42"),
+    (np.array(42), "42"),
+    (np.array([0.1, 0.2], dtype=np.float32), "0.2"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), NUMBERS)
+def test_golds_are_numbers_of_any_type(judge: RewardFunction, gold: Any, answer: str):
+    assert judge(completions=[rf"\boxed{{{answer}}}", r"\boxed{7}"], answer=[gold, gold]) == [1.0, 0.0]
+
+
+UNUSABLE: list[Any] = [
+    *(None, float("nan"), np.float32("nan"), np.float64("inf"), Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")),
+    *(True, np.bool_(True), 1j, {"a": 1}, b"42", date(2020, 1, 1), [["42"]], np.array([[1]]), np.array(None)),
+]
+
+
+@pytest.mark.parametrize("gold", UNUSABLE, ids=repr)
+@pytest.mark.parametrize("kind", ["math", "exact"])
+def test_golds_that_are_no_answer_give_no_reward(kind: str, gold: Any):
+    judge = reward_function(kind)
+    assert judge(completions=[RIGHT, RIGHT], answer=[gold, RIGHT]) == [None, 1.0]
+
+
+@pytest.mark.parametrize("gold", ["", "  ", [], [""], (), np.array([])], ids=repr)
+def test_an_empty_gold_gives_no_reward(gold: Any):
+    judge = reward_function("exact")
+    assert judge(completions=["", "42", "42"], answer=["42", gold, "42"]) == [0.0, None, 1.0]
+    verdict = judge.verdict("42", gold)
+    assert verdict.outcome is Outcome.GOLD_ERROR and verdict.detail == "the answer is empty"
+
+
+@pytest.mark.parametrize("comparator", ["strict", "bird", "spider"])
+@pytest.mark.parametrize("gold", ["", " \n"])
+def test_an_empty_gold_query_gives_no_reward(tmp_path, comparator: str, gold: str):
+    import sqlite3
+
+    sqlite3.connect(tmp_path / "d.sqlite").execute("CREATE TABLE t (a)").connection.close()
+    judge = reward_function("sql", comparator=comparator, workers=1)
+    assert judge.score("```sql\nSELECT a FROM t\n```", gold, db=str(tmp_path / "d.sqlite")) is None
+    judge.close()
+
+
+KINDS: list[tuple[Any, str]] = [
+    (np.int64(3), "answer == 3 and isinstance(answer, int)"),
+    (np.float32(0.5), "answer == 0.5"),
+    (Decimal("0.5"), "answer == 0.5"),
+    (np.array([1, 2]), "answer == [1, 2]"),
+    (date(2020, 1, 2), "answer == '2020-01-02'"),
+]
+
+
+@pytest.mark.parametrize(("gold", "test"), KINDS)
+def test_a_function_in_a_worker_takes_any_gold(tmp_path, gold: Any, test: str):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def f(prompt, completion, answer, **_): return float({test})\n")
+    judge = reward_function("function", function=f"{file}:f", workers=1, timeout=20.0)
+    assert judge(completions=["x"], answer=[gold]) == [1.0]
+    judge.close()
+
+
+def test_a_callable_may_be_used_with_any_column(judge: RewardFunction):
+    check: Callable[..., list[float | None]] = judge
+    assert check(completions=[RIGHT], answer=["42"], level=np.array([3]), state=object()) == [1.0]
