@@ -24,6 +24,7 @@ import tomli_w
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, read_fields
 from dph.config.stages import (
+    CertifyStageConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -213,6 +214,7 @@ STAGES: dict[str, type[Any]] = {
     "train": TrainConfig,
     "verl": VerlConfig,
     "eval": EvalConfig,
+    "certify": CertifyStageConfig,
     "verify": VerifyConfig,
     "interpolate": InterpolateConfig,
     "push": PushConfig,
@@ -268,14 +270,15 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     everywhere: dict[str, Any] = {}
     for cls in STAGES.values():
         _merge(everywhere, _keys(cls()))
+    named = STAGES.keys() - everywhere.keys()  # "certify" is a table of settings
     for where, layer in layers:
-        for name in STAGES:
+        for name in named:
             _table(layer, name, where)
-        table = _table(layer, stage, where)
+        table = _table(layer, stage, where) if stage in named else {}
         for part in (layer, table):
             for name in _table(part, "for", where):
                 _table(part["for"], name, where, "for.")
-        top = {key: value for key, value in layer.items() if key not in (*STAGES, "for", "meta")}
+        top = {key: value for key, value in layer.items() if key not in (*named, "for", "meta")}
         part = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
         for settings in (part, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file

@@ -6,6 +6,7 @@ from pathlib import Path
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
+from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
 from dph.models.interpolation import save_share
 from dph.models.policy import Policy
@@ -18,15 +19,25 @@ from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
-from dph.runs.coverage import drop_visits
+from dph.runs.coverage import CERTIFICATE, drop_visits
 from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
+from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
-from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
+from dph.training.frame import (
+    Frame,
+    Saver,
+    finish,
+    load_policy,
+    microbatch_tokens,
+    newest_checkpoint,
+    open_run,
+    save_with_card,
+)
 from dph.training.loop import Training
 from dph.training.monitor import Best, Monitor, pass_alarm
 from dph.training.optim import Optimizer
@@ -65,7 +76,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
         label, freed = f"training {config.method}", FreedMemory()
-        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed)
+        frame = Frame(
+            config, world, training.saver, metrics.log, updates, label, "reward", freed, lambda: training.ended
+        )
         try:
             frame.repeat(training.step, training.measure)
         finally:
@@ -74,7 +87,12 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         run,
         world,
         lambda folder: save_share(policy, config.model, config.trained_share, folder),
-        lambda: {"method": config.method, "steps": config.steps, "tokenizer_hash": policy.tokenizer_hash()},
+        lambda: {
+            "method": config.method,
+            "steps": training.saver.state.step,
+            "tokenizer_hash": policy.tokenizer_hash(),
+            **({"certified": training.certifier.certified} if training.certifier else {}),
+        },
     )
 
 
@@ -91,8 +109,12 @@ def load(
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
+    held = CertificationSet.open(config.certify) if config.certify.set else None
     task, problems = load_problems(config.task)
     problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+    if held is not None:
+        problems = [problem for problem in problems if problem.id not in held.base]
+        held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
     policy = load_policy(config.model, config.seed, saved)
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
@@ -110,6 +132,14 @@ def load(
     )
     alarm = pass_alarm(run.path)
     monitor = Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=config.task.shuffle)
+    certifier = None
+    if held is not None:
+        held.check_apart("monitored", (problem.id for problem in monitor.problems))
+        held.check(policy, config, base=fresh)
+        judged = held.evaluator(policy, sampler, verifiers)
+        certifier = Certifier(
+            run.path, held, judged, world, lambda path, note: save_with_card(run, policy.save, path, note)
+        )
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""
@@ -156,6 +186,7 @@ def load(
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
         metrics=metrics,
+        certifier=certifier,
     )
 
 
@@ -164,3 +195,4 @@ def _forget(run: RunDir, step: int, *, pending: bool) -> None:
     run.rewind(step - pending)
     drop_samples(run.path, step)
     drop_visits(run.path, step)
+    drop_visits(run.path, step - pending, CERTIFICATE)

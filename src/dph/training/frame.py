@@ -131,6 +131,8 @@ class Frame:
     shown: str
     """The metric that progress shows."""
     freed: FreedMemory
+    ended: Callable[[], bool] = lambda: False
+    """Whether the run ends before it has all of its steps."""
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
@@ -166,7 +168,7 @@ class Frame:
         self._check_updates()  # a run that stopped here does not go on
         with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
             # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
-            while saver.state.step < steps or saver.state.pending is not None:
+            while saver.state.pending is not None or (saver.state.step < steps and not self.ended()):
                 clock = Clock()
                 if saver.state.pending is None:
                     step(clock, interrupts)
@@ -186,7 +188,7 @@ class Frame:
         saver.state = replace(saver.state, pending=None)
         step = saver.state.step
         best = saver.best is not None and saver.best.note(step, values)
-        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps:
+        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps or self.ended():
             self.world.together(saver.save)
 
     def _check_updates(self) -> None:
@@ -256,12 +258,17 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
         facts: what the manifest says of the run besides.
     """
     if world.leads:
-        with directory_written_atomically(run.path / "model") as path:
-            save(path)
-            (path / CARD).write_text(model_card(run), encoding="utf-8")
+        save_with_card(run, save, run.path / "model")
         run.finish(**facts())
     world.wait()
     return run.path
+
+
+def save_with_card(run: RunDir, save: Callable[[Path], None], folder: Path, note: str = "") -> None:
+    """Write a model of a run into a folder by `save`, with its card, which has the note."""
+    with directory_written_atomically(folder) as path:
+        save(path)
+        (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")
 
 
 def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
