@@ -57,12 +57,8 @@ SHORT = {
 """Settings with a second, short flag in these stages."""
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
-FIRST = {
-    "report": ("--runs",),
-    "certify": ("--base", "--checkpoints"),
-    "interpolate": ("--run",),
-    "push": ("--run", "--repo"),
-}
+FIRST = {"report": ("--runs",), "interpolate": ("--run",), "push": ("--run", "--repo")}
+FIRST["certify"] = ("--base", "--checkpoints")
 """Flags of the words before any flag: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
 
 

@@ -251,6 +251,14 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
         _draw_training(axes, training, looks([curve.label for curve in training], base), monitored, "")
         _legend(axes, len(training))
         figures["training"] = (figure, f"{monitored} through training of {names}")
+    if bounds := training_series(trains, "certify/bound"):
+        figure, (axes,) = _figure(1, width=5.2)
+        allowed = {series.y[-1] for series in training_series(trains, "certify/epsilon")}
+        for epsilon in sorted(allowed):
+            axes.axhline(epsilon, color=_BASE, linestyle="--", linewidth=1.2, label=f"allowed: {100 * epsilon:g}")
+        _draw_training(axes, bounds, looks([curve.label for curve in bounds], base), "loss, upper bound", "")
+        _legend(axes, len(bounds) + len(allowed))
+        figures["certificate"] = (figure, f"upper bound of what {', '.join(c.label for c in bounds)} lost in training")
     if shares:
         figures["styles"] = (style_figure(shares), f"shares of solution styles of {names} on {main}")
     for split, of_split in comparison.elsewhere.items():

@@ -7,11 +7,11 @@ from dph.config import InterpolateConfig, ModelConfig
 from dph.errors import UserError
 from dph.evaluation.certificate import fixed_sequence
 from dph.evaluation.certification import CertificationSet
-from dph.models.card import CARD, model_card
+from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically, remove_leftovers
+from dph.runs.files import remove_leftovers
 from dph.runs.models import find_model
 from dph.runs.pinned import without_code
 
@@ -37,12 +37,8 @@ def interpolate(config: InterpolateConfig) -> Path:
     weight = config.weight if certified is None else certified[0]
     policy = interpolated(model, found.model, weight)
     what = f"{1 - weight:g}·initial + {weight:g}·trained"
-    with directory_written_atomically(out) as path:
-        policy.save(path)
-        if run is not None:
-            note = f"These are not the weights of the run itself but {what} (`dph interpolate`)."
-            note += f" {certified[1]}." if certified else ""
-            (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")
+    note = f"These are not the weights of the run itself but {what} (`dph interpolate`)."
+    save_with_card(run, policy.save, out, f"{note} {certified[1]}." if certified else note)
     say(f"{out} has {what}: {initial} and {found.model}")
     return out
 

@@ -1,6 +1,7 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
@@ -8,6 +9,7 @@ from dph.config import TrainConfig
 from dph.config.checks import check_train
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
+from dph.models.card import save_with_card
 from dph.models.interpolation import save_share
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -28,16 +30,7 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
 from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
-from dph.training.frame import (
-    Frame,
-    Saver,
-    finish,
-    load_policy,
-    microbatch_tokens,
-    newest_checkpoint,
-    open_run,
-    save_with_card,
-)
+from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Training
 from dph.training.monitor import Best, Monitor, pass_alarm
 from dph.training.optim import Optimizer
@@ -136,10 +129,8 @@ def load(
     if held is not None:
         held.check_apart("monitored", (problem.id for problem in monitor.problems))
         held.check(policy, config, base=fresh)
-        judged = held.evaluator(policy, sampler, verifiers)
-        certifier = Certifier(
-            run.path, held, judged, world, lambda path, note: save_with_card(run, policy.save, path, note)
-        )
+        save = partial(save_with_card, run, policy.save)
+        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""

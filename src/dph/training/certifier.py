@@ -53,12 +53,8 @@ class Certifier:
         found = self._held.certificate(samples)
         self._note(step, found)
         self._world.decided(lambda: self._write(step, found, samples))
-        numbers = {
-            "loss": found.loss,
-            "bound": found.bound,
-            "lost": len(found.lost),
-            "certified": self.certified == step,
-        }
+        numbers = {"loss": found.loss, "bound": found.bound, "epsilon": found.epsilon, "lost": len(found.lost)}
+        numbers["certified"] = self.certified == step
         return {f"certify/{name}": float(value) for name, value in numbers.items()}
 
     def _note(self, step: int, found: Certificate) -> None:
@@ -68,11 +64,7 @@ class Certifier:
 
     def _write(self, step: int, found: Certificate, samples: Samples) -> None:
         write_visits(self._run, step, _visits(samples), CERTIFICATE)
-        late = (
-            f", but nothing is certified after the failure at step {self.failed}"
-            if self.failed not in (0, step)
-            else ""
-        )
+        late = "" if self.failed in (0, step) else f"; nothing is certified after the failure at step {self.failed}"
         say(f"step {step}: {found.sentence()}{late}")
         if self.certified == step:
             self._save(self._run / FOLDER, f"After step {step}, {found.sentence()}.")

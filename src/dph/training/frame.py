@@ -13,7 +13,7 @@ from typing import Any
 from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
-from dph.models.card import CARD, model_card
+from dph.models.card import save_with_card
 from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -21,7 +21,6 @@ from dph.process.interrupts import Interrupts
 from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically
 from dph.training import checkpoints
 from dph.training.checkpoints import TrainState, steps_saved
 from dph.training.monitor import Best
@@ -262,13 +261,6 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
         run.finish(**facts())
     world.wait()
     return run.path
-
-
-def save_with_card(run: RunDir, save: Callable[[Path], None], folder: Path, note: str = "") -> None:
-    """Write a model of a run into a folder by `save`, with its card, which has the note."""
-    with directory_written_atomically(folder) as path:
-        save(path)
-        (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")
 
 
 def _check_extension(run: RunDir, before: TrainConfig | SftConfig) -> None:
