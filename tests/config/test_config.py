@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from dph.cli.main import parse
 from dph.config import (
     STAGES,
+    AsideConfig,
+    CertifyConfig,
     EvalConfig,
     LossConfig,
     OptimConfig,
@@ -25,6 +27,7 @@ from dph.config import (
     field_docs,
     flatten,
     from_dict,
+    load_settings,
     merge_settings,
     preset_names,
     read_settings,
@@ -288,10 +291,16 @@ def test_partial_tables_keep_a_stages_own_defaults():
     assert config.optim == replace(SftConfig().optim, lr=1.0) and config.optim.beta2 == 0.95
 
 
-def test_no_setting_has_the_name_of_a_stage():
-    """In a file it would be taken for that stage's table."""
+def test_a_table_of_settings_is_not_a_stages_table(tmp_path):
+    """`certify` alone is both: its table in a file holds settings, for every stage that has them."""
     for name, kind in STAGES.items():
-        assert not {item.name for item in dataclasses.fields(kind)} & STAGES.keys(), name
+        assert {item.name for item in dataclasses.fields(kind)} & STAGES.keys() <= {"certify"}, name
+    file = tmp_path / "settings.toml"
+    file.write_text("[certify]\nshare = 0.5\nepsilon = 0.1\n[eval.rollout]\nn = 3\n[train.certify]\nk = 2\n")
+    assert load_settings("presample", files=[file]).certify == AsideConfig(share=0.5)
+    assert load_settings("train", files=[file]).certify == CertifyConfig(epsilon=0.1, k=2)
+    assert load_settings("certify", files=[file]).certify == CertifyConfig(epsilon=0.1)
+    assert load_settings("eval", files=[file]).rollout.n == 3
 
 
 def test_differences_by_dotted_key():

@@ -51,7 +51,7 @@ def test_the_settings_page_explains_every_setting(stage):
 
 SHORT = {
     *("task", "data", "databases", "suite", "gold", "rule", "policy", "workers", "timeout", "keep-distinct"),
-    *("subset", "skip-missing", "reward", "task.options"),
+    *("subset", "skip-missing", "reward", "task.options", "certify"),
 }
 COMMON = {"preset", "config", "plugin", "resume", "help", "version"}
 

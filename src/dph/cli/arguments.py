@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, every_setting, field_docs, preset_names
 from dph.errors import SettingsError
 
-STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify"})
+STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify"})
 
 COMMON: dict[str, dict[str, Any]] = {
     "--preset": {
@@ -52,12 +52,14 @@ SHORT = {
     "verifier.timeout": "--timeout",
     "verifier.keep_distinct": "--keep-distinct",
     "reward.function": "--reward",
+    "certify.share": "--certify",
 }
 """Settings with a second, short flag in these stages."""
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
 FIRST = {"report": ("--runs",), "interpolate": ("--run",), "push": ("--run", "--repo")}
-"""Flags of the words before any flag: dph report RUN …, dph interpolate RUN, dph push RUN REPO."""
+FIRST["certify"] = ("--base", "--checkpoints")
+"""Flags of the words before any flag: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ COMMANDS = {
         "scores of a file of predictions by the official rules, with every verdict",
         "dph.stages.verify:verify",
     ),
+    "certify": (
+        "bound, with confidence, what checkpoints lost of what their base model solved",
+        "dph.stages.certify:certify",
+    ),
     "interpolate": (
         "a model between the one that a run began with and the one that it trained",
         "dph.stages.interpolate:interpolate",
@@ -73,8 +77,8 @@ def _check(command: str, config: Any) -> None:
         check_train(config)
         if config.tracker != "none" and os.environ.get("RANK", "0") == "0":
             load_tracker(config.tracker)
-        if config.rehearsal.path:
-            RunDir.open(Path(config.rehearsal.path), "presample")
+        for path in filter(None, (config.rehearsal.path, config.certify.set)):
+            RunDir.open(Path(path), "presample")
     if command in ("presample", "train", "eval", "verl") or (command == "sft" and config.model.path):
         check_model(config.model.path)
     if command == "sft" and config.data and not Path(config.data).exists():
@@ -95,7 +99,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
-    elif command in ("sft", "presample", "train", "eval", "verify"):
+    elif command in ("sft", "presample", "train", "eval", "verify", "certify"):
         function(config, resume=resume)
     else:
         function(config)

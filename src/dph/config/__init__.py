@@ -7,6 +7,8 @@ satisfy together, and `load` reads, joins and writes.
 from dph.config.checks import check_bounds
 from dph.config.components import (
     AdvantageConfig,
+    AsideConfig,
+    CertifyConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -42,6 +44,7 @@ from dph.config.load import (
     to_toml,
 )
 from dph.config.stages import (
+    CertifyStageConfig,
     ClusterConfig,
     DemoConfig,
     DoctorConfig,
@@ -60,6 +63,9 @@ from dph.config.stages import (
 __all__ = [
     "STAGES",
     "AdvantageConfig",
+    "AsideConfig",
+    "CertifyConfig",
+    "CertifyStageConfig",
     "ClusterConfig",
     "DemoConfig",
     "DoctorConfig",

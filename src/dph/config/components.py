@@ -29,6 +29,7 @@ Positive = Annotated[float, Bounds(SMALLEST, "above 0, and finite")]
 Finite = Annotated[float, Bounds(-LARGEST, "finite")]
 Share = Annotated[float, Bounds(0, "between 0 and 1", 1)]
 PositiveShare = Annotated[float, Bounds(SMALLEST, "above 0 and at most 1", 1)]
+Level = Annotated[float, Bounds(1e-12, "above 0 and below 1", 1 - 1e-12)]
 Decay = Annotated[float, Bounds(0, "0 or more and below 1", 1 - 1e-12)]
 
 
@@ -322,6 +323,36 @@ class MonitorConfig:
     kept_responses: NonNegativeInt = 64
     """Responses kept in the folder `samples` at each such step, so many of the step's rollouts and so many of the
     monitor's; 0 keeps none."""
+
+
+@dataclass(frozen=True)
+class AsideConfig:
+    """Near-perfect prompts that are neither trained on nor rehearsed: they certify what training keeps."""
+
+    share: Share = 0.0
+    """Share of the near-perfect prompts to keep aside, chosen by their ids."""
+    samples: PositiveInt = 8
+    """New samples of the model for each of them, which had no part in the choice of the prompts."""
+
+
+@dataclass(frozen=True)
+class CertifyConfig:
+    """Certificates that a checkpoint solves at most `epsilon` less than the base model of what that mastered."""
+
+    set: str = ""
+    """Run directory of `dph presample --certify SHARE` of the model that training begins with; training leaves out
+    what it kept aside. Empty: nothing is certified."""
+    epsilon: Level = 0.05
+    """Largest loss of pass@k that is certified."""
+    alpha: Level = 0.05
+    """Probability, for all checkpoints of a run together, of a certificate for a larger loss."""
+    k: PositiveInt = 1
+    """The k of pass@k; at most the presample run's `certify.samples`."""
+    every: PositiveInt = 20
+    """Steps between checks."""
+    stop: bool = False
+    """End the training after the first check that fails. Without it, training continues, and later checkpoints are
+    measured but not certified."""
 
 
 @dataclass(frozen=True)

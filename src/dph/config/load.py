@@ -25,6 +25,7 @@ import tomli_w
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, read_fields
 from dph.config.stages import (
+    CertifyStageConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -215,6 +216,7 @@ STAGES: dict[str, type[Any]] = {
     "train": TrainConfig,
     "verl": VerlConfig,
     "eval": EvalConfig,
+    "certify": CertifyStageConfig,
     "verify": VerifyConfig,
     "interpolate": InterpolateConfig,
     "push": PushConfig,
@@ -270,14 +272,15 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     everywhere: dict[str, Any] = {}
     for cls in STAGES.values():
         _merge(everywhere, _keys(cls()))
+    named = STAGES.keys() - everywhere.keys()  # "certify" is a table of settings
     for where, layer in layers:
-        for name in STAGES:
+        for name in named:
             _table(layer, name, where)
-        table = _table(layer, stage, where)
+        table = _table(layer, stage, where) if stage in named else {}
         for tree in (layer, table):
             for name in _table(tree, "for", where):
                 _table(tree["for"], name, where, "for.")
-        top = {key: value for key, value in layer.items() if key not in (*STAGES, "for", "meta")}
+        top = {key: value for key, value in layer.items() if key not in (*named, "for", "meta")}
         tree = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
         for settings in (tree, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file

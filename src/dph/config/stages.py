@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from dph.config.components import (
     AdvantageConfig,
+    AsideConfig,
+    CertifyConfig,
     DynamicSamplingConfig,
     LossConfig,
     ModelConfig,
@@ -36,6 +38,8 @@ TaskSource = Annotated[TaskConfig, Unread(("split", "limit", "shuffle"))]
 OrderedTask = Annotated[TaskConfig, Unread(("shuffle",))]
 TrainingSampler = Annotated[SamplerConfig, Unread(("tensor_parallel",))]
 Sampling = Annotated[RolloutConfig, Unread(("prompts", "old_logprobs", "importance_cap", "mask_truncated"))]
+FixedCertify = Annotated[CertifyConfig, Unread(("set", "every", "stop"))]
+OfShares = Annotated[CertifyConfig, Unread(("every", "stop"))]
 OneStep = Annotated[OptimConfig, Unread(("minibatches",))]
 
 
@@ -74,6 +78,7 @@ class TrainConfig(StageConfig):
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     monitor: MonitorConfig = field(default_factory=MonitorConfig)
+    certify: CertifyConfig = field(default_factory=CertifyConfig)
     checkpoint_every: PositiveInt = 20
     """Steps between checkpoints; the last step is always saved."""
     keep_checkpoints: NonNegativeInt = 2
@@ -125,6 +130,7 @@ class PresampleConfig(PartitionRule, StageConfig):
     tokens_per_microbatch: NonNegativeInt = 16384
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
+    certify: AsideConfig = field(default_factory=AsideConfig)
     check: str = ""
     """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
     check_logprobs: bool = False
@@ -147,6 +153,25 @@ class EvalConfig(StageConfig):
     rollout: Sampling = field(default_factory=lambda: RolloutConfig(n=32))
     greedy: bool = True
     """Also decode greedily."""
+
+
+@dataclass(frozen=True)
+class CertifyStageConfig(EvalConfig):
+    """`dph certify`: bound what checkpoints lost of what their base model solved. Models are sampled as by dph eval."""
+
+    base: str = ""
+    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a JSONL file with rows
+    {problem_id, sample, correct}, or a model."""
+    checkpoints: tuple[str, ...] = ()
+    """The same of the checkpoints, in the order of training; with a presample run, models."""
+    out: str = ""
+    """Folder for the results (certificates.json), and for evaluations of models; if empty, they are only printed."""
+    certify: FixedCertify = field(default_factory=CertifyConfig)
+    choose: NonNegativeInt = 0
+    """The first samples of the base model that choose the problems; the others measure it. 0: all problems count, and
+    samples that chose them must not be among these."""
+    mastered: PositiveShare = 0.75
+    """With `choose`: share of these samples that must be correct."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +276,10 @@ class InterpolateConfig:
     """Model to interpolate from; empty: the one that the run began with."""
     out: str = ""
     """New folder for the model."""
+    certify: OfShares = field(default_factory=CertifyConfig)
+    """With a set, `weight` is the furthest share that is certified."""
+    shares: PositiveInt = 10
+    """With a certification set: shares 1/shares, 2/shares, … up to 1 are tested, until one fails."""
     trust_remote_code: bool = False
     """Allow a hub model to run code of its own."""
 

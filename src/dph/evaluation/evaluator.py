@@ -30,6 +30,8 @@ class Evaluator:
     seed: int
     with_greedy: bool = True
     """Whether each problem gets a greedy response too."""
+    purpose: str = "eval"
+    """Of the samples, for their random keys."""
 
     def responses(self, problems: Sequence[Problem]) -> list[tuple[Group, Group | None]]:
         """Judged samples of every problem, in order, each with its greedy response if one is wanted."""
@@ -49,7 +51,7 @@ class Evaluator:
 
     def sampled(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged samples of one batch."""
-        return sample_groups(self.policy, self.sampler, self.verifiers, items, self.params, self.seed, "eval")
+        return sample_groups(self.policy, self.sampler, self.verifiers, items, self.params, self.seed, self.purpose)
 
     def decoded(self, items: Sequence[Prompted]) -> list[Group]:
         """Judged greedy responses of one batch."""

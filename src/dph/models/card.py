@@ -1,12 +1,13 @@
 """The card of a model: how it was made, from what, and what it scores, in the form that hubs read (README.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dph.config import flatten
 from dph.models.gguf import model_folder
 from dph.runs.directory import RunDir, read_metrics
+from dph.runs.files import directory_written_atomically
 
 CARD = "README.md"
 
@@ -66,3 +67,11 @@ def model_card(run: RunDir, scores: Sequence[Sequence[Any]] = (), licence: str =
         config=(run.path / "config.toml").read_text(encoding="utf-8"),
         cell=lambda value: str(value).replace("|", "\\|"),
     )
+
+
+def save_with_card(run: RunDir | None, save: Callable[[Path], None], folder: Path, note: str = "") -> None:
+    """Write a model into a folder by `save`, with the card of its run, if it has one."""
+    with directory_written_atomically(folder) as path:
+        save(path)
+        if run is not None:
+            (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")

@@ -18,8 +18,8 @@ from dph.types import Problem
 
 FILE = "partition.parquet"
 
-Set = Literal["explore", "perfect", "dropped"]
-"""D_exp, D_pef, or neither."""
+Set = Literal["explore", "perfect", "dropped", "certify"]
+"""D_exp, D_pef, neither, or kept aside of D_pef to certify what training keeps."""
 
 
 def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
@@ -61,10 +61,21 @@ def reference_counts(path: str) -> dict[str, tuple[int, int]]:
     return {row["problem_id"]: (row["correct"], row["samples"]) for row in _rows(open_presampled(Path(path)))}
 
 
-def _rows(run: RunDir) -> list[dict[str, Any]]:
+def new_counts(run: RunDir) -> dict[str, tuple[int, int]]:
+    """Correct and judged new samples of each problem that a presample run kept aside. Raises UserError if it kept
+    none."""
+    if not run.manifest.get("sizes", {}).get("certify"):
+        raise RunError(
+            f"the presample run {run.path} kept no problem aside; run `dph presample` with certify.share above 0"
+        )
+    rows = _rows(run, "new_correct", "new_samples")
+    return {row["problem_id"]: (row["new_correct"], row["new_samples"]) for row in rows if row["set"] == "certify"}
+
+
+def _rows(run: RunDir, *further: str) -> list[dict[str, Any]]:
     file = run.path / FILE
     try:
-        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", "content"])
+        table = pq.read_table(file, columns=["problem_id", "set", "correct", "samples", "content", *further])
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"{file} cannot be read ({error}); run `dph presample` again") from error
     return table.to_pylist()

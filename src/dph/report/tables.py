@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from rich.console import Console
 from rich.table import Table as TerminalTable
@@ -13,7 +14,7 @@ from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
 from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
 from dph.report.data import Split, TrainRun, Value
-from dph.runs.coverage import CLASSES, FALLING, Ledger, read_visits
+from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
     """What training runs lost of the problems that they sampled, by the reference policy's pass rate; None where no run
     recorded its visits and the pre-sampling."""
     rows = []
-    for run in trains:
-        visits = read_visits(run.path)
+    for run, file in product(trains, (FILE, CERTIFICATE)):
+        visits = read_visits(run.path, file)
         reference = {id: (correct, judged) for id, correct, judged in visits.pop(0, [])}
         if not reference or not visits:
             continue
@@ -169,6 +170,7 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
             ledger.note(problems)
         of, lost, falling = (ledger.by_class(ids) for ids in (ledger.seen, ledger.lost, ledger.falling))
         name = f"{run.label} ({run.path.name})" if [one.label for one in trains].count(run.label) > 1 else run.label
+        name += ", certification set" if file == CERTIFICATE else ""
         counts = [Cell(f"{problems[kind]} of {of[kind]}") for kind in CLASSES for problems in (lost, falling)]
         rows.append([Cell(name), *counts])
     if not rows:
@@ -176,10 +178,10 @@ def coverage_table(trains: Sequence[TrainRun]) -> Table | None:
     columns = [f"{kind}: {what}" for kind in CLASSES for what in ("lost", "falling")]
     (_, hard), (_, middle), _ = CLASSES.values()
     note = (
-        "Of the problems that training sampled, by their last visit. Lost: solved before, by the reference policy or "
-        "in training, and not at the last visit. Falling: the reference policy would do as badly with a probability of "
-        f"at most {FALLING:g}. By the reference policy's pass rate: hard up to {hard:g}, middle up to {middle:g}, easy "
-        "above."
+        "Of the problems that training sampled, and of the certification set, by their last visit. Lost: solved "
+        "before, by the reference policy or in training, and not at the last visit. Falling: the reference policy "
+        f"would do as badly with a probability of at most {FALLING:g}. By the reference policy's pass rate: hard up to "
+        f"{hard:g}, middle up to {middle:g}, easy above."
     )
     return Table("Problems that training is losing", ["", *columns], rows, note)
 

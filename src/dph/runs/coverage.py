@@ -18,6 +18,8 @@ from dph.config.text import parse_json
 from dph.runs.files import write_atomically
 
 FILE = "coverage.jsonl"
+CERTIFICATE = "certificate.jsonl"
+"""The same of the certification set: step 0 is the base model, others are the checkpoints that were checked."""
 CLASSES = {"hard": (0.0, 0.25), "middle": (0.25, 0.75), "easy": (0.75, 1.0)}
 """Difficulty by the pass rate of the reference policy: above the first number, up to the second; hard from 0 on."""
 
@@ -116,19 +118,19 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     )
 
 
-def write_visits(run: Path, step: int, visits: Sequence[Visit]) -> None:
+def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
     """Append a step's line."""
-    with (run / FILE).open("a", encoding="utf-8") as file:
+    with (run / name).open("a", encoding="utf-8") as file:
         file.write(_line(step, visits))
 
 
-def read_visits(run: Path) -> dict[int, list[Visit]]:
+def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
     """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
     them."""
     by_step: dict[int, list[Visit]] = {}
-    if not (run / FILE).is_file():
+    if not (run / name).is_file():
         return by_step
-    for line in (run / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in (run / name).read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = parse_json(line)
             step, visits = row["step"], [(id, correct, judged) for id, correct, judged in row["problems"]]
@@ -140,11 +142,11 @@ def read_visits(run: Path) -> dict[int, list[Visit]]:
     return by_step
 
 
-def drop_visits(run: Path, after: int) -> None:
+def drop_visits(run: Path, after: int, name: str = FILE) -> None:
     """Remove the lines of steps after `after`."""
-    if (run / FILE).is_file():
-        kept = [_line(step, visits) for step, visits in read_visits(run).items() if step <= after]
-        write_atomically(run / FILE, "".join(kept))
+    if (run / name).is_file():
+        kept = [_line(step, visits) for step, visits in read_visits(run, name).items() if step <= after]
+        write_atomically(run / name, "".join(kept))
 
 
 def _line(step: int, visits: Sequence[Visit]) -> str:

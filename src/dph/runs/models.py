@@ -31,8 +31,8 @@ def find_model(path: str) -> FoundModel:
     if not is_model_folder(folder):
         return FoundModel(path)
     inside = folder.resolve()
-    above = [inside.parent, *inside.parents[2:3]]  # RUN/model and RUN/checkpoints/step-…/model
-    run = next((one for one in above if inside.name == "model" and _is_run(one)), None)
+    above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
+    run = next((one for one in above if inside.name in ("model", "certified") and _is_run(one)), None)
     return FoundModel(str(folder), run)
 
 

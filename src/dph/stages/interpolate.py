@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
+from dph.build import make_verifiers
 from dph.config import InterpolateConfig, ModelConfig
 from dph.errors import RunError, SettingsError
-from dph.models.card import CARD, model_card
+from dph.evaluation.certificate import fixed_sequence
+from dph.evaluation.certification import CertificationSet
+from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically, remove_leftovers
+from dph.runs.files import remove_leftovers
 from dph.runs.models import find_model
+from dph.runs.pinned import without_code
 
 
 def interpolate(config: InterpolateConfig) -> Path:
@@ -29,12 +33,31 @@ def interpolate(config: InterpolateConfig) -> Path:
     if not initial or initial == trained.model:
         raise RunError(f"{config.run} does not tell which model it began with; name that model with --initial")
     model = ModelConfig(initial, trust_remote_code=config.trust_remote_code)
-    policy = interpolated(model, trained.model, config.weight)
-    what = f"{1 - config.weight:g}·initial + {config.weight:g}·trained"
-    with directory_written_atomically(out) as path:
-        policy.save(path)
-        if run is not None:
-            note = f"These are not the weights of the run itself but {what} (`dph interpolate`)."
-            (path / CARD).write_text(model_card(run, note=note), encoding="utf-8")
+    certified = _furthest(config, model, trained.model) if config.certify.set else None
+    weight = config.weight if certified is None else certified[0]
+    policy = interpolated(model, trained.model, weight)
+    what = f"{1 - weight:g}·initial + {weight:g}·trained"
+    note = f"These are not the weights of the run itself but {what} (`dph interpolate`)."
+    save_with_card(run, policy.save, out, f"{note} {certified[1]}." if certified else note)
     say(f"{out} has {what}: {initial} and {trained.model}")
     return out
+
+
+def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> tuple[float, str]:
+    """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
+    fails. Raises UserError if that is the first."""
+    held = CertificationSet.open(config.certify)
+    if without_code(settings := held.run.settings() | {"model": {}}) != settings:
+        raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
+
+    shares = [place / config.shares for place in range(1, config.shares + 1)]
+    passed = []
+    with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
+        policies = (interpolated(initial, trained, share) for share in shares)
+        checks = fixed_sequence(held.certify(one, initial, held.made.sampler, verifiers) for one in policies)
+        for share, found in zip(shares, checks, strict=False):
+            say(f"share {share:g}: {found.sentence()}")
+            passed += [(share, found.sentence())] if found.certified else []
+    if not passed:
+        raise RunError(f"no share is certified, not even {shares[0]:g}; allow a larger certify.epsilon")
+    return passed[-1]

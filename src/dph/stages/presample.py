@@ -2,8 +2,11 @@
 
 n draws for every prompt ─► correct ≥ threshold? ─yes─► one more draw, correct? ─yes─► D_pef + rehearsal set
                                     └──no──► D_exp ◄──── move (or discard) ───no──┘
+
+A share of D_pef can be kept aside, with new samples, to certify what training keeps.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,12 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import PresampleConfig, absolute
 from dph.config.checks import check_presample
+from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -60,11 +65,20 @@ class Placed:
     """Draws that could be judged."""
     refined: str
     """Result of the further draw: "", "kept", "moved" or "discarded"."""
+    new_correct: int = 0
+    """Of a prompt that is kept aside: correct responses among its new samples."""
+    new_samples: int = 0
+    """Those that could be judged."""
 
 
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
     """Whether the share of correct draws reaches threshold/n; draws that could not be judged are not counted."""
     return samples > 0 and correct * n >= threshold * samples
+
+
+def share_of(problem_id: str) -> float:
+    """A number in [0, 1) that depends on the id alone; below `certify.share` a near-perfect prompt is kept aside."""
+    return int.from_bytes(hashlib.sha256(f"0\0certify\0{problem_id}".encode()).digest()[:8]) / 2**64
 
 
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
@@ -107,22 +121,34 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             perfect = [is_near_perfect(c, s, config.threshold, config.rollout.n) for c, s in counts]
             masters = [item for item, yes in zip(items, perfect, strict=True) if yes]
             further = draw("further draws", masters, 1, "refine", "refining the near-perfect set")
+            again = {group.problem.id: group.rollouts[0] for group in further}
+            placed = [
+                place_of(config, group, *count, again.get(group.problem.id))
+                for group, count in zip(first, counts, strict=True)
+            ]
+            aside = [item for item, place in zip(items, placed, strict=True) if place.set == "certify"]
+            new = draw("new samples", aside, config.certify.samples, "certify", "sampling what is kept aside")
             sampler.close()
-        again = {group.problem.id: group.rollouts[0] for group in further}
-        placed, stored = [], []
-        for group, (correct, samples), yes in zip(first, counts, perfect, strict=True):
-            extra = again.get(group.problem.id)
-            place = place_of(config, group, correct, samples, extra if yes else None)
-            placed.append(place)
-            if place.set == "perfect":
-                assert extra is not None
-                stored += [(group, rollout) for rollout in responses_to_store([extra, *group.rollouts], config.stored)]
+        counted = {
+            group.problem.id: dict(zip(("new_correct", "new_samples"), correct_and_judged(group), strict=True))
+            for group in new
+        }
+        placed = [replace(place, **counted.get(place.problem_id, {})) for place in placed]
+        stored = [
+            (group, rollout)
+            for group, place in zip(first, placed, strict=True)
+            if place.set == "perfect"
+            for rollout in responses_to_store([again[place.problem_id], *group.rollouts], config.stored)
+        ]
         rows = _rehearsals(policy, stored, config, chunks)
         facts = _write(run, config, hashes | {"precision": policy.precision}, placed, contents, rows)
     say(
         f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
     )
+    if facts.get("certify"):
+        least = float(upper_bound(np.zeros(facts["certify"])))
+        say(f"{facts['certify']} near-perfect prompts are kept aside; they can certify a loss of {least:.3f} or more")
     _show(first)
     return run.path
 
@@ -155,10 +181,11 @@ def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, 
         return place("dropped")
     if extra is None:
         return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
+    mastered: Set = "certify" if share_of(group.problem.id) < config.certify.share else "perfect"
     if extra.verdict.correct:
-        return place("perfect", "kept")
+        return place(mastered, "kept")
     if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged is no evidence
-        return place("perfect")
+        return place(mastered)
     return place("dropped", "discarded") if config.refine == "discard" else place("explore", "moved")
 
 
@@ -206,7 +233,8 @@ def _write(
     with written_atomically(run.path / "partition.parquet") as file:
         pq.write_table(pa.Table.from_pylist(partition), file)
     write_rehearsal(run.path / "rehearsal.parquet", rows)
-    sizes = {name: sum(place.set == name for place in placed) for name in ("explore", "perfect", "dropped")}
+    names = ("explore", "perfect", "dropped", *(("certify",) if config.certify.share else ()))
+    sizes = {name: sum(place.set == name for place in placed) for name in names}
     run.finish(
         sizes=sizes,
         stored_responses=len(rows),

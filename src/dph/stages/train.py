@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dph.build import load_problems, make_sampler, make_verifiers
 from dph.config import TrainConfig
 from dph.config.checks import check_train
+from dph.evaluation.certification import CertificationSet
 from dph.evaluation.evaluator import Evaluator
+from dph.models.card import save_with_card
 from dph.models.interpolation import save_share
 from dph.models.policy import Policy
 from dph.models.precision import settled
@@ -19,7 +22,7 @@ from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
-from dph.runs.coverage import drop_visits
+from dph.runs.coverage import CERTIFICATE, drop_visits
 from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
@@ -29,6 +32,7 @@ from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.tasks import Task
 from dph.training import checkpoints
 from dph.training.best import Best
+from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Training
@@ -70,7 +74,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
         label, freed = f"training {config.method}", FreedMemory()
-        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed)
+        frame = Frame(
+            config, world, training.saver, metrics.log, updates, label, "reward", freed, lambda: training.ended
+        )
         try:
             frame.repeat(training.step, training.measure)
         finally:
@@ -79,7 +85,12 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         run,
         world,
         lambda folder: save_share(policy, config.model, config.trained_share, folder),
-        lambda: {"method": config.method, "steps": config.steps, "tokenizer_hash": policy.tokenizer_hash()},
+        lambda: {
+            "method": config.method,
+            "steps": training.saver.state.step,
+            "tokenizer_hash": policy.tokenizer_hash(),
+            **({"certified": training.certifier.certified} if training.certifier else {}),
+        },
     )
 
 
@@ -99,8 +110,12 @@ def load(
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
     if stored is not None and world.leads:
         warn_of_another_judge(stored.run, config.verifier, config.reward)
+    held = CertificationSet.open(config.certify) if config.certify.set else None
     task, problems = load_problems(config.task)
     problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
+    if held is not None:
+        problems = [problem for problem in problems if problem.id not in held.base]
+        held.check_apart("rehearsed", (row.problem_id for row in (stored.stored if stored else ())))
     problems = usable_problems(verifiers, problems)
     # The policy with its state; stored responses must be those of the model that it began with
     policy = load_policy(config.model, config.seed, saved)
@@ -116,6 +131,12 @@ def load(
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
     monitor = _monitor(config, policy, sampler, verifiers, task, run, world)
+    certifier = None
+    if held is not None:
+        held.check_apart("monitored", (problem.id for problem in monitor.problems))
+        held.check(policy, config, base=fresh)
+        save = partial(save_with_card, run, policy.save)
+        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""
@@ -148,6 +169,7 @@ def load(
         monitor=monitor,
         saver=Saver(run, policy, optimizer, state, world, keep=config.keep_checkpoints, best=best),
         metrics=metrics,
+        certifier=certifier,
     )
 
 
@@ -188,3 +210,4 @@ def _forget(run: RunDir, step: int, *, pending: bool) -> None:
     run.rewind(step - pending)
     drop_samples(run.path, step)
     drop_visits(run.path, step)
+    drop_visits(run.path, step - pending, CERTIFICATE)

@@ -13,7 +13,7 @@ from typing import Any
 from dph.config import ModelConfig, SftConfig, TrainConfig
 from dph.errors import Interrupted, RunError, SharedUserError, UserError
 from dph.models.batch import fitting_tokens
-from dph.models.card import CARD, model_card
+from dph.models.card import save_with_card
 from dph.models.loading import refuse_adapters
 from dph.models.policy import Policy
 from dph.process.distributed import World
@@ -21,7 +21,6 @@ from dph.process.interrupts import Interrupts
 from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
-from dph.runs.files import directory_written_atomically
 from dph.training import checkpoints
 from dph.training.best import Best
 from dph.training.checkpoints import TrainState, steps_saved
@@ -131,6 +130,8 @@ class Frame:
     shown: str
     """The metric that progress shows."""
     freed: FreedMemory
+    ended: Callable[[], bool] = lambda: False
+    """Whether the run ends before it has all of its steps."""
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
@@ -166,7 +167,7 @@ class Frame:
         self._check_updates()  # a run that stopped here does not go on
         with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
             # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
-            while saver.state.step < steps or saver.state.pending is not None:
+            while saver.state.pending is not None or (saver.state.step < steps and not self.ended()):
                 clock = Clock()
                 if saver.state.pending is None:
                     step(clock, interrupts)
@@ -186,7 +187,7 @@ class Frame:
         saver.state = replace(saver.state, pending=None)
         step = saver.state.step
         best = saver.best is not None and saver.best.note(step, values)
-        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps:
+        if best or step % self.config.checkpoint_every == 0 or step == self.config.steps or self.ended():
             self.world.together(saver.save)
 
     def _check_updates(self) -> None:
@@ -256,9 +257,7 @@ def finish(run: RunDir, world: World, save: Callable[[Path], None], facts: Calla
         facts: what the manifest says of the run besides.
     """
     if world.leads:
-        with directory_written_atomically(run.path / "model") as path:
-            save(path)
-            (path / CARD).write_text(model_card(run), encoding="utf-8")
+        save_with_card(run, save, run.path / "model")
         run.finish(**facts())
     world.wait()
     return run.path

@@ -20,6 +20,7 @@ from dph.process.progress import say
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.samples import MONITOR, ROLLOUTS, Sample, write_samples
 from dph.runs.tracking import Metrics
+from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Clock, Saver
 from dph.training.monitor import Monitor
@@ -43,6 +44,7 @@ class Training:
     monitor: Monitor
     saver: Saver
     metrics: Metrics
+    certifier: Certifier | None = None
 
     def step(self, clock: Clock, interrupts: Interrupts) -> None:
         """One step: rollouts on D_exp, stored responses of D_pef, and eq. 7 on both."""
@@ -88,12 +90,25 @@ class Training:
         clock.lap("update")
         clock.rate("tokens_per_second", stats.tokens)
 
+    @property
+    def ended(self) -> bool:
+        """Whether a failed check ends the training."""
+        return self.certifier is not None and self.certifier.ended
+
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Evaluate the held-out problems if they are due, keep some of their responses, and say if pass@k has
-        fallen."""
-        step, best = self.saver.state.step, self.saver.best
-        if not self.monitor.due(step):
-            return {}
+        """Evaluate the held-out problems and check the certification set, if they are due."""
+        step = self.saver.state.step
+        values = self._monitor(step, clock, interrupts) if self.monitor.due(step) else {}
+        if self.certifier is None or not self.certifier.due(step):
+            return values
+        with interrupts.allowed(self.world.size == 1):
+            checked = self.certifier.check(step)
+        clock.lap("certify")
+        return {**values, **checked}
+
+    def _monitor(self, step: int, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
+        """Evaluate the held-out problems, keep some of their responses, and say if pass@k has fallen."""
+        best = self.saver.best
         with interrupts.allowed(self.world.size == 1):
             measured = self.monitor.measure(step)
         if step == 0 and best is not None:

@@ -22,6 +22,7 @@ from dph.integrations.verl.sizes import ClusterLayout
 from dph.registry import read_option
 
 WITHOUT_EFFECT: dict[str, Any] = {
+    **{f"certify.{name}": None for name in ("set", "epsilon", "alpha", "k", "every", "stop")},  # dph certify does it
     "dynamic_sampling.max_attempts": None,  # verl refills without a limit
     "keep_best": None,  # verl keeps the newest checkpoints
     "keep_best_within": None,

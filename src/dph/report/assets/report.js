@@ -133,7 +133,9 @@ function drawTraining(data) {
   for (const trace of traces) {
     if (!shown.includes(trace.legendgroup)) trace.visible = "legendonly";
   }
-  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: plain(metric) } } });
+  const bounds = metric === "certify/bound" ? runs.map((run) => run.metrics["certify/epsilon"][1].at(-1)) : [];
+  const shapes = [...new Set(bounds)].map((y) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { dash: "dash", width: 1 } }));
+  draw("training-chart", traces, { xaxis: { title: { text: "training step" } }, yaxis: { title: { text: plain(metric) } }, shapes });
 }
 
 // A long name without its middle: both ends tell methods apart.

@@ -1,0 +1,140 @@
+"""A certificate: with confidence 1 − α, a checkpoint solves at most ε less than the base model, on problems like these.
+
+The d of a problem is unbiased pass@k of the base model minus that of the checkpoint. It lies in [−1, 1] for any number
+of samples, and its mean over new problems is the loss L. `upper_bound` bounds L from N problems. What this assumes is
+in docs/concepts/certificate.md. Only numpy.
+"""
+
+import hashlib
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dph.errors import UserError
+from dph.evaluation.passk import FloatArray, pass_at_k
+
+_BOLDEST = 0.9
+"""A bet may lose at most this share of its capital. The bound is valid for any share below 1."""
+_HALVINGS = 20  # of the interval [−1, 1], so that the bound is at most 2e-6 larger than necessary
+
+Samples = Mapping[str, Sequence[int]]
+"""By the id of a problem, 1 for each correct and 0 for each wrong sample."""
+
+
+def upper_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
+    """Upper confidence bound for the mean of independent values with a common mean, d [..., problems] → [...].
+
+    Values lie in [−1, 1]. The probability that the bound lies below the mean is at most alpha for every number of
+    problems and every distribution (Waudby-Smith and Ramdas, arXiv 2010.09686: the upper half of the hedged capital,
+    with predictable plug-in bets for a fixed number of problems). In x = (d + 1)/2, one bets against "the mean is at
+    least m": each factor 1 + λ(m − x) of the capital has a mean of at most 1 if m is at most the mean, and is positive
+    if λ < 1/(1 − m). By Ville's inequality the capital then reaches 1/alpha with a probability of at most alpha. λ
+    depends on earlier values only, so their order must not depend on them.
+    """
+    x = (np.asarray(d, dtype=np.float64) + 1) / 2
+    count = np.arange(1, x.shape[-1] + 1)
+    mean = (0.5 + x.cumsum(-1)) / (count + 1)
+    variance = (0.25 + ((x - mean) ** 2).cumsum(-1)) / (count + 1)
+    before = np.concatenate([np.full((*x.shape[:-1], 1), 0.25), variance[..., :-1]], -1)
+    wanted = np.sqrt(2 * math.log(1 / alpha) / (before * x.shape[-1]))
+    low, high = np.zeros(x.shape[:-1]), np.ones(x.shape[:-1])
+    # Every factor grows with m, also with the largest bet, c(m − x)/(1 − m): the refuted means are those above a bound.
+    for _ in range(_HALVINGS):
+        m = (low + high) / 2
+        bets = np.minimum(wanted, (_BOLDEST / (1 - m))[..., None])
+        refuted = np.log1p(bets * (m[..., None] - x)).cumsum(-1).max(-1) >= math.log(1 / alpha)
+        low, high = np.where(refuted, low, m), np.where(refuted, m, high)
+    return 2 * high - 1
+
+
+def bernstein_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
+    """The older empirical Bernstein bound for the same mean (Maurer and Pontil, arXiv 0907.3740), [..., problems ≥ 2] →
+    [...]; it needs several times as many problems where little is lost."""
+    values = np.asarray(d, dtype=np.float64)
+    count, tail = values.shape[-1], math.log(2 / alpha)
+    spread = np.sqrt(2 * values.var(-1, ddof=1) * tail / count)
+    return values.mean(-1) + spread + 14 * tail / (3 * (count - 1))
+
+
+def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
+    """The number of problems from which a loss of at most epsilon can be certified if d is 0 for all of them."""
+    return bisect_left(
+        range(math.ceil(20 / epsilon)), True, lo=1, key=lambda n: upper_bound(np.zeros(n), alpha) <= epsilon
+    )
+
+
+def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
+    """The d of each problem, in an order that depends on ids alone: sorted ids could be sorted by difficulty.
+
+    Raises UserError for different problems, none, or fewer than k samples of one.
+    """
+    if base.keys() != checkpoint.keys() or not base:
+        other = min(base.keys() ^ checkpoint.keys(), default="")
+        raise UserError(
+            "a certificate compares samples of the same problems, but "
+            + (f"only one side has {other!r}; sample both on the same data" if other else "there are none")
+        )
+    ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
+    before, now = (pass_at_k([len(s[i]) for i in ids], [sum(s[i]) for i in ids], k) for s in (base, checkpoint))
+    return dict(zip(ids, (before - now).tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What one check of a checkpoint found."""
+
+    loss: float
+    """Mean d of the problems, the estimate of L."""
+    bound: float
+    """L is at most this, with confidence 1 − alpha."""
+    epsilon: float
+    alpha: float
+    k: int
+    problems: int
+    lost: tuple[str, ...]
+    """Problems that the base model solved in a sample and the checkpoint in none."""
+
+    @property
+    def certified(self) -> bool:
+        return self.bound <= self.epsilon
+
+    def sentence(self) -> str:
+        """The result in words."""
+        words, level = "certified" if self.certified else "not certified", 100 - 100 * self.alpha
+        return (
+            f"{words}: with {level:.4g} % confidence pass@{self.k} on problems like these {self.problems} is at most "
+            f"{100 * self.bound:.1f} points below the base model's ({100 * self.epsilon:.4g} are allowed, "
+            f"{100 * self.loss:.1f} were measured, {len(self.lost)} problems are lost)"
+        )
+
+
+def certificate(base: Samples, checkpoint: Samples, epsilon: float, alpha: float = 0.05, k: int = 1) -> Certificate:
+    """Check one checkpoint. The base model's samples must not be those by which the problems were chosen. Raises
+    UserError as `losses` does."""
+    by_id = losses(base, checkpoint, k)
+    d = np.array(list(by_id.values()))
+    return Certificate(
+        loss=float(d.mean()),
+        bound=float(upper_bound(d, alpha)),
+        epsilon=epsilon,
+        alpha=alpha,
+        k=k,
+        problems=len(d),
+        lost=tuple(id for id in by_id if sum(base[id]) and not sum(checkpoint[id])),
+    )
+
+
+def fixed_sequence(checks: Iterable[Certificate]) -> Iterator[Certificate]:
+    """The checks in their order, up to the first that fails: no further one is asked for.
+
+    If the order is fixed before the samples are seen, the probability that any certified checkpoint lost more than
+    epsilon is at most alpha (Learn then Test, arXiv 2110.01052): it would have to certify the first that did.
+    """
+    for check in checks:
+        yield check
+        if not check.certified:
+            return

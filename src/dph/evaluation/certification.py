@@ -1,0 +1,101 @@
+"""The certification set of a presample run: near-perfect problems kept aside, and new samples of the base model."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dph.build import load_problems, make_sampler
+from dph.config import CertifyConfig, ModelConfig, PresampleConfig, SamplerConfig, differences, from_dict, to_dict
+from dph.errors import UserError
+from dph.evaluation.certificate import Certificate, Samples, certificate, smallest_set
+from dph.evaluation.evaluator import Evaluator
+from dph.models.policy import Policy
+from dph.rehearsal.check import check_facts, open_presampled
+from dph.rehearsal.partition import check_problems, new_counts
+from dph.runs.directory import RunDir
+from dph.sampling.protocol import Sampler
+from dph.types import Problem
+from dph.verifiers import Verifiers
+
+
+@dataclass(frozen=True, slots=True)
+class CertificationSet:
+    """Problems that the base model mastered, its new samples of them, and what a check allows."""
+
+    run: RunDir
+    made: PresampleConfig
+    """Settings of the presample run, by which checkpoints are sampled."""
+    problems: Sequence[Problem]
+    base: Samples
+    allowed: CertifyConfig
+
+    @classmethod
+    def open(cls, allowed: CertifyConfig) -> "CertificationSet":
+        """The set of the presample run `allowed.set`. Raises UserError if the run or its problems have changed, it kept
+        nothing aside, or the set is too small to certify epsilon even if nothing is lost."""
+        run = open_presampled(Path(allowed.set))
+        made = from_dict(PresampleConfig, run.settings(), f"the settings of {run.path}")
+        problems, counts = load_problems(made.task)[1], new_counts(run)
+        check_problems(run, problems, made.task.split)
+        n = made.certify.samples  # a sample that could not be judged counts against the certificate
+        base = {id: [1] * (n - judged + correct) + [0] * (judged - correct) for id, (correct, judged) in counts.items()}
+        opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
+        if not opened.certificate(base).certified:
+            raise UserError(
+                f"the {len(base)} problems that {run.path} kept aside cannot certify a loss of {allowed.epsilon:g} "
+                f"even if nothing is lost; {smallest_set(allowed.epsilon, allowed.alpha)} can: raise certify.share of "
+                "`dph presample`, or certify.epsilon"
+            )
+        return opened
+
+    def check_apart(self, what: str, ids: Iterable[str]) -> None:
+        """Raises UserError if one of the problems is in the set."""
+        if shared := self.base.keys() & set(ids):
+            raise UserError(
+                f"{len(shared)} problems of the certification set of {self.run.path} are {what}; leave these out, or "
+                "use one presample run for both"
+            )
+
+    def check(self, policy: Policy, config: Any = None, *, base: bool = False) -> None:
+        """Raises UserError for a policy with another tokenizer, with `base` also for other weights, and for settings
+        that judge otherwise than the presample run."""
+        facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
+        check_facts(self.run.manifest, facts, self.run.path)
+        if config is not None and (changed := differences(_judging(self.made), _judging(config))):
+            raise UserError(
+                f"{self.run.path} judged the base model otherwise ({'; '.join(changed)}); use its settings, or run "
+                "`dph presample` again"
+            )
+
+    def evaluator(self, policy: Policy, sampler: Sampler, verifiers: Verifiers) -> Evaluator:
+        """What samples a policy as the base model was sampled, with the same random keys: their samples chose no
+        problem and trained no policy, and so both differ by chance only where the policies differ."""
+        rollout = self.made.rollout
+        params = rollout.params(self.made.certify.samples)
+        return Evaluator(
+            policy, sampler, verifiers, params, rollout.max_prompt_tokens, self.made.seed, False, "certify"
+        )
+
+    def certificate(self, samples: Samples) -> Certificate:
+        """Check a policy's samples."""
+        return certificate(self.base, samples, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
+
+    def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
+        """Sample a policy, whose weights need not be those of `model`, and check it."""
+        self.check(policy)
+        sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
+        samples = solved(self.evaluator(policy, sampler, verifiers), self.problems)
+        sampler.close()
+        return self.certificate(samples)
+
+
+def solved(evaluator: Evaluator, problems: Sequence[Problem]) -> dict[str, list[int]]:
+    """A policy's samples of each problem; one that could not be judged counts as wrong."""
+    groups = [group for group, _ in evaluator.responses(problems)] if problems else []
+    return {group.problem.id: [int(rollout.verdict.correct) for rollout in group.rollouts] for group in groups}
+
+
+def _judging(config: Any) -> dict[str, Any]:
+    verifier, reward = replace(config.verifier, workers=1, timeout=1.0), replace(config.reward, in_process=False)
+    return {"verifier": to_dict(verifier), "reward": to_dict(reward)}

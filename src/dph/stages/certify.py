@@ -1,0 +1,108 @@
+"""Certificates after the fact: of models, or of samples that any program judged."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from dph.build import make_verifiers
+from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, narrowed
+from dph.config.text import decoded, parse_json
+from dph.errors import DataError, SettingsError
+from dph.evaluation.certificate import Certificate, Samples, certificate, fixed_sequence
+from dph.evaluation.certification import CertificationSet
+from dph.models.policy import Policy
+from dph.process.progress import say
+from dph.runs.files import write_atomically
+from dph.runs.models import find_model
+from dph.runs.pinned import check_named
+from dph.stages.evaluate import evaluate
+from dph.types import UNSCORED, Outcome
+
+
+def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
+    """Check checkpoints in their order until one fails; returns the checks, and writes them if a folder is named.
+
+    Raises UserError for samples of different problems, and for a set that is too small.
+    """
+    if not config.base or not config.checkpoints:
+        raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
+    is_set = (Path(config.base) / "partition.parquet").exists()
+    rows, checks = [], fixed_sequence(_of_set(config) if is_set else _of_samples(config, resume))
+    for name, found in zip(config.checkpoints, checks, strict=False):
+        say(f"{name}: {found.sentence()}")
+        rows.append(found)
+    if config.out:
+        Path(config.out).mkdir(parents=True, exist_ok=True)
+        text = json.dumps(
+            [{"checkpoint": n} | asdict(one) for n, one in zip(config.checkpoints, rows, strict=False)], indent=1
+        )
+        write_atomically(Path(config.out) / "certificates.json", text + "\n")
+    return rows
+
+
+def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
+    """Checks of models on the certification set of a presample run."""
+    held = CertificationSet.open(replace(config.certify, set=config.base))
+    check_named(held.run.path, held.run.settings(), config)
+    with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
+        for model in map(_model, [config] * len(config.checkpoints), config.checkpoints):
+            yield held.certify(Policy.load(model), model, config.sampler, verifiers)
+
+
+def _of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
+    """Checks of judged samples; models are sampled first."""
+    every, allowed, n = _samples(config, 0, 1, resume), config.certify, config.choose
+    base = {id: each[n:] for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
+    if n:
+        say(f"the base model's first {n} samples choose {len(base)} of {len(every)} problems; the others measure it")
+    for place in range(1, 1 + len(config.checkpoints)):
+        samples = _samples(config, place, 0, resume)
+        chosen = {id: each for id, each in samples.items() if id in base or id not in every}
+        yield certificate(base, chosen, allowed.epsilon, allowed.alpha, allowed.k)
+
+
+def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
+    return replace(config.model, path=find_model(name).model)
+
+
+def _samples(config: CertifyStageConfig, place: int, unjudged: int, resume: bool) -> Samples:
+    name = (config.base, *config.checkpoints)[place]
+    path = Path(name)
+    if path.is_file() or any((path / file).exists() for file in ("completions.parquet", "verdicts.jsonl")):
+        return judged_samples(path, unjudged)
+    if not config.out:
+        raise SettingsError(f"{name} is taken for a model, whose samples need a folder; name one with --out")
+    evaluation = replace(narrowed(EvalConfig, config), model=_model(config, name), greedy=False)
+    return judged_samples(evaluate(replace(evaluation, out=f"{config.out}/eval-{place}"), resume=resume), unjudged)
+
+
+def judged_samples(path: Path, unjudged: int) -> Samples:
+    """By problem, 1 for each correct and 0 for each wrong sample: of a run of `dph eval` or `dph verify`, or of JSONL
+    rows {problem_id, sample, correct}.
+
+    unjudged: for a sample that could not be judged (`correct` is null). Raises DataError for other rows.
+    """
+    samples: dict[str, list[int]] = {}
+    try:
+        for row in _rows(path):
+            outcome = Outcome(row["outcome"]) if "outcome" in row else None
+            correct = row["correct"] if outcome is None else None if outcome in UNSCORED else outcome is Outcome.CORRECT
+            value = {None: unjudged, False: 0, True: 1}[correct]
+            samples.setdefault(str(row["id" if outcome else "problem_id"]), []).append(value)
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error
+    return samples
+
+
+def _rows(path: Path) -> Iterable[Any]:
+    if (path / "completions.parquet").exists():
+        rows = pq.read_table(path / "completions.parquet", columns=["split", "id", "sample", "outcome"]).to_pylist()
+        if len({row["split"] for row in rows}) > 1:
+            rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
+        return [row for row in rows if row["sample"] >= 0]
+    text = decoded((path / "verdicts.jsonl" if path.is_dir() else path).read_bytes())
+    return [parse_json(line) for line in text.splitlines() if line.strip()]

@@ -1,0 +1,337 @@
+"""Certificates end to end on the toy task: what is kept aside, training with checks, after the fact, and averaged
+weights."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
+from dph.config.components import AsideConfig, ModelConfig, TaskConfig
+from dph.errors import UserError
+from dph.evaluation.certification import CertificationSet
+from dph.rehearsal.partition import read_partition, training_problems
+from dph.rehearsal.store import read_rehearsal
+from dph.runs.coverage import CERTIFICATE, read_visits
+from dph.runs.directory import RunDir, read_metrics
+from dph.runs.models import find_model
+from dph.stages.certify import certify
+from dph.stages.evaluate import evaluate
+from dph.stages.interpolate import interpolate
+from dph.stages.presample import presample, share_of
+from dph.stages.train import train
+from dph.training import certifier as module
+from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
+
+TASK = TaskConfig(name="toy", options={"problems": "120"})  # 60 of them are easy
+ASIDE = AsideConfig(share=0.7, samples=2)
+
+
+@functools.cache
+def kept_aside() -> Path:
+    """A presample run that keeps about 42 easy problems aside, enough for a loss of 0.1."""
+    return presample(presample_config(folder() / "presample", task=TASK, certify=ASIDE))
+
+
+def config_of(out, method="dph_js", certify=None, **changes):
+    """Four steps with a check after each, and the kept-aside problems out of training."""
+    settings = {
+        "task": {"name": "toy", "options": TASK.options},
+        "rehearsal": {"path": str(kept_aside()), "rows": 0 if method == "grpo" else 6},
+        "certify": {"set": str(kept_aside()), "epsilon": 0.1, "every": 1} | (certify or {}),
+    }
+    return train_config(out, method, settings, **{"steps": 4} | changes)
+
+
+def losing(monkeypatch, calls):
+    """From that call on, a policy's samples on the certification set are all wrong."""
+    done, real = [], module.solved
+
+    def scripted(evaluator, problems):
+        done.append(1)
+        found = real(evaluator, problems)
+        return found if len(done) < calls else {id: [0] * len(each) for id, each in found.items()}
+
+    monkeypatch.setattr(module, "solved", scripted)
+
+
+def test_a_share_of_the_near_perfect_problems_is_kept_aside():
+    run = RunDir.open(kept_aside(), "presample")
+    rows = pq.read_table(kept_aside() / "partition.parquet").to_pylist()
+    aside = {row["problem_id"] for row in rows if row["set"] == "certify"}
+    mastered = aside | {row["problem_id"] for row in rows if row["set"] == "perfect"}
+    assert aside == {id for id in mastered if share_of(id) < 0.7} and 33 <= len(aside) < len(mastered)
+    assert run.manifest["sizes"]["certify"] == len(aside)
+    for row in rows:
+        assert (
+            row["new_samples"] == (2 if row["problem_id"] in aside else 0) and row["new_correct"] <= row["new_samples"]
+        )
+    rehearsed = {row.problem_id for row in read_rehearsal(kept_aside() / "rehearsal.parquet")}
+    assert rehearsed == mastered - aside
+    from dph.build import load_problems
+
+    problems = load_problems(TASK)[1]
+    trained = {problem.id for problem in training_problems(str(kept_aside()), TASK, "all", problems)}
+    assert trained == {problem.id for problem in problems} - aside
+    other = presample(presample_config(folder() / "other", task=TASK, certify=replace(ASIDE, share=0.2)))
+    smaller = {id for id, where in read_partition(other, TASK).items() if where == "certify"}
+    assert smaller < aside  # a larger share keeps the same problems, and more
+
+
+def test_the_new_samples_have_random_keys_of_their_own(tmp_path, monkeypatch):
+    from dph.stages import presample as stage
+
+    seen = []
+    real = stage.sample_groups
+
+    def noted(policy, sampler, verifiers, items, params, seed, purpose):
+        seen.append((purpose, params.n))
+        return real(policy, sampler, verifiers, items, params, seed, purpose)
+
+    monkeypatch.setattr(stage, "sample_groups", noted)
+    presample(presample_config(tmp_path / "run", task=TASK, certify=ASIDE))
+    assert dict(seen) == {"presample": 8, "refine": 1, "certify": 2}
+
+
+def test_training_certifies_its_checkpoints(tmp_path, capsys):
+    run = train(config_of(tmp_path / "run", checkpoint_every=1, keep_checkpoints=9))
+    lines, visits = read_metrics(run), read_visits(run, CERTIFICATE)
+    assert list(visits) == [0, 1, 2, 3, 4]
+    size = len(visits[0])
+    for line in lines[-4:]:
+        assert 0 <= line["certify/loss"] < line["certify/bound"] <= 0.1 and line["certify/certified"] == 1
+        correct = sum(count for _, count, _ in visits[int(line["step"])])
+        before = sum(count for _, count, _ in visits[0])
+        assert line["certify/loss"] == pytest.approx((before - correct) / (2 * size))
+    assert "step 4: certified: with 95 % confidence pass@1" in capsys.readouterr().err
+    last, there = weights(run / "certified"), weights(run / "checkpoints" / "step-00000004" / "model")
+    assert all(torch.equal(last[name], there[name]) for name in there)
+    assert "After step 4, certified" in (run / "certified" / "README.md").read_text()
+    assert find_model(str(run / "certified")).run == run and RunDir.open(run).manifest["certified"] == 4
+    sampled = {id for visited in list(read_visits(run).values())[1:] for id, *_ in visited}
+    assert sampled and not sampled & {id for id, *_ in visits[0]}  # step 0 is the pre-sampling
+
+
+def test_the_unchanged_policy_loses_nothing_and_pairs_with_the_base(tmp_path):
+    run = train(config_of(tmp_path / "run", "grpo", {"k": 2}, steps=1, optim=replace(config_of("x").optim, lr=0.0)))
+    (line,) = read_metrics(run)
+    assert line["certify/loss"] == 0.0 and line["certify/lost"] == 0
+    visits = read_visits(run, CERTIFICATE)
+    assert sorted(visits[0]) == sorted(visits[1])
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_after_the_first_failure_nothing_is_certified(tmp_path, monkeypatch, capsys, stop):
+    losing(monkeypatch, 3)
+    run = train(config_of(tmp_path / "run", certify={"stop": stop}))
+    lines = read_metrics(run)
+    assert [line["step"] for line in lines] == ([1, 2, 3] if stop else [1, 2, 3, 4])
+    assert [line["certify/certified"] for line in lines] == [1, 1, 0, 0][: len(lines)]
+    assert lines[2]["certify/lost"] > 30 and RunDir.open(run).manifest["certified"] == 2
+    assert "After step 2, certified" in (run / "certified" / "README.md").read_text()
+    assert RunDir.open(run).complete and (run / "model").is_dir() and RunDir.open(run).manifest["steps"] == len(lines)
+    assert ("nothing is certified after the failure at step 3" in capsys.readouterr().err) == (not stop)
+
+
+def same_files(one, two):
+    names = ["metrics.jsonl", "coverage.jsonl", CERTIFICATE, "model/model.safetensors", "certified/model.safetensors"]
+    return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_an_interrupted_run_certifies_the_same(tmp_path, monkeypatch, stop):
+    from dph.stages import train as stage
+
+    settings = {"certify": {"stop": stop}, "checkpoint_every": 2, "steps": 4}
+    with monkeypatch.context() as patch:
+        losing(patch, 3)
+        whole = train(config_of(tmp_path / "whole", **settings))
+    config = config_of(tmp_path / "parts", **settings)
+    with monkeypatch.context() as patch:
+        losing(patch, 3)
+        patch.setattr(stage.Updater, "update", interrupted_at(stage.Updater.update, 4 if not stop else 3))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    with monkeypatch.context() as patch:  # continues after the checkpoint of step 2
+        losing(patch, 1)
+        parts = train(config, resume=True)
+    assert same_files(whole, parts)
+
+
+def test_a_check_that_is_interrupted_is_repeated(tmp_path, monkeypatch):
+    whole = train(config_of(tmp_path / "whole", steps=2))
+    config = config_of(tmp_path / "parts", steps=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Certifier, "check", interrupted_at(module.Certifier.check, 2))
+        with pytest.raises(KeyboardInterrupt):
+            train(config)
+    assert same_files(whole, train(config, resume=True))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import helpers
+from dph.config import TrainConfig, from_dict, read_settings
+from dph.stages import train as stage
+real, calls = stage.Updater.update, []
+def update(self, *args, **kwargs):
+    calls.append(1)
+    if len(calls) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, *args, **kwargs)
+stage.Updater.update = update
+stage.train(from_dict(TrainConfig, read_settings(Path(sys.argv[1]))))
+"""
+
+
+def test_a_killed_run_certifies_the_same(tmp_path):
+    whole = train(config_of(tmp_path / "whole"))
+    config = config_of(tmp_path / "parts")
+    (tmp_path / "settings.toml").write_text(to_toml(config), encoding="utf-8")
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "settings.toml")], env=os.environ | {"PYTHONPATH": paths}
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert list(read_visits(tmp_path / "parts", CERTIFICATE)) == [0, 1, 2, 3]  # its checkpoint is that of step 2
+    assert same_files(whole, train(config, resume=True))
+
+
+def test_what_cannot_be_certified_is_refused_before_training(tmp_path):
+    with pytest.raises(UserError, match="even if nothing is lost; 173 can"):
+        train(config_of(tmp_path / "few", certify={"epsilon": 0.02}))
+    with pytest.raises(UserError, match="pass@3 needs at least 3 samples"):
+        train(config_of(tmp_path / "k", certify={"k": 3}))
+    plain = presample(presample_config(tmp_path / "plain", task=TASK))
+    with pytest.raises(UserError, match="kept no problem aside"):
+        train(config_of(tmp_path / "none", certify={"set": str(plain)}))
+    with pytest.raises(UserError, match="are rehearsed"):
+        train(config_of(tmp_path / "rehearsed", rehearsal=replace(config_of("x").rehearsal, path=str(plain))))
+    monitored = replace(config_of("x").monitor, every=1, split="train")
+    with pytest.raises(UserError, match="are monitored"):
+        train(config_of(tmp_path / "monitored", monitor=monitored))
+    judged = replace(config_of("x").verifier, comparator="bird")
+    with pytest.raises(UserError, match="judged the base model otherwise"):
+        train(config_of(tmp_path / "judged", verifier=judged))
+    shaken = folder() / "model"
+    from dph.models.policy import Policy
+
+    policy = Policy.load(ModelConfig(str(base_run() / "model"), device="cpu"))
+    with torch.no_grad():
+        next(policy.model.parameters()).add_(0.01)
+    policy.save(shaken)
+    with pytest.raises(UserError, match="weight_hash"):
+        train(config_of(tmp_path / "other", "grpo", model=ModelConfig(str(shaken), device="cpu")))
+
+
+def test_an_unjudged_sample_counts_against_the_certificate(tmp_path, monkeypatch):
+    from dph.evaluation import certification
+
+    monkeypatch.setattr(certification, "new_counts", lambda run: dict.fromkeys(kept(), (0, 1)))  # one of two was judged
+    held = CertificationSet.open(CertifyConfig(set=str(kept_aside()), epsilon=0.1))
+    assert set(map(tuple, held.base.values())) == {(1, 0)}
+
+
+def kept():
+    return [id for id, where in read_partition(kept_aside(), TASK).items() if where == "certify"]
+
+
+def stage_config(base, *checkpoints, **changes):
+    certified = CertifyConfig(epsilon=0.1)
+    model = ModelConfig(device="cpu")
+    return CertifyStageConfig(
+        base=str(base), checkpoints=tuple(map(str, checkpoints)), certify=certified, model=model, **changes
+    )
+
+
+def test_models_are_certified_after_the_fact(tmp_path, monkeypatch):
+    run = train(config_of(tmp_path / "run"))
+    found = certify(stage_config(kept_aside(), run, out=str(tmp_path / "out")))
+    (row,) = json.loads((tmp_path / "out" / "certificates.json").read_text())
+    assert row["checkpoint"] == str(run) and row["bound"] == found[0].bound == read_metrics(run)[-1]["certify/bound"]
+
+
+def write_jsonl(path, samples):
+    rows = [
+        {"problem_id": id, "sample": i, "correct": value}
+        for id, each in samples.items()
+        for i, value in enumerate(each)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_judged_samples_of_any_program(tmp_path):
+    base = write_jsonl(tmp_path / "base.jsonl", {str(i): [True, True] for i in range(100)})
+    none = write_jsonl(tmp_path / "none.jsonl", {str(i): [0, None] for i in range(100)})
+    found = certify(stage_config(base, base, none, base))
+    assert [(one.certified, one.loss) for one in found] == [(True, 0.0), (False, 1.0)]  # None counts as wrong
+    unjudged = write_jsonl(tmp_path / "unjudged.jsonl", {str(i): [None, 1] for i in range(100)})
+    assert certify(stage_config(unjudged, base))[0].loss == 0  # of the base it counts as correct
+    (tmp_path / "bad.jsonl").write_text('{"problem_id": "1", "correct": 2}\n')
+    with pytest.raises(UserError, match="does not hold judged samples"):
+        certify(stage_config(tmp_path / "bad.jsonl", base))
+    with pytest.raises(UserError, match="needs a base and checkpoints"):
+        certify(CertifyStageConfig())
+
+
+def test_the_first_samples_choose_and_the_others_measure(tmp_path):
+    samples = {f"good{i}": [1, 1, 1, 0] for i in range(100)} | {f"bad{i}": [1, 0, 1, 1] for i in range(50)}
+    base = write_jsonl(tmp_path / "base.jsonl", samples)
+    now = write_jsonl(tmp_path / "now.jsonl", {id: [1] if id.startswith("good") else [0] for id in samples})
+    (found,) = certify(stage_config(base, now, choose=2, mastered=1.0))
+    assert found.problems == 100 and found.loss == pytest.approx(0.5 - 1)
+    (both,) = certify(stage_config(base, now, choose=2, mastered=0.5))
+    assert both.problems == 150
+
+
+def test_evaluations_are_compared_and_models_evaluated(tmp_path):
+    settings = EvalConfig(
+        model=ModelConfig(str(base_run() / "model"), device="cpu"),
+        task=replace(TASK, split="dev"),
+        rollout=rollout(n=2),
+    )
+    run = evaluate(replace(settings, out=str(tmp_path / "eval")))
+    (same,) = certify(stage_config(run, run))
+    assert same.problems == 120 and same.loss == 0
+    options = {"task": settings.task, "rollout": settings.rollout, "out": str(tmp_path / "out")}
+    (found,) = certify(stage_config(run, base_run(), **options))
+    assert found.problems == 120 and found.loss == 0  # the same keys
+    with pytest.raises(UserError, match="name one with --out"):
+        certify(stage_config(run, base_run()))
+
+
+def test_the_furthest_certified_share(tmp_path, monkeypatch):
+    from dph.evaluation import certification
+
+    run = train(config_of(tmp_path / "run"))
+    asked = []
+    real = certification.solved
+
+    def scripted(evaluator, problems):
+        asked.append(1)
+        found = real(evaluator, problems)
+        return found if len(asked) < 3 else {id: [0] * len(each) for id, each in found.items()}
+
+    monkeypatch.setattr(certification, "solved", scripted)
+    config = InterpolateConfig(
+        str(run), out=str(tmp_path / "mix"), shares=4, certify=CertifyConfig(set=str(kept_aside()), epsilon=0.1)
+    )
+    out = interpolate(config)
+    assert len(asked) == 3  # 0.25 and 0.5 pass, 0.75 fails, 1 is not asked for
+    plain = interpolate(InterpolateConfig(str(run), weight=0.5, out=str(tmp_path / "half")))
+    one, two = weights(out), weights(plain)
+    assert all(torch.equal(one[name], two[name]) for name in two)
+    assert "certified: with 95 %" in (out / "README.md").read_text()
+    asked += [1, 1]
+    with pytest.raises(UserError, match=r"no share is certified, not even 0\.25"):
+        interpolate(replace(config, out=str(tmp_path / "none")))
