@@ -56,8 +56,8 @@ SHORT = {
 """Settings with a second, short flag in these stages."""
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
-FIRST = {"report": ("--runs",), "interpolate": ("--run",), "push": ("--run", "--repo")}
-"""Flags of the words before any flag: dph report RUN …, dph interpolate RUN, dph push RUN REPO."""
+FIRST = {"report": ("--runs",), "passk": ("--files",), "interpolate": ("--run",), "push": ("--run", "--repo")}
+"""Flags of the words before any flag: dph report RUN …, dph passk FILE …, dph interpolate RUN, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     and for values of the wrong type."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, rest, names = words[:leading], words[leading:], FIRST.get(stage, ())
-    if stage == "report" and first:
+    if stage in ("report", "passk") and first:
         first = [*names, *first]
     else:
         first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
@@ -162,7 +162,9 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     What it reads is named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
     line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
     """
-    words = [name[2:].upper().replace("RUNS", "RUN …") for name in FIRST.get(stage, ())]
+    words = [
+        name[2:].upper().replace("RUNS", "RUN …").replace("FILES", "BEFORE [AFTER …]") for name in FIRST.get(stage, ())
+    ]
     usage = " ".join([f"dph {stage}", *words, "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     common = parser.add_argument_group("common flags")

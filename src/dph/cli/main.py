@@ -55,6 +55,10 @@ COMMANDS = {
         "publish the model of a run on a hub, with a card of how it was made and what it scores",
         "dph.stages.push:push",
     ),
+    "passk": (
+        "pass@k of judged samples of any harness with intervals, and which problems a training lost",
+        "dph.stages.passk:passk",
+    ),
     "report": ("table, figures and a page from several runs", "dph.report.write:report"),
     "verl": ("write the launch of a training run on a cluster, through verl", "dph.integrations.verl.launch:verl"),
     "doctor": ("check the machine and the installation, and say how to fix what does not work", "dph.doctor:doctor"),
@@ -78,6 +82,8 @@ def _check(command: str, config: Any) -> None:
         check_model(config.model.path)
     if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {config.data}")
+    if command == "passk" and not config.files:
+        raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
     if command == "report" and not (config.runs and config.out):
         raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
 
@@ -136,8 +142,8 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 129, 130
-    and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
+    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 3 `dph
+    passk` found more lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
     with ending("dph"):

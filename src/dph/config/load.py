@@ -29,6 +29,7 @@ from dph.config.stages import (
     EvalConfig,
     InterpolateConfig,
     PartitionRule,
+    PasskConfig,
     PresampleConfig,
     PushConfig,
     ReportConfig,
@@ -217,6 +218,7 @@ STAGES: dict[str, type[Any]] = {
     "interpolate": InterpolateConfig,
     "push": PushConfig,
     "report": ReportConfig,
+    "passk": PasskConfig,
     "demo": DemoConfig,
     "doctor": DoctorConfig,
 }
