@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, every_setting, field_docs, preset_names
 from dph.errors import SettingsError
 
-STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify"})
+STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "audit"})
 
 COMMON: dict[str, dict[str, Any]] = {
     "--preset": {
@@ -56,7 +56,13 @@ SHORT = {
 """Settings with a second, short flag in these stages."""
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
-FIRST = {"report": ("--runs",), "passk": ("--files",), "interpolate": ("--run",), "push": ("--run", "--repo")}
+FIRST = {
+    "report": ("--runs",),
+    "passk": ("--files",),
+    "audit": ("--model.path", "--after"),
+    "interpolate": ("--run",),
+    "push": ("--run", "--repo"),
+}
 """Flags of the words before any flag: dph report RUN …, dph passk FILE …, dph interpolate RUN, dph push RUN REPO."""
 
 
@@ -163,7 +169,8 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
     """
     words = [
-        name[2:].upper().replace("RUNS", "RUN …").replace("FILES", "BEFORE [AFTER …]") for name in FIRST.get(stage, ())
+        name[2:].upper().replace("RUNS", "RUN …").replace("FILES", "BEFORE [AFTER …]").replace("MODEL.PATH", "BEFORE")
+        for name in FIRST.get(stage, ())
     ]
     usage = " ".join([f"dph {stage}", *words, "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
@@ -233,8 +240,8 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     benchmark = BENCHMARKS.get(name)
     if benchmark is None:
         return {"task": {"name": name}}
-    if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
+    if stage not in ("eval", "verify", "audit"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
     found = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
-    return found | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})
+    return found | ({"rollout": {"n": 2 * benchmark.k}} if stage != "verify" else {})

@@ -59,6 +59,10 @@ COMMANDS = {
         "pass@k of judged samples of any harness with intervals, and which problems a training lost",
         "dph.stages.passk:passk",
     ),
+    "audit": (
+        "what a training changed: samples both models on the same problems and compares them as dph passk does",
+        "dph.stages.audit:audit",
+    ),
     "report": ("table, figures and a page from several runs", "dph.report.write:report"),
     "verl": ("write the launch of a training run on a cluster, through verl", "dph.integrations.verl.launch:verl"),
     "doctor": ("check the machine and the installation, and say how to fix what does not work", "dph.doctor:doctor"),
@@ -68,7 +72,7 @@ COMMANDS = {
 
 def _check(command: str, config: Any) -> None:
     """Raises UserError for settings that are wrong, before torch is loaded."""
-    if command in ("sft", "presample", "train", "eval"):
+    if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
     if command == "presample":
         check_presample(config)
@@ -84,6 +88,8 @@ def _check(command: str, config: Any) -> None:
         raise DataError(f"there is no file {config.data}")
     if command == "passk" and not config.files:
         raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
+    if command == "audit" and not (config.model.path and config.after):
+        raise SettingsError("dph audit needs two models: dph audit BEFORE AFTER --data FOLDER --out DIRECTORY")
     if command == "report" and not (config.runs and config.out):
         raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
 
@@ -100,7 +106,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
-    elif command in ("sft", "presample", "train", "eval", "verify"):
+    elif command in ("sft", "presample", "train", "eval", "verify", "audit"):
         function(config, resume=resume)
     else:
         function(config)

@@ -42,6 +42,7 @@ from dph.config.load import (
     to_toml,
 )
 from dph.config.stages import (
+    AuditConfig,
     ClusterConfig,
     DemoConfig,
     DoctorConfig,
@@ -61,6 +62,7 @@ from dph.config.stages import (
 __all__ = [
     "STAGES",
     "AdvantageConfig",
+    "AuditConfig",
     "ClusterConfig",
     "DemoConfig",
     "DoctorConfig",

@@ -24,6 +24,7 @@ import tomli_w
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, read_fields
 from dph.config.stages import (
+    AuditConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
@@ -219,6 +220,7 @@ STAGES: dict[str, type[Any]] = {
     "push": PushConfig,
     "report": ReportConfig,
     "passk": PasskConfig,
+    "audit": AuditConfig,
     "demo": DemoConfig,
     "doctor": DoctorConfig,
 }

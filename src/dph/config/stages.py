@@ -321,6 +321,17 @@ class PasskConfig:
 
 
 @dataclass(frozen=True)
+class AuditConfig(EvalConfig):
+    """`dph audit`: what a training changed: both models on the same problems, and the comparison of `dph passk`."""
+
+    greedy: bool = False
+    after: str = ""
+    """The trained model, its run or its folder; `model.path` names the one before."""
+    average: Share = 0.0
+    """Also audit the model with this share of the trained weights and the rest of those before; 0: none."""
+
+
+@dataclass(frozen=True)
 class DemoConfig:
     """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
 

@@ -97,7 +97,10 @@ class _Reader:
             raise DataError(f"there is no file or folder {path}")
         files = [path]
         if path.is_dir():
-            every = (file for file in path.rglob("*") if _is_data(file.name) and not file.is_symlink())
+            # Of a run of `dph eval`, whose completions repeat what its problems count.
+            counted = path / "problems.parquet"
+            every = [counted] if counted.is_file() else path.rglob("*")
+            every = (file for file in every if _is_data(file.name) and not file.is_symlink())
             # Rows first: a document beside them is a summary.
             files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
         elif (beside := path.parent / "metadata.json").is_file() and path != beside:

@@ -319,7 +319,7 @@ class _Choice:
         scores = {name: values for name, values in scores.items() if not np.isnan(values).all()}
         order = sorted(scores, key=lambda name: (verdict_rank(name), name.count("."), name))
         counts = [name for name in order if name.rpartition(".")[2] in (*MANY_VERDICTS, "correct", "passed")]
-        if counts and self._of("count") and np.nanmax(scores[counts[0]]) > 1:
+        if counts and self._of("count") and self._are_counts(counts[0], scores[counts[0]]):
             return self._repeated(counts[0], scores[counts[0]])
         order = [name for name in order if name.rpartition(".")[2] not in MANY_VERDICTS]
         if not order:
@@ -368,6 +368,13 @@ class _Choice:
             f"{name!r} is graded ({shown}); say from which score on a sample is right, for example --threshold "
             f"{np.nanmax(scores):g}, or name another column with --correct"
         )
+
+    def _are_counts(self, name: str, correct: NDArray[np.float64]) -> bool:
+        """Whether a column has numbers of correct samples: some above 1, or one row a problem with several samples."""
+        if np.nanmax(correct) > 1 or any(isinstance(value, bool | str) for value in self._column(name).values):
+            return bool(np.nanmax(correct) > 1)
+        _, ids, keys = self._ids()
+        return len(ids) == len(keys) and bool(np.nanmax(self._scores(self._of("count")[0])) > 1)
 
     def _repeated(self, name: str, correct: NDArray[np.float64]) -> tuple[str, NDArray[np.float64]]:
         """Rows with numbers of correct samples become as many rows as there are samples."""
