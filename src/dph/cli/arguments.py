@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from dph.config import STAGES, every_setting, field_docs, preset_names
 from dph.errors import SettingsError
 
-STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify"})
+STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify", "audit"})
 
 COMMON: dict[str, dict[str, Any]] = {
     "--preset": {
@@ -57,9 +57,15 @@ SHORT = {
 """Settings with a second, short flag in these stages."""
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
-FIRST = {"report": ("--runs",), "interpolate": ("--run",), "push": ("--run", "--repo")}
-FIRST["certify"] = ("--base", "--checkpoints")
-"""Flags of the words before any flag: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
+FIRST = {
+    "report": ("--runs",),
+    "passk": ("--files",),
+    "audit": ("--model.path", "--after"),
+    "certify": ("--base", "--checkpoints"),
+    "interpolate": ("--run",),
+    "push": ("--run", "--repo"),
+}
+"""Flags of the words before any flag: dph report RUN …, dph passk FILE …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     and for values of the wrong type."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, rest, names = words[:leading], words[leading:], FIRST.get(stage, ())
-    if stage == "report" and first:
+    if stage in ("report", "passk") and first:
         first = [*names, *first]
     else:
         first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
@@ -164,7 +170,10 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     What it reads is named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
     line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
     """
-    words = [name[2:].upper().replace("RUNS", "RUN …") for name in FIRST.get(stage, ())]
+    words = [
+        name[2:].upper().replace("RUNS", "RUN …").replace("FILES", "BEFORE [AFTER …]").replace("MODEL.PATH", "BEFORE")
+        for name in FIRST.get(stage, ())
+    ]
     usage = " ".join([f"dph {stage}", *words, "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     common = parser.add_argument_group("common flags")
@@ -230,8 +239,8 @@ def _of_benchmark(name: str, stage: str) -> dict[str, Any]:
     benchmark = BENCHMARKS.get(name)
     if benchmark is None:
         return {"task": {"name": name}}
-    if stage not in ("eval", "verify"):  # training uses its own splits and the rule of its preset
+    if stage not in ("eval", "verify", "audit"):  # training uses its own splits and the rule of its preset
         return {"task": {"name": benchmark.task}}
     judged = {"comparator": benchmark.rule} if benchmark.rule else {"policy": "qwen"}
     settings = {"task": {"name": benchmark.task, "split": benchmark.split}, "verifier": judged}
-    return settings | ({"rollout": {"n": 2 * benchmark.k}} if stage == "eval" else {})
+    return settings | ({"rollout": {"n": 2 * benchmark.k}} if stage != "verify" else {})

@@ -60,6 +60,14 @@ COMMANDS = {
         "publish the model of a run on a hub, with a card of how it was made and what it scores",
         "dph.stages.push:push",
     ),
+    "passk": (
+        "pass@k of judged samples of any harness with intervals, and which problems a training lost",
+        "dph.stages.passk:passk",
+    ),
+    "audit": (
+        "what a training changed: samples both models on the same problems and compares them as dph passk does",
+        "dph.stages.audit:audit",
+    ),
     "report": ("table, figures and a page from several runs", "dph.report.write:report"),
     "verl": ("write the launch of a training run on a cluster, through verl", "dph.integrations.verl.launch:verl"),
     "doctor": ("check the machine and the installation, and say how to fix what does not work", "dph.doctor:doctor"),
@@ -69,7 +77,7 @@ COMMANDS = {
 
 def _check(command: str, config: Any) -> None:
     """Raises UserError for settings that are wrong, before torch is loaded."""
-    if command in ("sft", "presample", "train", "eval"):
+    if command in ("sft", "presample", "train", "eval", "audit"):
         check_out(config.out)
     if command == "presample":
         check_presample(config)
@@ -83,6 +91,10 @@ def _check(command: str, config: Any) -> None:
         check_model(config.model.path)
     if command == "sft" and config.data and not Path(config.data).exists():
         raise DataError(f"there is no file {config.data}")
+    if command == "passk" and not config.files:
+        raise SettingsError("dph passk needs judged samples: dph passk BEFORE [AFTER …]")
+    if command == "audit" and not (config.model.path and config.after):
+        raise SettingsError("dph audit needs two models: dph audit BEFORE AFTER --data FOLDER --out DIRECTORY")
     if command == "report" and not (config.runs and config.out):
         raise SettingsError("dph report needs runs and a directory to write: dph report RUN … --out DIRECTORY")
 
@@ -99,7 +111,7 @@ def _call(command: str, config: Any, resume: bool) -> None:
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
-    elif command in ("sft", "presample", "train", "eval", "verify", "certify"):
+    elif command in ("sft", "presample", "train", "eval", "verify", "certify", "audit"):
         function(config, resume=resume)
     else:
         function(config)
@@ -141,8 +153,8 @@ def _overview() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 129, 130
-    and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
+    """Entry point. Exit status: 0 done; 1 a bug (traceback); 2 a mistake that the user can fix (one sentence); 3 `dph
+    passk` found more lost problems than allowed; 129, 130 and 143 interrupted by SIGHUP, SIGINT and SIGTERM."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     show_messages()
     with ending("dph"):

@@ -44,6 +44,7 @@ from dph.config.load import (
     to_toml,
 )
 from dph.config.stages import (
+    AuditConfig,
     CertifyStageConfig,
     ClusterConfig,
     DemoConfig,
@@ -51,6 +52,7 @@ from dph.config.stages import (
     EvalConfig,
     InterpolateConfig,
     PartitionRule,
+    PasskConfig,
     PresampleConfig,
     PushConfig,
     ReportConfig,
@@ -64,6 +66,7 @@ __all__ = [
     "STAGES",
     "AdvantageConfig",
     "AsideConfig",
+    "AuditConfig",
     "CertifyConfig",
     "CertifyStageConfig",
     "ClusterConfig",
@@ -79,6 +82,7 @@ __all__ = [
     "OptimConfig",
     "OverlongConfig",
     "PartitionRule",
+    "PasskConfig",
     "PresampleConfig",
     "PushConfig",
     "RehearsalConfig",

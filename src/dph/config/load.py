@@ -25,12 +25,14 @@ import tomli_w
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, read_fields
 from dph.config.stages import (
+    AuditConfig,
     CertifyStageConfig,
     DemoConfig,
     DoctorConfig,
     EvalConfig,
     InterpolateConfig,
     PartitionRule,
+    PasskConfig,
     PresampleConfig,
     PushConfig,
     ReportConfig,
@@ -221,6 +223,8 @@ STAGES: dict[str, type[Any]] = {
     "interpolate": InterpolateConfig,
     "push": PushConfig,
     "report": ReportConfig,
+    "passk": PasskConfig,
+    "audit": AuditConfig,
     "demo": DemoConfig,
     "doctor": DoctorConfig,
 }

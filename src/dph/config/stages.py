@@ -1,5 +1,6 @@
 """Settings of every stage as frozen dataclasses; `dph.config.load` fills them from presets, files and flags."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -314,6 +315,49 @@ class ReportConfig:
     """Label of the reference policy's evaluation, for keep and exploration rates."""
     title: str = "DPH-RL report"
     """Heading of the page."""
+
+
+@dataclass(frozen=True)
+class PasskConfig:
+    """`dph passk`: pass@k of judged samples of any harness, with intervals, and the problems that were lost."""
+
+    files: tuple[str, ...] = ()
+    """Judged samples, as files or folders: BEFORE, then each AFTER."""
+    id: str = ""
+    """Column that names the problem, or `line` for the place in the file; empty: found by its name."""
+    correct: str = ""
+    """Column with the verdict, or COLUMN=VALUE for the value that means right; empty: found by its name."""
+    answer: str = ""
+    """Column with the answers that maj@k counts, or `none`; empty: found by its name."""
+    prompt: str = ""
+    """Column with the prompt, which must not change under one id, or `none`; empty: found by its name."""
+    filter: tuple[str, ...] = ()
+    """Rows that count: COLUMN=VALUE, a value of the column `filter`, or 2 for the second row of each problem."""
+    threshold: float = math.nan
+    """A score is right from this value on; needed if scores are graded."""
+    records: str = ""
+    """Key of a JSON document that holds the samples, if several do."""
+    partial: bool = False
+    """Count what is there if samples, verdicts or problems are missing; otherwise that is an error."""
+    k: tuple[int, ...] = ()
+    """The k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples."""
+    fail_if_lost: Share = 1.0
+    """Exit status 3 if more than this share of the problems that BEFORE solves were lost."""
+    json: bool = False
+    """Print everything as JSON."""
+    html: str = ""
+    """Page to write, self-contained."""
+
+
+@dataclass(frozen=True)
+class AuditConfig(EvalConfig):
+    """`dph audit`: what a training changed: both models on the same problems, and the comparison of `dph passk`."""
+
+    greedy: bool = False
+    after: str = ""
+    """The trained model, its run or its folder; `model.path` names the one before."""
+    average: Share = 0.0
+    """Also audit the model with this share of the trained weights and the rest of those before; 0: none."""
 
 
 @dataclass(frozen=True)

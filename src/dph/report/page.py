@@ -13,35 +13,24 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dph.report import plots
 from dph.report.comparison import Comparison
 from dph.report.data import EvalRun, Split, TrainRun, aligned_rows, column, read_answers
 from dph.report.tables import Table
+from dph.report.templates import TEMPLATES, text_of, visible
 from dph.runs.samples import MONITOR, Sample, read_samples
 
-MAX_TEXT = 4000
-"""Characters of one text in the page."""
 MAX_COMPLETIONS = 40_000_000
 """Characters of completions in one page; a browser holds them all in memory."""
 MAX_TIMELINES = 10_000_000
 """Characters of responses through training in one page."""
 _NOT_CURVES = frozenset({"step", "skipped"})
-
-
-def visible(text: str) -> str:
-    """The text with every unprintable character but line ends and tabs made visible, also those that reorder text, and
-    cut when it is very long."""
-    if len(text) > MAX_TEXT:
-        text = f"{text[:MAX_TEXT]} … ({len(text)} characters in all)"
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def render(
@@ -58,7 +47,7 @@ def render(
     that it unfolds, for each run (`settings_of`). images: PNG with their descriptions.
     """
     packed = _compressed(json.dumps(data, ensure_ascii=False, allow_nan=False))
-    return _templates.get_template("page.html").render(
+    return TEMPLATES.get_template("page.html").render(
         title=title,
         # A hash of the data, so that no text in the page can have been written to match it.
         nonce=hashlib.blake2b(packed.encode(), digest_size=16).hexdigest(),
@@ -68,10 +57,10 @@ def render(
         styles=len(data["styles"]),
         training=bool(data["training"]),
         timelines=bool(data.get("timelines")),
-        css=Markup(_text_of("dph.report", "assets", "report.css")),
-        script=Markup(_text_of("dph.report", "assets", "report.js")),
+        css=Markup(text_of("dph.report", "assets", "report.css")),
+        script=Markup(text_of("dph.report", "assets", "report.js")),
         data=Markup(packed),
-        library=Markup(_compressed(_text_of("plotly", "package_data", "plotly.min.js"))),
+        library=Markup(_compressed(text_of("plotly", "package_data", "plotly.min.js"))),
     )
 
 
@@ -85,24 +74,8 @@ def settings_of(runs: Sequence[EvalRun | TrainRun]) -> list[tuple[str, str]]:
     return settings
 
 
-_templates = Environment(
-    loader=PackageLoader("dph.report", "assets"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=lambda value: visible(value) if type(value) is str else value,  # Markup is our own
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
-
-
 def _compressed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(errors="replace"), mtime=0)).decode()
-
-
-def _text_of(package: str, *path: str) -> str:
-    """A text file that comes with a package."""
-    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
 
 
 def page_data(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, Any]:

@@ -1,0 +1,109 @@
+"""What the columns of judged samples hold, by their names: no list of programs, but of words that programs use."""
+
+import re
+from functools import lru_cache
+from typing import Literal
+
+Role = Literal["", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count"]
+
+NAMES: dict[Role, tuple[str, ...]] = {
+    "id": (
+        *("problem_id", "task_id", "question_id", "instance_id", "example_id", "doc_id", "unique_id", "problem_idx"),
+        *("question_idx", "example_idx", "prompt_id", "group_id", "native_id", "qid", "id", "uid", "idx", "index"),
+        *("sample_id", "test_idx", "testidx", "name"),
+    ),
+    "sample": (
+        *("sample", "sample_idx", "sample_index", "sample_number", "epoch", "attempt", "trial", "repeat", "repeat_idx"),
+        *("rollout", "rollout_idx", "rollout_id", "completion_id", "completion_idx", "generation_idx", "generation_id"),
+    ),
+    "task": ("split", "subset", "task", "task_name", "dataset", "data_source", "env", "env_id", "environment"),
+    "step": ("step", "global_step", "training_step"),
+    "model": ("model", "model_name", "model_id", "checkpoint"),
+    "filter": ("filter", "filter_name", "scorer", "scorer_name", "metric", "metric_name"),
+    "prompt": (
+        *("content", "question", "problem", "query", "prompt", "input", "instruction", "problem_statement"),
+        *("origin_prompt", "full_prompt", "user_prompt", "input_text", "input_prompt", "prompt_text"),
+    ),
+    "answer": (
+        *("predicted_answer", "extracted_answer", "model_answer", "parsed_answer", "pred_answer", "final_answer"),
+        *("extracted_answers", "model_answers", "extracted_prediction", "filtered_resps", "pred", "preds", "picked"),
+        *("predictions", "prediction", "answer", "answers"),
+    ),
+    "response": (
+        *("completion", "completions", "response", "responses", "output", "outputs", "generation", "generations"),
+        *(
+            "text",
+            "resps",
+            "model_output",
+            "full_model_response",
+            "code",
+            "code_list",
+            "output_list",
+            "output_response",
+        ),
+        *("solution", "program"),
+    ),
+    "error": ("error", "exception", "error_message"),
+    "count": ("samples", "num_samples", "n_samples", "n", "total", "num_total", "attempts", "num_generations"),
+}
+"""The words of each role, the preferred ones first."""
+MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
+"""Numbers of correct samples of a problem, beside a `count`."""
+
+SAMPLE_LISTS = {
+    *("samples", "completions", "generations", "rollouts", "attempts", "trials", "responses", "outputs", "predictions"),
+    *("runs", "repeats", "epochs", "solutions", "candidates"),
+}
+"""Lists of objects in a row that are its samples."""
+UNSURE_LISTS = {"results", "evaluations", "answers", "records", "data"}
+"""Lists that may also hold tests or turns: they are samples if each object has a response or an answer."""
+
+_CORRECT = re.compile(
+    r"correct|correctness|passed|pass|success|successful|succeeded|solved|resolved|right|accepted|valid|exact_match|em|"
+    r"acc|accuracy|acc_norm|hit|matched|match|judge_grade|judgement|judgment|verdict|graded_list|"
+    r"(is|all|was)_?(correct|passed|success|solved|resolved|right|accepted|valid)|"
+    r".+_(correct|correctness|passed|solved|acc|accuracy)|(accuracy|correct)\w*_reward(_func)?"
+)
+_SCORE = re.compile(r"(.*_)?(scores?|rewards?|grades?)(_func)?|.*scored_generations|reward_func\w*")
+_STATUS = re.compile(r"(.*_)?(result|results|status|outcome)")
+_NEVER = re.compile(
+    r"(mean|avg|average|best|max|min|std|stderr|sum|expected|gold|target|reference|format|length|reward_model|rm|"
+    r"confidence|raw_logit|total|num|n|finish|stop|exit)_.*|.*_(count|time|ms|tokens|stderr|std|mean|length|penalty)|"
+    r".*format.*|correct_(answers?|option|choice|index|label|response)"
+)
+_SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
+_OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
+"""Tables of a row that describe the problem or the run; a verdict is never below them."""
+
+
+@lru_cache(100_000)
+def role_of(path: str) -> Role:
+    """The role of a column that is no verdict, by the last word of its path; "" without one."""
+    leaf = _leaf(path)
+    return next((role for role, names in NAMES.items() if leaf in names), "")
+
+
+@lru_cache(100_000)
+def verdict_rank(path: str) -> int:
+    """How surely a column holds verdicts, by its name: 1 it says so (`is_correct`), 2 a score or reward, 3 a status,
+    which may only say that the sample was made; 0 for others."""
+    *tables, leaf = path.lower().replace("-", "_").split(".")
+    if _OF_THE_DATA & set(tables):
+        return 0
+    if not _NEVER.fullmatch(leaf):
+        for rank, pattern in enumerate((_CORRECT, _SCORE, _STATUS), 1):
+            if pattern.fullmatch(leaf) or (leaf in MANY_VERDICTS and rank == 1):
+                return rank
+    below = _SCORED_BELOW & set(tables)
+    return 2 if below and leaf not in (*NAMES["answer"], *NAMES["error"], "explanation", "history", "format") else 0
+
+
+def preference(path: str, role: Role) -> tuple[int, int, str]:
+    """Sorts the columns of one role: less nested ones first, then by the order of their words."""
+    names = NAMES[role]
+    leaf = _leaf(path)
+    return (path.count("."), names.index(leaf) if leaf in names else len(names), path)
+
+
+def _leaf(path: str) -> str:
+    return path.lower().replace("-", "_").rpartition(".")[2]

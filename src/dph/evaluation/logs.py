@@ -1,0 +1,535 @@
+"""Files of judged samples as columns: JSONL, JSON, CSV, Parquet, zip archives of JSON, each also with gzip or zstd.
+
+Nothing in a file is executed and no path in it is opened. What is read is bounded: a text that unpacks to far more than
+it was, a row without an end and JSON that nests without end are errors.
+"""
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dph.config.text import parse_json
+from dph.errors import DataError, reason_of
+from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_rank
+
+_LONGEST_ROW = 1 << 26
+_LARGEST_DOCUMENT = 1 << 29
+_SWELLS, _SMALL = 300, 1 << 26
+"""A packed text may unpack to this many times its size, or to this many bytes."""
+_MOST_FILES = 100_000
+_VECTORS_FROM = 1 << 20
+"""Bytes of rows from which they are read by columns: below that, loading the reader takes longer than reading."""
+_DEEPEST = 6
+_ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
+_NOT_SEARCHED = {
+    *("config", "configs", "stats", "plan", "summary", "reductions", "aggregate", "metrics", "model_usage", "messages"),
+    *("higher_is_better", "versions"),
+}
+"""Keys of a document below which no samples are."""
+_NAMING = ("id", "prompt", "response")
+"""Roles of which a row of samples has one, and a header has none."""
+
+
+class Column(NamedTuple):
+    """A column by its distinct values: row i has values[codes[i]], or none if codes[i] is −1."""
+
+    codes: NDArray[np.int32]
+    values: list[Any]
+
+
+class Source(NamedTuple):
+    """The rows of one file: first to last − 1."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Table:
+    """Rows of samples, as far as their columns have a role."""
+
+    rows: int = 0
+    columns: dict[str, Column] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    headers: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """Documents and rows that hold no sample, with the name of their file."""
+    others: set[str] = field(default_factory=set)
+    """Columns that were not read, because nothing is known about their names."""
+
+
+def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> Table:
+    """The rows of a file or folder.
+
+    named: columns to keep whatever their names are. records: the key with the samples, if a document has several.
+    Raises DataError, with one sentence, for what is missing, damaged, too large, or holds no samples.
+    """
+    reader = _Reader(frozenset(named), records)
+    try:
+        reader.read(path)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:  # pyarrow's are of these
+        raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
+    return reader.finished()
+
+
+class _Reader:
+    """Collects the rows of files into one `Table`; every distinct value is stored once."""
+
+    def __init__(self, named: frozenset[str], records: str) -> None:
+        self.table, self.named, self.records = Table(), named, records
+        self.place = ""
+        self._codes: dict[str, array[int]] = {}
+        self._known: dict[str, dict[Any, int]] = {}
+
+    def read(self, path: Path) -> None:
+        if not path.exists():
+            raise DataError(f"there is no file or folder {path}")
+        files = [path]
+        if path.is_dir():
+            # Of a run of `dph eval`, whose completions repeat what its problems count.
+            counted = path / "problems.parquet"
+            every = [counted] if counted.is_file() else path.rglob("*")
+            every = (file for file in every if _is_data(file.name) and not file.is_symlink())
+            # Rows first: a document beside them is a summary.
+            files = sorted(filter(Path.is_file, every), key=lambda file: (_plain(file.name).endswith(".json"), file))
+        elif (beside := path.parent / "metadata.json").is_file() and path != beside:
+            files.append(beside)
+        if not 0 < len(files) <= _MOST_FILES:
+            raise DataError(f"{path} has {len(files)} files with {', '.join(_ENDINGS)}; name one with samples")
+        for file in files:
+            self.place, first, size = str(file), self.table.rows, file.stat().st_size
+            with file.open("rb") as stream:
+                start = stream.read(4)
+                if start == b"PAR1":
+                    self._read_parquet(file)
+                elif start == b"PK\3\4":
+                    self._read_zip(stream, size)
+                else:
+                    self._read_text(file.name, lambda file=file, start=start: _opened(file, start), size)
+            if self.table.rows > first:
+                self.table.sources.append(Source(self.place, first, self.table.rows))
+
+    def _read_zip(self, stream: BinaryIO, size: int) -> None:
+        with zipfile.ZipFile(stream) as archive:
+            members = [item for item in archive.infolist() if _is_data(item.filename)]
+            inside = [item for item in members if item.filename.startswith("samples/")]
+            header = [item for item in members if item.filename == "header.json"]
+            if inside and not header:
+                raise DataError(f"{self.place} has samples but no header.json: the run did not finish")
+            chosen = inside or members
+            unpacked = sum(item.file_size for item in chosen)
+            if len(chosen) > _MOST_FILES or unpacked > max(_SMALL, _SWELLS * size):
+                raise DataError(f"{self.place} unpacks to {unpacked} bytes in {len(chosen)} files: too much to read")
+            if inside:
+                self.table.headers.append((self.place, parse_json(_member(archive, stream, header[0]).decode())))
+            for item in chosen:
+                content = _member(archive, stream, item)
+                self._read_text(item.filename, lambda content=content: io.BytesIO(content), len(content))
+
+    def _read_text(self, name: str, opened: Callable[[], BinaryIO], size: int) -> None:
+        if _plain(name).endswith((".csv", ".tsv")):
+            return self._read_csv(opened, "\t" if _plain(name).endswith(".tsv") else ",")
+        with opened() as stream:
+            lines = (line for line in iter(lambda: stream.readline(_LONGEST_ROW), b"") if line.strip())
+            first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
+            start = first.lstrip()[:1]
+            if start not in (b"{", b"["):
+                what = "is none of JSON, CSV, Parquet and zip" if start else "is empty"
+                raise DataError(f"{self.place} {what}")
+            second = list(islice(lines, 1)) if start == b"{" and _is_json(first) else []
+            if not second:
+                return self._read_document(name, _whole(first, lines, self.place))
+            if size < _VECTORS_FROM or not self._read_vectors(opened, [first, *second]):
+                self._read_rows(chain([first], second, lines))
+
+    def _read_rows(self, lines: Iterable[bytes]) -> None:
+        """JSON, one object a line. A first object that names no sample, before one that does, is a header."""
+        held: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                if len(line) >= _LONGEST_ROW:
+                    raise ValueError("it has no end")
+                row = parse_json(line.decode())
+            except ValueError as error:
+                raise DataError(f"{self.place}, row {number} is cut off or damaged: {reason_of(error)}") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{self.place}, row {number} is not a JSON object")
+            if number == 1 or (held and not _names_sample(row)):
+                held.append(row)
+                continue
+            if held and _names_sample(row) and not any(map(_names_sample, held)):
+                self.table.headers += [(self.place, header) for header in held]
+                held = []
+            for record in [*held, row]:
+                self._add_record(record)
+            held = []
+        for record in held:
+            self._add_record(record)
+
+    def _read_vectors(self, opened: Callable[[], BinaryIO], first: list[bytes]) -> bool:
+        """Rows of plain values by columns; False, with nothing kept, if rows are nested or differ in their types."""
+        import pyarrow as pa
+        from pyarrow import json as rows_of_json
+
+        heads = [parse_json(line.decode()) for line in first]
+        if heads[0].keys() != heads[1].keys() or any(isinstance(v, list | dict) for row in heads for v in row.values()):
+            return False
+        kinds: dict[str, pa.DataType] = {}
+        for path in filter(self._keeps, heads[0]):
+            numbers = pa.float64() if verdict_rank(path) else pa.int64()
+            known = {bool: pa.bool_(), int: numbers, float: pa.float64()}
+            kinds[path] = known.get(type(heads[0][path] if heads[0][path] is not None else heads[1][path]), pa.string())
+        before = self.table.rows, {path: len(codes) for path, codes in self._codes.items()}
+        parsing = rows_of_json.ParseOptions(pa.schema(list(kinds.items())), unexpected_field_behavior="ignore")
+        try:
+            with opened() as stream:
+                self._add_batches(rows_of_json.open_json(stream, rows_of_json.ReadOptions(block_size=1 << 24), parsing))
+        except pa.ArrowInvalid:  # rows of other types, or damaged: the reader by rows says where
+            self.table.rows, lengths = before
+            for path, codes in self._codes.items():
+                del codes[lengths.get(path, 0) :]
+            return False
+        return True
+
+    def _read_csv(self, opened: Callable[[], BinaryIO], delimiter: str) -> None:
+        import pyarrow as pa
+        from pyarrow import csv as rows_of_csv
+
+        with opened() as stream:
+            head = io.StringIO(stream.read(1 << 16).decode("utf-8-sig", "replace"))
+        kept = [name for name in next(csv.reader(head, delimiter=delimiter), []) if self._keeps(name)]
+        texts = dict.fromkeys(kept, pa.string())
+        kinds = rows_of_csv.ConvertOptions(
+            column_types=texts, include_columns=kept, strings_can_be_null=True, null_values=[""]
+        )
+        parsing = rows_of_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+        reading = rows_of_csv.ReadOptions(block_size=1 << 24)
+        with opened() as stream:
+            self._add_batches(rows_of_csv.open_csv(stream, reading, parsing, kinds))
+
+    def _read_parquet(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            nested = any(pa.types.is_nested(kind.type) for kind in schema)
+            for batch in file.iter_batches(1 << 10 if nested else 1 << 16):
+                if not nested:
+                    self._add_batches([batch])
+                for row in batch.to_pylist() if nested else ():
+                    self._add_record(row)
+
+    def _read_document(self, name: str, text: str) -> None:
+        """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
+        if text.startswith("["):
+            for row in _elements(text, self.place):
+                self._add_record(row)
+            return
+        try:
+            document = parse_json(text)
+        except ValueError as error:
+            raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
+        rows_of = dict(_samples_in(document))
+        if self.records:
+            if self.records not in rows_of:
+                raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
+            rows_of = {self.records: rows_of[self.records]}
+        elif self.table.sources and "" not in rows_of and name == Path(self.place).name:
+            rows_of = {}  # a summary beside rows
+        if len(rows_of) > 1:
+            rows_of = {path: rows for path, rows in rows_of.items() if any(map(_names_sample, rows))} or rows_of
+        if len(rows_of) > 1:
+            raise DataError(f"{self.place} holds samples under {_listed(rows_of)}; name one with --records KEY")
+        if "" not in rows_of:
+            taken = {path.partition(".")[0] for path in rows_of}
+            self.table.headers.append((self.place, {k: v for k, v in document.items() if k not in taken}))
+        for rows in rows_of.values():
+            for row in rows:
+                self._add_record(row)
+
+    def _add_record(self, record: Any) -> None:
+        if not isinstance(record, dict):
+            raise DataError(f"{self.place} holds a list of {type(record).__name__} instead of objects with verdicts")
+        for row in _spread(record, self.place, self.named):
+            for path, value in row.items():
+                if value is None or not self._keeps(path):
+                    continue
+                if role_of(path) == "response" and path not in self.named:
+                    value = "" if _is_empty(value) else "…"
+                elif isinstance(value, list | dict):
+                    value = json.dumps(value, ensure_ascii=False, sort_keys=True)
+                codes, known = self._column(path)
+                codes.append(known.setdefault(_key(value), len(known)))
+            self.table.rows += 1
+
+    def _keeps(self, path: str) -> bool:
+        if path in self.named or role_of(path) or verdict_rank(path):
+            return True
+        if len(self.table.others) < 1000:
+            self.table.others.add(path)
+        return False
+
+    def _column(self, path: str) -> tuple["array[int]", dict[Any, int]]:
+        """The codes of a column up to the present row, and the code of each value."""
+        codes, known = self._codes.setdefault(path, array("i")), self._known.setdefault(path, {})
+        if len(codes) < self.table.rows:
+            codes.frombytes(np.full(self.table.rows - len(codes), -1, np.int32).tobytes())
+        return codes, known
+
+    def _add_batches(self, batches: Iterable[Any]) -> None:
+        """Rows of pyarrow's record batches without nested columns."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            for path, values in zip(batch.schema.names, batch.columns, strict=True):
+                if not self._keeps(path) or pa.types.is_null(values.type):
+                    continue
+                if role_of(path) == "response" and path not in self.named:
+                    full = pc.not_equal(pc.utf8_trim_whitespace(pc.cast(values, pa.string())), "")
+                    values = pc.if_else(pc.fill_null(full, False), "…", "")
+                packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+                codes, known = self._column(path)
+                new = [known.setdefault(_key(value), len(known)) for value in packed.dictionary.to_pylist()]
+                places = np.asarray(pc.fill_null(packed.indices, len(new)))
+                codes.frombytes(np.array([*new, -1], np.int32)[places].tobytes())
+            self.table.rows += batch.num_rows
+
+    def finished(self) -> Table:
+        for path in self._codes:
+            codes, known = self._column(path)
+            values = [key[1] if isinstance(key, tuple) else key for key in known]
+            self.table.columns[path] = Column(np.frombuffer(codes, np.int32), values)
+        return self.table
+
+
+class _Bounded(io.RawIOBase):
+    """The unpacked text of a file, which must not swell without bound."""
+
+    def __init__(self, packed: Any, size: int, name: str) -> None:
+        self._packed, self._left, self._name = packed, max(_SMALL, _SWELLS * size), name
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._packed.read(len(buffer))
+        self._left -= len(data)
+        if self._left < 0:
+            raise DataError(f"{self._name} unpacks to more than {_SWELLS} times its size: too much to read")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _opened(path: Path, start: bytes) -> BinaryIO:
+    """The text of a file, unpacked."""
+    if start.startswith(b"\x1f\x8b"):
+        return io.BufferedReader(_Bounded(gzip.open(path), path.stat().st_size, str(path)), 1 << 16)
+    if start.startswith((b"\x28\xb5\x2f\xfd", b"BZh")):
+        import pyarrow as pa
+
+        packed = pa.CompressedInputStream(pa.OSFile(str(path)), "bz2" if start.startswith(b"BZh") else "zstd")
+        return io.BufferedReader(_Bounded(packed, path.stat().st_size, str(path)), 1 << 16)
+    return path.open("rb")
+
+
+def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
+    """A file of an archive, never longer than the archive says; also one that zstd packed, which zipfile cannot read
+    before Python 3.14."""
+    if item.compress_type != 93:
+        with archive.open(item) as member:
+            return member.read(item.file_size)
+    import pyarrow as pa
+
+    stream.seek(item.header_offset + 26)
+    lengths = stream.read(4)
+    stream.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), io.SEEK_CUR)
+    packed = pa.CompressedInputStream(pa.BufferReader(stream.read(item.compress_size)), "zstd")
+    return packed.read(item.file_size)
+
+
+def _plain(name: str) -> str:
+    return name.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2")
+
+
+def _is_data(name: str) -> bool:
+    return _plain(name).endswith(_ENDINGS) and not name.rpartition("/")[2].startswith(".")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        parse_json(line.decode())
+    except ValueError:
+        return False
+    return True
+
+
+def _is_empty(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_empty, value))
+    return not value.strip() if isinstance(value, str) else value in (None, {})
+
+
+def _key(value: Any) -> Any:
+    """A value as a key: 1, 1.0 and True are three of them."""
+    return (type(value), value) if isinstance(value, bool | int | float) else value
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = sorted(map(repr, names))
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "no key"
+
+
+def _whole(first: bytes, lines: Iterable[bytes], place: str) -> str:
+    parts, size = [first], len(first)
+    for line in lines:
+        parts.append(line)
+        size += len(line)
+        if size > _LARGEST_DOCUMENT:
+            raise DataError(f"{place} is a JSON document of more than {_LARGEST_DOCUMENT >> 20} MB; write it as JSONL")
+    return b"".join(parts).decode().strip()
+
+
+def _elements(text: str, place: str) -> Iterator[Any]:
+    """The elements of a JSON list, one after the other."""
+    decode, at, number = json.JSONDecoder().raw_decode, 1, 0
+    try:
+        while True:
+            at += len(text[at : at + 10_000]) - len(text[at : at + 10_000].lstrip(" \t\r\n,"))
+            if text[at : at + 1] == "]":
+                return
+            element, at = decode(text, at)
+            number += 1
+            yield element
+    except RecursionError:
+        raise DataError(f"{place}, element {number + 1} is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{place} is cut off or damaged after {number} elements: {reason_of(error)}") from error
+
+
+def _names_sample(record: Mapping[str, Any]) -> bool:
+    return any(role_of(path) in _NAMING and path != "name" for path in _flat(record))
+
+
+def _has_verdict(record: Any) -> bool:
+    return isinstance(record, dict) and any(
+        verdict_rank(path) for row in islice(_spread(record, "", frozenset()), 1) for path in row
+    )
+
+
+def _samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Iterable[dict[str, Any]]]]:
+    """Where in a document samples are: the path of keys, and the records."""
+    if isinstance(value, list) and value and any(map(_has_verdict, value[:20])):
+        yield path, value
+    if not isinstance(value, dict) or not value or depth > 3:
+        return
+    rows = _by_key(value, path)
+    if rows is None and not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value):
+        rows = [value]
+    if rows is not None:
+        yield path, rows
+        return
+    for key, below in value.items():
+        if key not in _NOT_SEARCHED:
+            yield from _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
+
+
+def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
+    """The records of an object that has them by id, or their columns by name; None if it is neither."""
+    items, leaf = list(value.values()), path.rpartition(".")[2]
+    lists = [item for item in items if isinstance(item, list) and item]
+    is_table = len(lists) == len(items) and len({*map(len, lists)}) == 1
+    if is_table and any(map(verdict_rank, value)) and any(role_of(key) in ("id", "prompt") for key in value):
+        return [dict(zip(value, row, strict=True)) for row in zip(*items, strict=True)]
+    if any(map(verdict_rank, value)) or any(map(role_of, value)):
+        return None
+    if all(isinstance(item, dict) for item in items):
+        rows = [{"id": key, **item} for key, item in value.items()]
+    elif len(lists) == len(items) and all(isinstance(item[0], dict) for item in lists):
+        rows = [{"id": key, **row} for key, item in value.items() for row in item if isinstance(row, dict)]
+        ids = {
+            (key, str(row[name]))
+            for key, item in value.items()
+            for row in item
+            for name in row
+            if role_of(name) == "id"
+        }
+        if len(ids) > len(value):
+            return None  # sets of problems
+    elif verdict_rank(leaf) and (all(isinstance(i, bool) for i in items) or len(lists) == len(items)):
+        rows = [{"id": key, leaf: item} for key, item in value.items()]
+    else:
+        return None
+    numbers = [
+        v for row in rows[:50] for key, v in _flat(row).items() if verdict_rank(key) and isinstance(v, float | int)
+    ]
+    is_summary = any(abs(number) > 1 for number in numbers)  # percent, or counts
+    return rows if any(map(_has_verdict, rows[:20])) and not is_summary else None
+
+
+def _flat(record: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    """A record's values by the path of their keys; lists stay whole."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict) and depth < _DEEPEST:
+            flat |= _flat(value, f"{prefix}{key}.", depth + 1)
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """The samples of a record: one, or one for each element of its lists of verdicts."""
+    flat = _flat(record)
+    lists = {path: value for path, value in flat.items() if isinstance(value, list)}
+    verdicts = {path: value for path, value in lists.items() if value and _are_verdicts(path, value, named)}
+    if not verdicts:
+        for path, value in lists.items():
+            if role_of(path) == "answer" and len(value) == 1:
+                flat[path] = value[0]
+        yield {path: value for path, value in flat.items() if path not in lists or role_of(path) or path in named}
+        return
+    lengths = {path: len(value) for path, value in verdicts.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{place}: a row has lists of different lengths: {lengths}")
+    length = next(iter(lengths.values()))
+    # A row's own score beside the scores of its samples is their mean or their best.
+    shared = {path: value for path, value in flat.items() if path not in lists and not verdict_rank(path)}
+    shared |= {path: value for path, value in lists.items() if role_of(path) in ("prompt", "id")}
+    joint = [path for path in lists if role_of(path) in ("answer", "response", "error") and len(lists[path]) == length]
+    for place_in_list in range(length):
+        row = dict(shared)
+        for path in dict.fromkeys([*verdicts, *joint]):
+            item = lists[path][place_in_list]
+            if isinstance(item, dict):
+                inside = _flat(item, f"{path}.").items()
+                row |= {name: value for name, value in inside if role_of(name) not in ("id", "prompt", "task")}
+            else:
+                row[path] = item
+        yield row
+
+
+def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
+    """Whether a list holds one verdict for each sample."""
+    leaf = path.lower().rpartition(".")[2]
+    if all(isinstance(value, dict) for value in values):
+        inside = _flat(cast(dict[str, Any], values[0]))
+        judged = any(map(verdict_rank, inside)) or any(name.startswith(f"{path}.") for name in named)
+        sure = leaf in SAMPLE_LISTS or (
+            leaf in UNSURE_LISTS and any(role_of(name) in ("response", "answer") for name in inside)
+        )
+        return judged and sure
+    plain = not any(isinstance(value, list | dict) for value in values)
+    return plain and (path in named or verdict_rank(path) in (1, 2)) and role_of(path) != "response"

@@ -1,0 +1,88 @@
+"""A comparison of judged samples as one self-contained page, without scripts."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from dph.evaluation.changes import Comparison
+from dph.evaluation.described import Table, distinct_table, scores_table, verdict
+from dph.evaluation.wilson import Interval
+from dph.report.templates import TEMPLATES, text_of
+
+_WIDTH, _HEIGHT, _EDGE = 640, 260, 44
+_COLOURS = ("var(--base)", "var(--accent)", "var(--bad)", "var(--good)", "var(--none)")
+
+
+def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
+    """The whole page."""
+    charts = [
+        (
+            "pass@k",
+            _chart([_curve(scores.metrics) for scores in comparison.scores], [s.name for s in comparison.scores]),
+        )
+    ]
+    for change in comparison.changes:
+        band = [(float(b), value, value, value) for b, value in change.mix.items()]
+        charts.append(
+            (
+                f"pass@{max(change.mix)} of b samples of {change.before}, the others of {change.after}",
+                _chart([band], ["mix"], log=False),
+            )
+        )
+    tables = [scores_table(comparison), distinct_table(comparison)]
+    for change in comparison.changes:
+        for what, problems in (("Lost", change.lost), ("Gained", change.gained)):
+            rows = [[p.id, "{}/{}".format(*p.before), "{}/{}".format(*p.after)] for p in problems]
+            tables.append(Table(f"{what} in {change.after}", ["problem", "before", "after"], rows))
+    return TEMPLATES.get_template("passk.html").render(
+        title=title,
+        verdicts=[verdict(change) for change in comparison.changes],
+        read_as=[*read_as, *comparison.notes],
+        charts=charts,
+        tables=[table for table in tables if table.rows],
+        css=Markup(text_of("dph.report", "assets", "report.css")),
+    )
+
+
+def _curve(metrics: dict[str, Interval]) -> list[tuple[float, float, float, float]]:
+    return [(float(name[5:]), v.estimate, v.low, v.high) for name, v in metrics.items() if name.startswith("pass@")]
+
+
+def _chart(
+    curves: Sequence[Sequence[tuple[float, float, float, float]]], names: Sequence[str], *, log: bool = True
+) -> dict[str, Any]:
+    """Lines, bands and marks of a chart in units of its picture."""
+    right = max([x for curve in curves for x, *_ in curve], default=1.0)
+
+    def across(x: float) -> float:
+        share = (math.log2(x) / math.log2(right) if right > 1 else 0.5) if log else x / max(1.0, right)
+        return round(_EDGE + share * (_WIDTH - 2 * _EDGE), 1)
+
+    def up(y: float) -> float:
+        return round(_HEIGHT - 30 - y * (_HEIGHT - 45), 1)
+
+    lines = []
+    for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
+        band = [(across(x), up(low)) for x, _, low, _ in curve] + [
+            (across(x), up(high)) for x, *_, high in reversed(curve)
+        ]
+        lines.append(
+            {
+                "name": name,
+                "colour": _COLOURS[number % len(_COLOURS)],
+                "line": " ".join(f"{across(x)},{up(y)}" for x, y, *_ in curve),
+                "band": " ".join(f"{x},{y}" for x, y in band),
+                "points": [(across(x), up(y), f"{name}: {100 * y:.1f} % at {x:g}") for x, y, *_ in curve],
+            }
+        )
+    xs = sorted({x for curve in curves for x, *_ in curve})
+    return {
+        "lines": lines,
+        "x": [(across(x), f"{x:g}") for x in xs],
+        "y": [(up(y), f"{100 * y:.0f}") for y in (0, 0.25, 0.5, 0.75, 1)],
+        "width": _WIDTH,
+        "height": _HEIGHT,
+        "edge": _EDGE,
+    }

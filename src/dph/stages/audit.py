@@ -1,0 +1,51 @@
+"""`dph audit`: what a training changed, from two models and problems."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from dph.config import AuditConfig, EvalConfig, InterpolateConfig, narrowed
+from dph.config.checks import check_model
+from dph.evaluation.changes import compare
+from dph.evaluation.described import as_json, as_text
+from dph.evaluation.samples import Reading, read_samples
+from dph.process.progress import say
+from dph.runs.files import write_atomically
+from dph.runs.models import find_model
+from dph.stages.evaluate import evaluate
+from dph.stages.interpolate import interpolate
+
+BEFORE, AFTER, AVERAGE = "before", "after", "average"
+"""The run directories in `out`."""
+
+
+def audit(config: AuditConfig, *, resume: bool = False) -> Path:
+    """Sample every model in a run of its own, write audit.json and index.html beside them; returns the directory.
+
+    The runs are those of `dph eval`: all models get the same problems and the same random numbers. With `average`, the
+    averaged weights are the last one.
+    """
+    from dph.report.passk import as_page
+
+    out = Path(config.out)
+    models = {BEFORE: find_model(config.model.path).model, AFTER: find_model(config.after).model}
+    for model in models.values():
+        check_model(model)
+    if config.average:
+        models[AVERAGE] = str(out / f"{AVERAGE}-model")
+        if not Path(models[AVERAGE]).exists():
+            trust = config.model.trust_remote_code
+            interpolate(InterpolateConfig(models[AFTER], config.average, models[BEFORE], models[AVERAGE], trust))
+    for name, model in models.items():
+        of_model = replace(config, out=str(out / name), model=replace(config.model, path=model), label=name)
+        evaluate(narrowed(EvalConfig, of_model), resume=resume)
+    # Problems whose samples could not all be judged count with those that could.
+    sides = [replace(read_samples(out / name, Reading(partial=True)), name=name) for name in models]
+    found = compare(*sides, partial=True)
+    for note in found.notes:
+        say(note)
+    print(as_text(found))
+    write_atomically(out / "audit.json", json.dumps(as_json(found), indent=1, ensure_ascii=False) + "\n")
+    page = as_page(found, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
+    write_atomically(out / "index.html", page)
+    return out

@@ -1,0 +1,36 @@
+"""`dph passk`: pass@k of judged samples of any harness, and what changed between them."""
+
+import json
+import sys
+from pathlib import Path
+
+from dph.config import PasskConfig, narrowed
+from dph.evaluation.changes import Comparison, compare
+from dph.evaluation.described import as_json, as_text
+from dph.evaluation.samples import NONE, Reading, read_samples
+from dph.process.progress import say
+from dph.runs.files import write_atomically
+
+TOO_MANY_LOST = 3
+"""Exit status."""
+
+
+def passk(config: PasskConfig) -> Comparison:
+    """Print the comparison of the files and write the page; ends the process with status 3 if too many problems were
+    lost. Raises UserError for files that cannot be read or compared."""
+    reading = narrowed(Reading, config)
+    sides = [read_samples(file, reading) for file in config.files]
+    for side in sides:
+        say(side.read_as)
+    found = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
+    for note in found.notes:
+        say(note)
+    print(json.dumps(as_json(found), indent=1, ensure_ascii=False) if config.json else as_text(found))
+    if config.html:
+        from dph.report.passk import as_page  # slow to load
+
+        write_atomically(Path(config.html), as_page(found, [side.read_as for side in sides], "Pass@k"))
+    if any(change.lost_share > config.fail_if_lost for change in found.changes):
+        say(f"more than {100 * config.fail_if_lost:g} % of the problems that {sides[0].name} solves were lost")
+        sys.exit(TOO_MANY_LOST)
+    return found

@@ -1,0 +1,235 @@
+"""What changed between judged samples: values by enumeration, coverage by simulation, and published logs."""
+
+import json
+import math
+import subprocess
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dph.errors import DataError, SettingsError
+from dph.evaluation import Reading, Samples, compare, read_samples, verdict
+from dph.evaluation.changes import mean_interval
+from dph.evaluation.passk import pass_at_k
+
+
+def samples(rows: dict[str, str], name: str = "x", answers: bool = False, prompts: Any = None) -> Samples:
+    """Problems with their samples as letters; a capital letter is a right answer, a dot no answer."""
+    problem = np.array([i for i, text in enumerate(rows.values()) for _ in text], np.int32)
+    letters = [letter for text in rows.values() for letter in text]
+    answer = np.array([-1 if letter == "." else ord(letter.lower()) for letter in letters], np.int32)
+    right = np.array([letter.isupper() for letter in letters])
+    return Samples(name, list(rows), problem, right, answer if answers else None, prompts, "")
+
+
+BEFORE = {"p": "Abbc", "q": "aabb", "r": "AAAA", "s": "...."}
+AFTER = {"p": "bbbb", "q": "Aabb", "r": "AAAb", "s": "...a"}
+
+
+def test_every_metric_is_what_enumeration_gives() -> None:
+    found = compare(samples(BEFORE, answers=True), samples(AFTER, answers=True), ks=[1, 2, 3, 4])
+    for scores, rows in zip(found.scores, (BEFORE, AFTER), strict=True):
+        for k in (1, 2, 3, 4):
+            subsets = {id: list(combinations(text, k)) for id, text in rows.items()}
+            solved = [np.mean([any(x.isupper() for x in s) for s in sets]) for sets in subsets.values()]
+            votes = [np.mean([_vote(s) for s in sets]) for sets in subsets.values()]
+            kinds = [np.mean([len({x.lower() for x in s} - {"."}) for s in sets]) for sets in subsets.values()]
+            assert scores.metrics[f"pass@{k}"].estimate == pytest.approx(np.mean(solved))
+            if not any("Aa" in "".join(sorted(set(text))) or {"A", "a"} <= set(text) for text in rows.values()):
+                assert scores.metrics[f"maj@{k}"].estimate == pytest.approx(np.mean(votes))
+            if k in scores.distinct:
+                assert scores.distinct[k] == pytest.approx(np.mean(kinds))
+        for share in (0.25, 0.5, 0.75, 1.0):
+            right = [np.mean([x.isupper() for x in text]) >= share for text in rows.values()]
+            assert scores.metrics[f"cover@{share:g}"].estimate == np.mean(right)
+    change = found.changes[0]
+    assert [problem.id for problem in change.lost] == ["p"] and change.lost[0].before == (1, 4)
+    assert [problem.id for problem in change.gained] == ["q"] and change.lost_share == 0.5 and change.sign_p == 1.0
+    for b, value in change.mix.items():
+        mixed = []
+        for id in BEFORE:
+            pairs = [(s, t) for s in combinations(BEFORE[id], b) for t in combinations(AFTER[id], 4 - b)]
+            mixed.append(np.mean([any(x.isupper() for x in s + t) for s, t in pairs]))
+        assert value == pytest.approx(np.mean(mixed))
+
+
+def _vote(subset: tuple[str, ...]) -> float:
+    answers = [x for x in subset if x != "."]
+    if not answers:
+        return 0.0
+    most = max(answers.count(x) for x in answers)
+    best = {x for x in answers if answers.count(x) == most}
+    return float(np.mean([x.isupper() for x in best]))
+
+
+def test_the_sign_test_is_exact() -> None:
+    before = samples({str(i): "A" if i < 9 else "b" for i in range(10)})
+    after = samples({str(i): "b" if i < 9 else "A" for i in range(10)})
+    assert compare(before, after).changes[0].sign_p == pytest.approx(2 * 11 / 1024)
+
+
+POPULATIONS = {
+    "right": lambda rng, count: np.ones(count),
+    "wrong": lambda rng, count: np.zeros(count),
+    "bimodal": lambda rng, count: np.where(rng.random(count) < 0.3, 0.02, 0.97),
+    "rarely solved": lambda rng, count: np.where(rng.random(count) < 0.05, 0.95, 0.0),
+    "skewed": lambda rng, count: rng.beta(0.3, 0.9, count),
+}
+
+
+@pytest.mark.parametrize("population", POPULATIONS)
+@pytest.mark.parametrize("problems", [20, 100, 1000])
+def test_intervals_hold_the_truth(population: str, problems: int) -> None:
+    """Of pass@k, and of a paired difference whose problems move together, for 1, 8 and 64 samples."""
+    rng = np.random.default_rng(problems)
+    draw = POPULATIONS[population]
+    every = draw(rng, 400_000)
+    for n, k in ((1, 1), (8, 4), (64, 1), (64, 32)):
+        trials, hits = 100, np.zeros(2)
+        truth = (1 - (1 - every) ** k).mean()
+        moved = (1 - (1 - 0.8 * every) ** k).mean() - truth
+        for _ in range(trials):
+            chances = draw(rng, problems)
+            first, second = (pass_at_k(n, rng.binomial(n, p), k) for p in (chances, 0.8 * chances))
+            for number, (values, value, low) in enumerate(((first, truth, 0), (second - first, moved, -1))):
+                interval = mean_interval(values, low, 1)
+                hits[number] += interval.low - 1e-9 <= value <= interval.high + 1e-9
+        assert (hits / trials >= 0.90).all(), (n, k, hits / trials)  # 0.95 with a standard deviation of 0.02
+
+
+def test_an_interval_has_a_width_if_all_problems_agree() -> None:
+    found = mean_interval(np.ones(20), 0, 1)
+    assert found.high == 1 and 0.80 < found.low < 0.90
+    assert mean_interval(np.zeros(20), -1, 1).low == -mean_interval(np.zeros(20), -1, 1).high < 0
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_other_problems_and_other_prompts_are_refused(paired: bool) -> None:
+    before = samples(BEFORE, prompts=["1", "2", "3", "4"])
+    other = samples(
+        BEFORE if paired else {"p": "AAAA", "t": "AAAA"}, prompts=["1", "2", "3", "5"][: 4 if paired else 2]
+    )
+    with pytest.raises(DataError, match="'s'" if paired else "--partial"):
+        compare(before, other)
+    found = compare(before, other, partial=True, same_prompts=False).changes[0]
+    assert found.problems == (4 if paired else 1)
+    with pytest.raises(DataError, match="no problem in common"):
+        compare(before, samples({"z": "AAAA"}), partial=True)
+
+
+def test_more_samples_than_there_are_cannot_be_asked_for() -> None:
+    with pytest.raises(SettingsError, match="pass@5 needs"):
+        compare(samples(BEFORE), ks=[5])
+
+
+def test_the_verdict_is_one_sentence() -> None:
+    before = samples({str(i): "AAAA" for i in range(40)})
+    after = samples({str(i): "AAAA" if i < 20 else "aaaa" for i in range(40)})
+    said = verdict(compare(before, after).changes[0])
+    assert said.startswith("pass@4 fell by 50.0 points (") and "20 problems lost (20 of them" in said
+    assert "did not change measurably" in verdict(compare(before, before).changes[0])
+
+
+def reading(key: str) -> tuple[str, Reading]:
+    """The file and the options of an entry of expected.json."""
+    path, _, chosen = key.partition(" [")
+    row = (chosen.split()[1],) if chosen.startswith("row") else ()
+    column = f"{chosen[:-1]}.is_correct" if path.startswith("grade_school_math") else ""
+    threshold = 1.0 if path.startswith("reasoning_gym") else math.nan
+    # Each of these ids has three prompts; the expected values take the id as it is.
+    return path, Reading(id="id" if "simpleqa" in path else "", correct=column, filter=row, threshold=threshold)
+
+
+def test_logs_of_twelve_harnesses_have_their_values(shared_data: Path) -> None:
+    folder = shared_data / "harness_logs"
+    expected = json.loads((folder / "expected.json").read_text())
+    read: dict[str, Samples] = {}
+    for key, values in expected["files"].items():
+        path, how = reading(key)
+        if "naive" in key or "failed_run" in key:
+            with pytest.raises(DataError, match=r"--filter 1|the run failed"):
+                read_samples(folder / path, how)
+            continue
+        read[key] = read_samples(folder / path, how)
+        named = {name for name in values if name.startswith(("pass@", "maj@"))}
+        found = compare(read[key], ks=sorted({int(name.partition("@")[2]) for name in named})).scores[0]
+        assert (found.problems, len(read[key].problem)) == (values["problems"], values["samples"]), key
+        assert found.samples == (values["n_min"], values["n_max"]), key
+        for name in named:
+            assert found.metrics[name].estimate == pytest.approx(values[name], abs=1e-6), (key, name)
+    assert len(read) == 25
+    for key, values in expected["pairs"].items():
+        change = compare(*(read[side] for side in key.split(" -> "))).changes[0]
+        assert change.problems == values["common_problems"], key
+        assert change.differences["pass@1"].estimate == pytest.approx(values["difference_pass@1"], abs=1e-6), key
+        assert change.errors["pass@1"] == pytest.approx(values["paired_se"], abs=1e-6), key
+        assert len(change.lost) == values["solved_before_never_after"], key
+        assert len(change.gained) == values["never_before_solved_after"], key
+        every = sum(problem.before[0] == problem.before[1] for problem in change.lost)
+        assert every == values["all_right_before_none_after"], key
+
+
+def test_ids_with_several_prompts_are_refused_by_default(shared_data: Path) -> None:
+    file = shared_data / "harness_logs/verifiers/simpleqa_verified.gpt-5/results.jsonl"
+    with pytest.raises(DataError, match="3 different prompts"):
+        read_samples(file)
+    by_prompt = compare(read_samples(file, Reading(id="prompt"))).scores[0].metrics
+    assert by_prompt["pass@1"].estimate == pytest.approx(0.266667, abs=1e-6)
+    assert by_prompt["pass@3"].estimate == pytest.approx(0.35)  # and not .55
+
+
+SCRIPT = """
+import sys
+from dph.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    print("status", stop.code)
+print("loaded:", *sorted(sys.modules))
+"""
+
+
+def run(*words: Any) -> tuple[str, set[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "passk", *map(str, words)], capture_output=True, text=True, timeout=100
+    )
+    said, _, loaded = done.stdout.rpartition("loaded: ")
+    return said + done.stderr, set(loaded.split())
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    files = []
+    for name, solved in (("before", 10), ("after", 8)):
+        rows = [{"problem_id": f"<b>{i}", "correct": i < solved, "answer": j} for i in range(12) for j in range(2)]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return files
+
+
+def test_the_command_compares_and_loads_nothing_that_is_slow_to_load(pair: list[Path]) -> None:
+    said, loaded = run(*pair)
+    assert "2 problems lost" in said and "read" not in said.splitlines()[0] and "status" not in said
+    heavy = {"torch", "transformers", "pyarrow", "pandas", "sqlglot", "rich", "jinja2", "matplotlib", "math_verify"}
+    assert "numpy" in loaded and not heavy & loaded
+    said, loaded = run("--help")
+    assert "--fail-if-lost" in said and not {"numpy", *heavy} & loaded
+
+
+def test_the_exit_status_tells_a_loss(pair: list[Path]) -> None:
+    assert "status 3" in run(*pair, "--fail-if-lost", "0.19")[0]
+    assert "status 3" not in run(*pair, "--fail-if-lost", "0.2")[0]
+    assert "status 2" in run(pair[0], "nowhere")[0] and "status 2" in run(*pair, "--k", "3")[0]
+
+
+def test_json_and_the_page_hold_everything(pair: list[Path], tmp_path: Path) -> None:
+    said, _ = run(*pair, "--json", "--html", tmp_path / "page.html")
+    found = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    assert found["scores"][0]["metrics"]["pass@2"]["estimate"] == pytest.approx(10 / 12)
+    assert [problem["id"] for problem in found["changes"][0]["lost"]] == ["<b>8", "<b>9"]
+    page = (tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;8" in page and "<b>8" not in page and "<script" not in page and "<svg" in page

@@ -1,0 +1,50 @@
+"""`dph audit` samples, compares and can be resumed; evaluations and verdicts are judged samples like any other."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dph.config import AuditConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.errors import UserError
+from dph.evaluation import read_samples
+from dph.runs.directory import RunDir
+from dph.stages.audit import audit
+from helpers import base_run
+
+
+def config(out: Path, **changes: object) -> AuditConfig:
+    model, task = str(base_run() / "model"), TaskConfig("toy", split="test")
+    rollout = RolloutConfig(n=4, max_tokens=4)
+    plain = AuditConfig(str(out), model=ModelConfig(model, device="cpu"), task=task, rollout=rollout, after=model)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_model_against_itself_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twin = shutil.copytree(base_run() / "model", tmp_path / "twin")
+    out = audit(config(tmp_path / "audit", average=0.5, after=str(twin)))
+    found = json.loads((out / "audit.json").read_text())
+    assert [scores["name"] for scores in found["scores"]] == ["before", "after", "average"]
+    for change in found["changes"]:
+        assert change["lost"] == change["gained"] == []
+        assert all(difference["estimate"] == 0 for difference in change["differences"].values())
+    assert "pass@4 did not change measurably" in capsys.readouterr().out
+    assert "<svg" in (out / "index.html").read_text()
+    one = read_samples(out / "before")
+    scores = json.loads((out / "before/scores.json").read_text())["splits"]["test"]
+    assert len(one.problems) == scores["problems"]
+    assert (one.c / one.n).mean() == pytest.approx(scores["metrics"]["mean@4"]["mean"])
+
+
+def test_an_interrupted_audit_samples_only_what_is_missing(tmp_path: Path) -> None:
+    out = audit(config(tmp_path / "audit"))
+    kept = (out / "before/completions.parquet").stat().st_mtime_ns
+    for file in (out / "after").iterdir():
+        file.unlink()
+    (out / "after").rmdir()
+    with pytest.raises(UserError, match="--resume"):
+        audit(config(tmp_path / "audit"))
+    audit(config(tmp_path / "audit"), resume=True)
+    assert (out / "before/completions.parquet").stat().st_mtime_ns == kept and RunDir.open(out / "after").complete
