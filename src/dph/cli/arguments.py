@@ -65,7 +65,7 @@ FIRST = {
     "interpolate": ("--run",),
     "push": ("--run", "--repo"),
 }
-"""Flags of the words before any flag: dph report RUN …, dph passk FILE …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
+"""Flags of the words before any flag: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)
