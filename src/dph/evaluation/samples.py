@@ -64,8 +64,8 @@ class Reading:
     """Column with the prompt, which must be the same for all samples of a problem; `none` to compare none."""
     filter: Sequence[str] = ()
     """Which rows count: COLUMN=VALUE, a value of the column `filter`, or the number of a problem's row."""
-    threshold: float = math.nan
-    """A score from this one on is right."""
+    threshold: float = math.inf
+    """A score from this one on is right; inf if none is needed."""
     records: str = ""
     """Key of a JSON document that holds the samples."""
     partial: bool = False
@@ -409,11 +409,11 @@ class _Choice:
 
     def _is_binary(self, scores: NDArray[np.float64]) -> bool:
         values = set(np.unique(scores[~np.isnan(scores)]).tolist())
-        return not math.isnan(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
+        return not math.isinf(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
 
     def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         threshold = self.reading.threshold
-        right = scores > 0 if math.isnan(threshold) else scores >= threshold
+        right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)
 
     def _examples(self, name: str) -> str:
