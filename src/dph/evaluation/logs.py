@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -78,7 +79,8 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:  # pyarrow's are of these
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
         raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
     return reader.finished()
 
@@ -303,8 +305,9 @@ class _Reader:
                 if not self._keeps(path) or pa.types.is_null(values.type):
                     continue
                 if role_of(path) == "response" and path not in self.named:
-                    full = pc.not_equal(pc.utf8_trim_whitespace(pc.cast(values, pa.string())), "")
-                    values = pc.if_else(pc.fill_null(full, False), "…", "")
+                    texts = pc.call_function("utf8_trim_whitespace", [pc.cast(values, pa.string())])
+                    full = pc.call_function("not_equal", [texts, ""])
+                    values = pc.call_function("if_else", [pc.fill_null(full, False), "…", ""])
                 packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
                 codes, known = self._column(path)
                 new = [known.setdefault(_key(value), len(known)) for value in packed.dictionary.to_pylist()]
