@@ -139,7 +139,7 @@ def reading(key: str) -> tuple[str, Reading]:
     path, _, chosen = key.partition(" [")
     row = (chosen.split()[1],) if chosen.startswith("row") else ()
     column = f"{chosen[:-1]}.is_correct" if path.startswith("grade_school_math") else ""
-    threshold = 1.0 if path.startswith("reasoning_gym") else math.nan
+    threshold = 1.0 if path.startswith("reasoning_gym") else math.inf
     # Each of these ids has three prompts; the expected values take the id as it is.
     return path, Reading(id="id" if "simpleqa" in path else "", correct=column, filter=row, threshold=threshold)
 

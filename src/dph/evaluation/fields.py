@@ -1,10 +1,15 @@
 """What the columns of judged samples hold, by their names: no list of programs, but of words that programs use."""
 
+import math
 import re
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-Role = Literal["", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count"]
+from dph.types import UNSCORED
+
+Role = Literal[
+    "", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count", "type"
+]
 
 NAMES: dict[Role, tuple[str, ...]] = {
     "id": (
@@ -43,6 +48,7 @@ NAMES: dict[Role, tuple[str, ...]] = {
         ),
         *("solution", "program"),
     ),
+    "type": ("type", "event", "event_type"),
     "error": ("error", "exception", "error_message"),
     "count": ("samples", "num_samples", "n_samples", "n", "total", "num_total", "attempts", "num_generations"),
 }
@@ -71,16 +77,40 @@ _NEVER = re.compile(
     r"confidence|raw_logit|total|num|n|finish|stop|exit)_.*|.*_(count|time|ms|tokens|stderr|std|mean|length|penalty)|"
     r".*format.*|correct_(answers?|option|choice|index|label|response)"
 )
+_COUNTED = re.compile(r"(num|n|total|mean|std)_.*|.*(count|turns|tokens|length|time|ms)")
 _SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
 _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
+
+
+_RIGHT = {
+    "correct",
+    "c",
+    "passed",
+    "pass",
+    "true",
+    "yes",
+    "y",
+    "ok",
+    "success",
+    "resolved",
+    "solved",
+    "right",
+    "accepted",
+}
+_WRONG = {
+    *("incorrect", "i", "n", "failed", "fail", "false", "no", "wrong", "failure", "unresolved", "unsolved", "rejected"),
+    *("error", "timeout", "timed out", "timed_out", "exception", "syntaxerror", "no_answer", "noanswer"),
+}
+_PARTIAL = {"p", "partial", "partially_correct"}
 
 
 @lru_cache(100_000)
 def role_of(path: str) -> Role:
     """The role of a column that is no verdict, by the last word of its path; "" without one."""
     leaf = _leaf(path)
-    return next((role for role, names in NAMES.items() if leaf in names), "")
+    roles: list[Role] = [role for role, names in NAMES.items() if leaf in names]
+    return roles[0] if roles else ""
 
 
 @lru_cache(100_000)
@@ -95,6 +125,8 @@ def verdict_rank(path: str) -> int:
             if pattern.fullmatch(leaf) or (leaf in MANY_VERDICTS and rank == 1):
                 return rank
     below = _SCORED_BELOW & set(tables)
+    if _COUNTED.fullmatch(leaf):
+        return 0
     return 2 if below and leaf not in (*NAMES["answer"], *NAMES["error"], "explanation", "history", "format") else 0
 
 
@@ -103,6 +135,23 @@ def preference(path: str, role: Role) -> tuple[int, int, str]:
     names = NAMES[role]
     leaf = _leaf(path)
     return (path.count("."), names.index(leaf) if leaf in names else len(names), path)
+
+
+def verdict_number(value: Any) -> float | None:
+    """A verdict as a number: 1 right, 0 wrong, or a score; NaN if the judging failed; None if it is no verdict."""
+    if isinstance(value, bool | int | float):
+        return float(value)
+    text = str(value).strip().lower()
+    if text in UNSCORED:
+        return math.nan
+    if text in _RIGHT or text in _WRONG or text in _PARTIAL:
+        return 1.0 if text in _RIGHT else 0.5 if text in _PARTIAL else 0.0
+    if text.startswith(("failed:", "error:", "wrong:", "failed ")):
+        return 0.0
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _leaf(path: str) -> str:

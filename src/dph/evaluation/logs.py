@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from dph.config.text import parse_json
 from dph.errors import DataError, reason_of
-from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_rank
+from dph.evaluation.fields import SAMPLE_LISTS, UNSURE_LISTS, role_of, verdict_number, verdict_rank
 
 _LONGEST_ROW = 1 << 26
 _LARGEST_DOCUMENT = 1 << 29
@@ -78,7 +79,8 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:  # pyarrow's are of these
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
         raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
     return reader.finished()
 
@@ -156,6 +158,7 @@ class _Reader:
     def _read_rows(self, lines: Iterable[bytes]) -> None:
         """JSON, one object a line. A first object that names no sample, before one that does, is a header."""
         held: list[dict[str, Any]] = []
+        usual: set[str] = set()
         for number, line in enumerate(lines, 1):
             try:
                 if len(line) >= _LONGEST_ROW:
@@ -171,6 +174,10 @@ class _Reader:
             if held and _names_sample(row) and not any(map(_names_sample, held)):
                 self.table.headers += [(self.place, header) for header in held]
                 held = []
+            usual = usual or {*row}
+            if not usual & row.keys():  # nothing in common with a sample
+                self.table.headers.append((self.place, row))
+                continue
             for record in [*held, row]:
                 self._add_record(record)
             held = []
@@ -298,8 +305,9 @@ class _Reader:
                 if not self._keeps(path) or pa.types.is_null(values.type):
                     continue
                 if role_of(path) == "response" and path not in self.named:
-                    full = pc.not_equal(pc.utf8_trim_whitespace(pc.cast(values, pa.string())), "")
-                    values = pc.if_else(pc.fill_null(full, False), "…", "")
+                    texts = pc.call_function("utf8_trim_whitespace", [pc.cast(values, pa.string())])
+                    full = pc.call_function("not_equal", [texts, ""])
+                    values = pc.call_function("if_else", [pc.fill_null(full, False), "…", ""])
                 packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
                 codes, known = self._column(path)
                 new = [known.setdefault(_key(value), len(known)) for value in packed.dictionary.to_pylist()]
@@ -435,15 +443,20 @@ def _samples_in(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[st
         yield path, value
     if not isinstance(value, dict) or not value or depth > 3:
         return
-    rows = _by_key(value, path)
-    if rows is None and not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value):
-        rows = [value]
-    if rows is not None:
+    if (rows := _by_key(value, path)) is not None:
         yield path, rows
         return
-    for key, below in value.items():
-        if key not in _NOT_SEARCHED:
-            yield from _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
+    inside = [
+        found
+        for key, below in value.items()
+        if key not in _NOT_SEARCHED
+        for found in _samples_in(below, f"{path}.{key}".lstrip("."), depth + 1)
+    ]
+    names = not path and any(role_of(key) in ("id", "prompt") for key in value) and _has_verdict(value)
+    if names and (not inside or len(list(_spread(value, "", frozenset()))) > 1):
+        yield path, [value]
+    else:
+        yield from inside
 
 
 def _by_key(value: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
@@ -508,7 +521,9 @@ def _spread(record: Mapping[str, Any], place: str, named: frozenset[str]) -> Ite
     # A row's own score beside the scores of its samples is their mean or their best.
     shared = {path: value for path, value in flat.items() if path not in lists and not verdict_rank(path)}
     shared |= {path: value for path, value in lists.items() if role_of(path) in ("prompt", "id")}
-    joint = [path for path in lists if role_of(path) in ("answer", "response", "error") and len(lists[path]) == length]
+    roles = ("answer", "response", "error")
+    joint = [path for path in lists if role_of(path) in roles and len(lists[path]) == length]
+    joint += [path for path in lists if role_of(path) == "prompt" and [*map(type, lists[path])] == [str] * length]
     for place_in_list in range(length):
         row = dict(shared)
         for path in dict.fromkeys([*verdicts, *joint]):
@@ -531,5 +546,7 @@ def _are_verdicts(path: str, values: list[Any], named: frozenset[str]) -> bool:
             leaf in UNSURE_LISTS and any(role_of(name) in ("response", "answer") for name in inside)
         )
         return judged and sure
-    plain = not any(isinstance(value, list | dict) for value in values)
+    plain = not any(
+        isinstance(value, list | dict) or verdict_number(value) is None for value in values if value is not None
+    )
     return plain and (path in named or verdict_rank(path) in (1, 2)) and role_of(path) != "response"

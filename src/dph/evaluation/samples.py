@@ -16,33 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError
-from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_rank
+from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_number, verdict_rank
 from dph.evaluation.logs import Column, Table, read_table
 from dph.types import UNSCORED
 
 LINE = "line"
 """The id that is a row's place in its file."""
 NONE = "none"
-_RIGHT = {
-    "correct",
-    "c",
-    "passed",
-    "pass",
-    "true",
-    "yes",
-    "y",
-    "ok",
-    "success",
-    "resolved",
-    "solved",
-    "right",
-    "accepted",
-}
-_WRONG = {
-    *("incorrect", "i", "n", "failed", "fail", "false", "no", "wrong", "failure", "unresolved", "unsolved", "rejected"),
-    *("error", "timeout", "timed out", "timed_out", "exception", "syntaxerror", "no_answer", "noanswer"),
-}
-_PARTIAL = {"p", "partial", "partially_correct"}
 _NO_ANSWER = {"", "none", "null", "[invalid]", "nan"}
 _FAILED_RUN = {"error", "failed", "cancelled", "canceled", "started", "running"}
 _SHOWN = 4
@@ -64,8 +44,8 @@ class Reading:
     """Column with the prompt, which must be the same for all samples of a problem; `none` to compare none."""
     filter: Sequence[str] = ()
     """Which rows count: COLUMN=VALUE, a value of the column `filter`, or the number of a problem's row."""
-    threshold: float = math.nan
-    """A score from this one on is right."""
+    threshold: float = math.inf
+    """A score from this one on is right; inf if none is needed."""
     records: str = ""
     """Key of a JSON document that holds the samples."""
     partial: bool = False
@@ -230,13 +210,20 @@ class _Choice:
 
     def _ids(self) -> tuple[str, IntArray, list[str]]:
         """The column of ids, the problem of each row, and the problems' ids."""
-        names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt")][:1]
+        names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt"), *self._of("task")][:1]
         if names and names[0] != LINE:
             column = self._column(names[0])
             if (column.codes < 0).any():
                 place = int(self.rows[np.argmax(column.codes < 0)]) + 1
                 raise self._error(f"row {place} has no {names[0]!r}, which names the problems of the others")
             codes, keys = _merged(column)
+            for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
+                sizes = np.bincount(_merged(self._column(other))[0] + 1)[1:]
+                if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
+                    raise self._error(
+                        f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times; choose with "
+                        f"--id {names[0]} or --id {other}"
+                    )
             for task in map(self._column, self._of("task")):  # one id in two tasks names two problems
                 split, tasks = _merged(task)
                 pairs, _, both = _pairs(codes, split)
@@ -336,7 +323,7 @@ class _Choice:
             if (right != binary[first])[both].any():
                 shares = ", ".join(f"{rival} ({np.nanmean(values):.3f} right)" for rival, values in binary.items())
                 raise self._error(f"the verdicts differ between {shares}; choose one, for example --correct {first}")
-        return first, self._unscored(binary[first])
+        return first, self._judging_rows(self._unscored(binary[first]))
 
     def _named_verdicts(self) -> tuple[str, NDArray[np.float64]]:
         name, equals, value = self.reading.correct.partition("=")
@@ -386,6 +373,15 @@ class _Choice:
         self.rows = np.repeat(self.rows, times)
         return f"{name} of {total_name}", (_ranks(times) < np.repeat(correct, times)).astype(float)
 
+    def _judging_rows(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Only the rows of those types that have verdicts, if a log has rows of other events too."""
+        for name in self._of("type"):
+            codes = self._column(name).codes
+            of_type = np.bincount(codes[~np.isnan(right)] + 1, minlength=codes.max() + 2)[codes + 1]
+            if (of_type == 0).any() and not np.isnan(right[of_type > 0]).any():
+                self.rows, right = self.rows[of_type > 0], right[of_type > 0]
+        return right
+
     def _unscored(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Without the verdicts of samples whose judging failed, or that failed before there was a response."""
         for name in self.table.columns:
@@ -401,7 +397,7 @@ class _Choice:
         values = np.full(len(column.values) + 1, math.nan)
         for code in np.unique(column.codes):
             if code >= 0:
-                number = _number(column.values[code])
+                number = verdict_number(column.values[code])
                 if number is None:
                     return np.full(len(column.codes), math.nan)
                 values[code] = number
@@ -409,11 +405,11 @@ class _Choice:
 
     def _is_binary(self, scores: NDArray[np.float64]) -> bool:
         values = set(np.unique(scores[~np.isnan(scores)]).tolist())
-        return not math.isnan(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
+        return not math.isinf(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
 
     def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         threshold = self.reading.threshold
-        right = scores > 0 if math.isnan(threshold) else scores >= threshold
+        right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)
 
     def _examples(self, name: str) -> str:
@@ -455,23 +451,6 @@ class _Choice:
                         f"{place} promises {promised:g} ({name}), but there are {there}: {self.name} is cut off or "
                         "not finished"
                     )
-
-
-def _number(value: Any) -> float | None:
-    """A verdict as a number: 1 right, 0 wrong, or a score; NaN if the judging failed; None if it is no verdict."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    text = str(value).strip().lower()
-    if text in UNSCORED:
-        return math.nan
-    if text in _RIGHT or text in _WRONG or text in _PARTIAL:
-        return 1.0 if text in _RIGHT else 0.5 if text in _PARTIAL else 0.0
-    if text.startswith(("failed:", "error:", "wrong:", "failed ")):
-        return 0.0
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _text(value: Any) -> str:
