@@ -198,7 +198,7 @@ sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 @pytest.mark.parametrize("synchronised", [True, False])
 def test_a_sampler_without_the_adapters_is_refused(synchronised, data, tmp_path, capsys):
-    """LoRA, three turns, prompts of some 600 tokens, bf16 and checkpointing; the sampler computes the log-probabilities."""
+    """LoRA, three turns, prompts of some 600 tokens, bf16 and checkpointing; the sampler returns log-probabilities."""
     import trl_tools
 
     long = " ".join(f"column {number}" for number in range(60))
