@@ -5,7 +5,9 @@ It runs in an environment with the extra `trl`: scripts/test-trl
 """
 
 import sqlite3
+import sys
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ import torch
 from datasets import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from dph.errors import UserError
+from dph.models.batch import Tokens
+from dph.models.policy import Policy
 from dph.models.scratch import bpe_tokenizer
 from dph.rewards import text_of
 from dph.types import Problem, problem_json
@@ -46,14 +51,21 @@ def tokenizer_of(name: str) -> Any:
     return made
 
 
+def random_model(tokenizer: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    more = {"max_position_embeddings": 8192, "eos_token_id": tokenizer.eos_token_id, "initializer_range": 0.2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **more))
+
+
 def call(sql: str) -> dict[str, Any]:
     function = {"name": "query", "arguments": {"sql": sql}}
     return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
 
 
-def transcript(question: int, row: int, environment: SqlEnvironment) -> list[dict[str, Any]]:
+def transcript(question: int, row: int, environment: SqlEnvironment, more: str = "") -> list[dict[str, Any]]:
     """Two calls of the tool, one of which fails in every other response, and an answer; that of row 3 is wrong."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": QUESTIONS[question]}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": f"{QUESTIONS[question]} {more}".strip()}]
     for sql in (
         f"SELECT name FROM item LIMIT {row + 1}",
         "SELECT price FROM item" if row % 2 else "SELECT x FROM item",
@@ -110,21 +122,10 @@ class Rehearsing(DPHTrainer, Scripted):
 
 
 def train(kind: Any, name: str, data: Dataset, folder: Path, **options: Any) -> Any:
-    tokenizer = tokenizer_of(name)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=4096,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    reward = VerifierReward()
+    tokenizer, reward = tokenizer_of(name), VerifierReward()
     settings = {"rehearsal_rows": 0} if kind is Rehearsing else {}
     made = kind(
-        model=LlamaForCausalLM(config),
+        model=random_model(tokenizer),
         processing_class=tokenizer,
         reward_funcs=reward,
         environment_factory=SqlEnvironment,
@@ -187,3 +188,53 @@ def test_a_transcript_is_judged_by_the_models_last_message():
     tool = {"role": "tool", "name": "query", "content": "1"}
     assert text_of([call("SELECT 1"), tool, {"role": "assistant", "content": "yes"}]) == "yes"
     assert text_of([call("SELECT 1"), tool]) == "" == text_of([{"role": "assistant", "tool_calls": []}])
+
+
+# The whole combination, in examples/trl_tools.py --------------------------------------------------------------------
+
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+
+
+@pytest.mark.parametrize("synchronised", [True, False])
+def test_a_sampler_without_the_adapters_is_refused(synchronised, data, tmp_path, capsys):
+    """LoRA, three turns, prompts of some 600 tokens, bf16 and checkpointing; the sampler returns log-probabilities."""
+    import trl_tools
+
+    long = " ".join(f"column {number}" for number in range(60))
+    prompts = [[{"role": "user", "content": f"{row['prompt'][0]['content']} {long}"}] for row in data]
+    data = Dataset.from_dict({"prompt": prompts, "problem": data["problem"]})
+
+    class Sampler(Scripted):
+        def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **more: Any) -> Any:
+            ids, _ = super()._generate_single_turn(prompt_ids, *args, **more)
+            model = self.accelerator.unwrap_model(self.model)
+            rows = [Tokens(*pair) for pair in zip(prompt_ids, ids, strict=True)]
+            with nullcontext() if synchronised else model.disable_adapter():
+                policy = Policy(model, self.processing_class, precision="bf16")
+                return ids, policy.response_logprobs(rows, self.temperature, 1 << 15)
+
+    class Made(trl_tools.Trainer, Sampler):
+        pass
+
+    settings = {"use_cpu": True, "num_generations": 4, "max_steps": 1, "report_to": "none", "save_strategy": "no"}
+    tokenizer = tokenizer_of("qwen2_5")
+    made = trl_tools.make(
+        random_model(tokenizer), data, str(tmp_path), tokenizer, Made, shuffle_dataset=False, **settings
+    )
+    with torch.no_grad():
+        for name, weight in made.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.05)
+    environment = SqlEnvironment()
+    environment.reset(data[0]["problem"])
+    made.transcripts = [transcript(question, row, environment, long) for question in (0, 1) for row in range(4)]
+    if synchronised:
+        made.train()
+        report = made.shared_prefix_report()
+        assert report.saved > 0.6 and not report.reasons
+        assert "nats from the trainer" in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match="check that it is given the trained adapters"):
+            made.train()
+        assert made.state.global_step == 0

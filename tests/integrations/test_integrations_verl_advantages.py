@@ -1,7 +1,6 @@
 # pyright: reportMissingImports=false
 """The advantages that verl's trainer computes against the native engine's, on the same groups."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +27,12 @@ def reference(ids: list[int]) -> list[float]:
     return [-0.3 * token for token in ids]
 
 
-def in_verl(advantage: Advantage) -> list[list[float] | float]:
+def rollout_of(index: int) -> Rollout:
+    verdict = Verdict(Outcome(OUTCOMES[index]), float(OUTCOMES[index] == "correct"))
+    return Rollout(Completion(TOKENS[index], LOGPROBS[index], "stop"), TEXTS[index], verdict)
+
+
+def in_verl(advantage: Advantage) -> list[Any]:
     """Advantages of all rows, as our trainer in verl computes them."""
     from dph.integrations.verl.trainer import judged_advantages
     from dph.integrations.verl.transfer import JudgedResponse
@@ -36,22 +40,17 @@ def in_verl(advantage: Advantage) -> list[list[float] | float]:
     judged = [
         JudgedResponse(
             group=f"g{GROUPS[index]}",
-            reward=float(outcome == "correct"),
-            scored=outcome != "infra_error",
+            rollout=rollout_of(index),
             outcome=outcome,
-            response=torch.tensor(TOKENS[index]),
-            old_logprobs=torch.tensor(LOGPROBS[index]),
-            ref_logprobs=torch.tensor(reference(TOKENS[index])),
-            truncated=False,
+            reference=reference(TOKENS[index]),
             mask=torch.ones(len(TOKENS[index]), dtype=torch.int64),
             padding=False,
         )
         for index, outcome in enumerate(OUTCOMES)
     ]
-    tokenizer = SimpleNamespace(decode=lambda ids, **_: " ".join(map(str, ids.tolist())))
-    values = judged_advantages(advantage, judged, DPHSettings(), 8, tokenizer)
-    assert all(not value.any() for value, row in zip(values, judged, strict=True) if not row.scored)
-    return [value.tolist() for value, row in zip(values, judged, strict=True) if row.scored]
+    values = judged_advantages(advantage, judged, DPHSettings(), 8)
+    assert [value is None for value in values] == [outcome == "infra_error" for outcome in OUTCOMES]
+    return [value for value in values if value is not None]
 
 
 def in_the_native_engine(advantage: Advantage) -> list[Any]:
@@ -64,14 +63,7 @@ def in_the_native_engine(advantage: Advantage) -> list[Any]:
     found = {}
     for group in set(GROUPS):
         members = [index for index, own in enumerate(GROUPS) if own == group]
-        rollouts = [
-            Rollout(
-                Completion(TOKENS[index], LOGPROBS[index], "stop"),
-                TEXTS[index],
-                Verdict(Outcome(OUTCOMES[index]), float(OUTCOMES[index] == "correct")),
-            )
-            for index in members
-        ]
+        rollouts = list(map(rollout_of, members))
         (rows,) = shaping.rows([Group(Problem("p", "q", "a", "exact"), [1], rollouts)])
         found |= {index: row.advantage for index, row in zip(members, rows, strict=True) if row is not None}
     return [found[index] for index in sorted(found)]

@@ -17,6 +17,7 @@ from engine_marks import needs
 pytestmark = [*needs("verl"), pytest.mark.timeout(3600)]
 
 SAVED = re.compile(r"shared prompts: (\d+) tokens computed (\d+) in verl")
+PAGE = Path(__file__).resolve().parents[2] / "docs/guides/verl.md"
 SUPPORT = Path(__file__).resolve().parents[1] / "verl_cpu"
 TOLERANCE = 1e-5
 """Relative; fp32 sums in another order differ by some 1e-6."""
@@ -88,6 +89,12 @@ def test_training_without_this_packages_objective_is_verls(tmp_path: Path) -> No
         if run == "default":  # verl's own precision, bf16
             settings = {name: value for name, value in settings.items() if "mixed_precision" not in name}
         settings["+ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = vendor
+        if run != "stock":  # the lines that the page names
+            lines = re.search(r"main_ppo … (.*?)```", PAGE.read_text(), re.DOTALL)
+            assert lines
+            words = [word for word in lines[1].split() if word != "\\"]
+            assert len(words) == 5
+            settings |= dict(word.split("=", 1) for word in words)
         done = harness.run([sys.executable, "-m", "verl.trainer.main_ppo"], settings, folder)
         assert done.returncode == 0, done.stdout[-4000:]
         assert "once for each response, as in verl" not in done.stdout

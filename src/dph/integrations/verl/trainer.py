@@ -18,7 +18,6 @@ import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
 from tensordict import TensorDict
-from torch import Tensor
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -40,11 +39,12 @@ from dph.integrations.verl.transfer import (
 )
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.models.language_model import tokenizer_hash
-from dph.objective import Advantage, GroupView
+from dph.objective import Advantage
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import Ledger
-from dph.training.rollouts import overlong_penalty
+from dph.training.rollouts import Shaping
+from dph.types import Group, Problem
 
 
 class GroupedBatchMixin(PPOTrainer):
@@ -186,20 +186,20 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Advantages over the responses that could be judged; the others are left out of loss and metrics."""
         batch = super()._compute_advantage(batch, metrics)  # with verl's rollout correction
-        limit, eos = self.config.data.max_response_length, self.tokenizer.eos_token_id
-        judged = read_judged(batch, limit, eos, reference=self._advantage.needs_reference)
-        advantages = judged_advantages(self._advantage, judged, self._dph, limit, self.tokenizer)
-        masks = [row.mask * (row.scored and not (self._dph.mask_truncated and row.truncated)) for row in judged]
+        limit = self.config.data.max_response_length
+        judged = read_judged(batch, limit, self.tokenizer, reference=self._advantage.needs_reference)
+        advantages = judged_advantages(self._advantage, judged, self._dph, limit)
+        masks = [row.mask * (value is not None) for row, value in zip(judged, advantages, strict=True)]
         columns = {
-            "advantages": [mask * value for mask, value in zip(masks, advantages, strict=True)],
+            "advantages": [mask * torch.tensor(value or 0.0) for mask, value in zip(masks, advantages, strict=True)],
             "response_mask": masks,
             "loss_mask": masks,
         }
         nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
         tq.kv_batch_put(batch.keys, batch.partition_id, fields=TensorDict(nested, batch_size=len(batch)))
         for tag, row in zip(batch.tags, judged, strict=True):
-            tag["is_padding"] = row.padding or not row.scored
-        verdicts = [(row.outcome, row.scored) for row in judged if not row.padding]
+            tag["is_padding"] = not row.rollout.verdict.scored
+        verdicts = [(row.outcome, row.rollout.verdict.scored) for row in judged if not row.padding]
         dropped = self.replay_buffer.take_dropped()
         verdicts += [(str(info.get("outcome", "")), is_scored(info)) for info in dropped]
         metrics.update(outcome_metrics(verdicts))
@@ -248,32 +248,30 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
 
 
 def judged_advantages(
-    advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int, tokenizer: Any
-) -> list[Tensor]:
-    """The advantage of each response in its group, for all of its tokens or for each; 0 without a verdict.
+    advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int
+) -> list[float | list[float] | None]:
+    """The advantage of each response in its group, one for all of its tokens or one for each, by the native engine's
+    shaping; None for one that leaves the loss.
 
     limit: length of the longest response, in tokens.
     """
-    overlong = OverlongConfig(buffer=settings.overlong_buffer, penalty=settings.overlong_penalty)
-    groups: dict[str, list[int]] = {}
+    members: dict[str, list[int]] = {}
     for index, row in enumerate(judged):
-        groups.setdefault(row.group, []).append(index)
-    advantages = [torch.zeros(())] * len(judged)
-    for members in groups.values():
-        rows = [judged[index] for index in members]
-        rewards = [row.reward + overlong_penalty(len(row.response), limit, overlong) for row in rows]
-        references = [row.ref_logprobs.float() for row in rows if row.ref_logprobs is not None]
-        view = GroupView(
-            rewards=torch.tensor(rewards),
-            verdicts=[row.verdict for row in rows],
-            old_logprobs=[row.old_logprobs.float() for row in rows],
-            texts=[tokenizer.decode(row.response, skip_special_tokens=True) for row in rows],
-            ref_logprobs=references if len(references) == len(rows) else None,
-        )
-        for index, row, value in zip(members, rows, advantage(view), strict=True):
-            kept = value if value.ndim == 0 else value[: len(row.response)]
-            advantages[index] = kept if row.scored else torch.zeros_like(kept)
-    return advantages
+        members.setdefault(row.group, []).append(index)
+    order = [index for group in members.values() for index in group]
+    shaping = Shaping(
+        advantage,
+        OverlongConfig(buffer=settings.overlong_buffer, penalty=settings.overlong_penalty),
+        limit,
+        settings.mask_truncated,
+        style=lambda *_: None,
+        reference_logprobs=lambda _: [judged[index].reference for index in order],
+    )
+    unknown = Problem("", "", "", "")  # verl's driver does not hold the problems
+    groups = [Group(unknown, [], [judged[index].rollout for index in group]) for group in members.values()]
+    rows = [row for group in shaping.rows(groups) for row in group]
+    values = {index: row and row.advantage for index, row in zip(order, rows, strict=True)}
+    return [values[index] for index in range(len(judged))]
 
 
 def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:

@@ -22,40 +22,26 @@ from dph.errors import UserError
 from dph.integrations.verl.ordering import mixed_order
 from dph.integrations.verl.worker import IS_REHEARSAL
 from dph.rehearsal.store import Rehearsal
-from dph.types import Outcome, Verdict
+from dph.types import Completion, Outcome, Rollout, Verdict
 
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedResponse:
-    """One response of a step, with its verdict."""
+    """One response of a step."""
 
     group: str
     """verl's id of the draw: one prompt, asked once for a whole group."""
-    reward: float
-    scored: bool
-    """False if the judging itself failed, and for verl's padding rows."""
+    rollout: Rollout
+    """Its tokens, with log π_old, and its verdict: INFRA_ERROR if the judging itself failed, and for padding rows."""
     outcome: str
     """The outcome that our verifiers gave; empty with another reward function."""
-    response: Tensor
-    """int64 [length]: its tokens."""
-    old_logprobs: Tensor
-    """[length], in nats."""
-    ref_logprobs: Tensor | None
-    """[length] under the reference model; None without one."""
-    truncated: bool
+    reference: list[float]
+    """Log-probabilities under the reference model; empty without one."""
     mask: Tensor
     """int64 [length]: verl's response mask."""
     padding: bool
-
-    @property
-    def verdict(self) -> Verdict:
-        """As our verifiers gave it; with another reward function a reward of at least 1 is correct."""
-        if not self.scored:
-            return Verdict(Outcome.INFRA_ERROR, 0.0)
-        outcome = self.outcome or ("correct" if self.reward >= 1 else "wrong")
-        return Verdict(Outcome(outcome), self.reward)
 
 
 def reward_info(extra_fields: Any) -> dict[str, Any]:
@@ -78,37 +64,31 @@ def check_unjudged(failed: int, total: int, limit: float) -> None:
         )
 
 
-def read_judged(batch: KVBatchMeta, limit: int, eos: int, *, reference: bool = False) -> list[JudgedResponse]:
+def read_judged(batch: KVBatchMeta, limit: int, tokenizer: Any, *, reference: bool = False) -> list[JudgedResponse]:
     """The rows of a batch, in its order. Raises UserError for agent loops with several trajectories per session.
 
-    limit: length of the longest response, in tokens; one that long that does not end with the token `eos` was cut off.
+    limit: length of the longest response, in tokens; one that long that does not end with the end token was cut off.
     reference: read the log-probabilities of the reference model, too.
     """
     fields = ["uid", "responses", "response_mask", "rm_scores", "extra_fields", "old_log_probs"]
     fields += ["ref_log_prob"] * reference
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    columns = [list(data[name]) for name in fields]
-    references = columns.pop() if reference else [None] * len(batch)
+    columns = [list(data[name]) for name in fields] + [[None] * len(batch)] * (not reference)
     rows = []
-    every = zip(batch.keys, batch.tags, *columns, references, strict=True)
+    every = zip(batch.keys, batch.tags, *columns, strict=True)
     for key, tag, uid, responses, mask, scores, extra, old, ref in every:
         if not key.endswith("_0"):
             raise UserError("trainer mode dph_sync does not support agent loops with several trajectories per session")
         info, padding = reward_info(extra), bool(tag.get("is_padding", False))
-        rows.append(
-            JudgedResponse(
-                group=str(getattr(uid, "data", uid)),
-                reward=float(scores.sum()),
-                scored=not padding and is_scored(info),
-                outcome=str(info.get("outcome", "")),
-                response=responses,
-                old_logprobs=old,
-                ref_logprobs=ref,
-                truncated=len(responses) >= limit and int(responses[-1]) != eos,
-                mask=mask,
-                padding=padding,
-            )
-        )
+        reward, ids, verdict = float(scores.sum()), responses.tolist(), Verdict(Outcome.INFRA_ERROR, 0.0)
+        outcome = str(info.get("outcome", ""))
+        if is_scored(info) and not padding:  # with another reward function a reward of at least 1 is correct
+            verdict = Verdict(Outcome(outcome or ("correct" if reward >= 1 else "wrong")), reward)
+        cut_off = len(ids) >= limit and ids[-1] != tokenizer.eos_token_id
+        completion = Completion(ids, old.float().tolist(), "length" if cut_off else "stop")
+        rollout = Rollout(completion, tokenizer.decode(ids, skip_special_tokens=True), verdict)
+        references = [] if ref is None else ref.float().tolist()
+        rows.append(JudgedResponse(str(getattr(uid, "data", uid)), rollout, outcome, references, mask, padding))
     return rows
 
 
