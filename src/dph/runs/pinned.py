@@ -11,9 +11,7 @@ presample run and an evaluation store them, training and reports compare them.
 import functools
 import hashlib
 import json
-import os
 import shlex
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from typing import Any
 from dph.config import absolute, flatten, to_dict
 from dph.config.text import read_json
 from dph.errors import RunError
-from dph.runs.files import write_atomically
+from dph.runs.files import Stamp, file_stamp, write_atomically
 from dph.types import Problem
 
 _FILE = "inputs.json"
@@ -29,7 +27,7 @@ ANEW = "start a new run with a different --out"
 
 
 _Stamp = tuple[int, int]
-"""Size and modification time (ns) of a file; its content is read again only if they differ."""
+"""Size and modification time (ns) of a file and its logs; its content is read again only if they differ."""
 
 
 class Pinned:
@@ -141,45 +139,33 @@ def _short(facts: list[Any]) -> str:
 
 
 def _stamp(path: str) -> _Stamp | None:
-    """The stamp of a file and of the logs of a database; None for what is not a regular file: reading it might never
-    end."""
     try:
-        found = [os.stat(file) for file in _with_logs(path)]
-    except (OSError, ValueError):
+        stamp = file_stamp(path)
+    except OSError:
         return None
-    regular = all(stat.S_ISREG(status.st_mode) for status in found)
-    return (sum(s.st_size for s in found), max(s.st_mtime_ns for s in found)) if regular else None
-
-
-def _with_logs(path: str) -> list[str]:
-    """A file, and the logs beside it that hold committed rows of a database or a transaction that was cut off."""
-    file = os.path.realpath(path)
-    return [file, *(log for log in (f"{file}-wal", f"{file}-journal") if os.path.exists(log) and os.path.getsize(log))]
+    return sum(size for *_, size, _ in stamp), max(mtime for *_, mtime in stamp)
 
 
 def _hash(path: str) -> str:
     """SHA-256 of a file, or an empty string if it cannot be read."""
-    stamp = _stamp(path)
     try:
-        return _hash_of_content(path, stamp) if stamp is not None else ""
+        return _hash_of_content(file_stamp(path))
     except OSError:
         return ""
 
 
 @functools.cache
-def _hash_of_content(path: str, stamp: _Stamp) -> str:
+def _hash_of_content(stamp: Stamp) -> str:
     """SHA-256 of a file, of a SQLite database with its logs and without the counters and the version that its last
     writer left in the header: the same data written by another version of SQLite are the same."""
     digest = hashlib.sha256()
-    for number, name in enumerate(_with_logs(path)):
+    for name, *_ in stamp:
         with open(name, "rb") as file:
-            left = os.fstat(file.fileno()).st_size  # a file of the kernel says 0 and might never end
-            head = file.read(min(100, left))
-            if not number and head.startswith(b"SQLite format 3\0"):
-                digest.update(head[:24] + bytes(4) + head[28:92] + bytes(8))
-            else:
-                digest.update(head)
-            while part := file.read(1 << 20 if left else 0):
+            head = file.read(100)
+            if head.startswith(b"SQLite format 3\0"):
+                head = head[:24] + bytes(4) + head[28:92] + bytes(8)
+            digest.update(head)
+            while part := file.read(1 << 20):
                 digest.update(part)
     return digest.hexdigest()
 
