@@ -23,10 +23,11 @@ from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.models import find_model
+from dph.sampling.seeding import derive_key
 from dph.stages.certify import certify
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
-from dph.stages.presample import place_of, presample
+from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.training import certifier as module
 from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
@@ -68,7 +69,9 @@ def test_a_share_of_the_near_perfect_problems_is_kept_aside():
     rows = pq.read_table(kept_aside() / "partition.parquet").to_pylist()
     aside = {row["problem_id"] for row in rows if row["set"] == "certify"}
     mastered = aside | {row["problem_id"] for row in rows if row["set"] == "perfect"}
-    assert aside == {id for id in mastered if place_of(id) < 0.7} and 33 <= len(aside) < len(mastered)
+    assert aside == {id for id in mastered if derive_key(0, "certify", id) < 0.7 * 2**63} and 33 <= len(aside) < len(
+        mastered
+    )
     assert run.manifest["sizes"]["certify"] == len(aside)
     for row in rows:
         assert (
