@@ -290,11 +290,13 @@ def test_judged_samples_of_any_program(tmp_path):
 def test_the_first_samples_choose_and_the_others_measure(tmp_path):
     samples = {f"good{i}": [1, 1, 1, 0] for i in range(100)} | {f"bad{i}": [1, 0, 1, 1] for i in range(50)}
     base = write_jsonl(tmp_path / "base.jsonl", samples)
-    now = write_jsonl(tmp_path / "now.jsonl", {id: [1] if id.startswith("good") else [0] for id in samples})
+    now = write_jsonl(tmp_path / "now.jsonl", {id: [0, 0, 1] if id[0] == "g" else [1, 1, 0] for id in samples})
     (found,) = certify(stage_config(base, now, choose=2, mastered=1.0))
     assert found.problems == 100 and found.loss == pytest.approx(0.5 - 1)
     (both,) = certify(stage_config(base, now, choose=2, mastered=0.5))
-    assert both.problems == 150
+    assert both.problems == 150 and both.loss == pytest.approx((100 * (0.5 - 1) + 50 * (1 - 0)) / 150)
+    with pytest.raises(UserError, match="has fewer"):
+        certify(stage_config(base, now, choose=3, mastered=0.5))
 
 
 def test_evaluations_are_compared_and_models_evaluated(tmp_path):
