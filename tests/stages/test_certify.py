@@ -340,3 +340,13 @@ def test_the_furthest_certified_share(tmp_path, monkeypatch):
     asked += [1, 1]
     with pytest.raises(UserError, match=r"no share is certified, not even 0\.25"):
         interpolate(replace(config, out=str(tmp_path / "none")))
+
+
+def test_words_of_the_command_line_are_base_and_checkpoints():
+    from dph.cli.main import parse
+
+    config, _ = parse("certify", ["base", "one", "two", "--certify.epsilon", "0.1", "--task", "toy"])
+    assert (config.base, config.checkpoints, config.certify.epsilon) == ("base", ("one", "two"), 0.1)
+    assert parse("presample", ["--certify", "0.2"])[0].certify.share == 0.2
+    with pytest.raises(UserError, match="unrecognized arguments"):
+        parse("certify", ["base", "one", "--certify.every", "3"])
