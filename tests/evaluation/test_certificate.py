@@ -84,8 +84,10 @@ def test_losses_are_of_pass_at_k_and_not_in_the_order_of_ids():
     assert list(found) != sorted(found) and set(found) == set(base)
     with pytest.raises(UserError, match="'extra'"):
         losses(base, now | {"extra": [1]})
-    with pytest.raises(UserError, match="pass@3 needs at least 3"):
+    with pytest.raises(UserError, match="'gain' has fewer"):
         losses(base, now, 3)
+    with pytest.raises(UserError, match="'a' has fewer"):
+        losses({"a": [1]}, {"a": []})
     with pytest.raises(UserError, match="there are none"):
         losses({}, {})
 

@@ -23,10 +23,11 @@ from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.models import find_model
+from dph.sampling.seeding import derive_key
 from dph.stages.certify import certify
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
-from dph.stages.presample import presample, share_of
+from dph.stages.presample import presample
 from dph.stages.train import train
 from dph.training import certifier as module
 from helpers import base_run, folder, interrupted_at, presample_config, rollout, train_config, weights
@@ -68,7 +69,9 @@ def test_a_share_of_the_near_perfect_problems_is_kept_aside():
     rows = pq.read_table(kept_aside() / "partition.parquet").to_pylist()
     aside = {row["problem_id"] for row in rows if row["set"] == "certify"}
     mastered = aside | {row["problem_id"] for row in rows if row["set"] == "perfect"}
-    assert aside == {id for id in mastered if share_of(id) < 0.7} and 33 <= len(aside) < len(mastered)
+    assert aside == {id for id in mastered if derive_key(0, "certify", id) < 0.7 * 2**63} and 33 <= len(aside) < len(
+        mastered
+    )
     assert run.manifest["sizes"]["certify"] == len(aside)
     for row in rows:
         assert (
@@ -287,11 +290,13 @@ def test_judged_samples_of_any_program(tmp_path):
 def test_the_first_samples_choose_and_the_others_measure(tmp_path):
     samples = {f"good{i}": [1, 1, 1, 0] for i in range(100)} | {f"bad{i}": [1, 0, 1, 1] for i in range(50)}
     base = write_jsonl(tmp_path / "base.jsonl", samples)
-    now = write_jsonl(tmp_path / "now.jsonl", {id: [1] if id.startswith("good") else [0] for id in samples})
+    now = write_jsonl(tmp_path / "now.jsonl", {id: [0, 0, 1] if id[0] == "g" else [1, 1, 0] for id in samples})
     (found,) = certify(stage_config(base, now, choose=2, mastered=1.0))
     assert found.problems == 100 and found.loss == pytest.approx(0.5 - 1)
     (both,) = certify(stage_config(base, now, choose=2, mastered=0.5))
-    assert both.problems == 150
+    assert both.problems == 150 and both.loss == pytest.approx((100 * (0.5 - 1) + 50 * (1 - 0)) / 150)
+    with pytest.raises(UserError, match="has fewer"):
+        certify(stage_config(base, now, choose=3, mastered=0.5))
 
 
 def test_evaluations_are_compared_and_models_evaluated(tmp_path):
@@ -335,3 +340,13 @@ def test_the_furthest_certified_share(tmp_path, monkeypatch):
     asked += [1, 1]
     with pytest.raises(UserError, match=r"no share is certified, not even 0\.25"):
         interpolate(replace(config, out=str(tmp_path / "none")))
+
+
+def test_words_of_the_command_line_are_base_and_checkpoints():
+    from dph.cli.main import parse
+
+    config, _ = parse("certify", ["base", "one", "two", "--certify.epsilon", "0.1", "--task", "toy"])
+    assert (config.base, config.checkpoints, config.certify.epsilon) == ("base", ("one", "two"), 0.1)
+    assert parse("presample", ["--certify", "0.2"])[0].certify.share == 0.2
+    with pytest.raises(UserError, match="unrecognized arguments"):
+        parse("certify", ["base", "one", "--certify.every", "3"])

@@ -169,8 +169,8 @@ class CertifyStageConfig(EvalConfig):
     """Folder for the results (certificates.json), and for evaluations of models; if empty, they are only printed."""
     certify: FixedCertify = field(default_factory=CertifyConfig)
     choose: NonNegativeInt = 0
-    """The first samples of the base model that choose the problems; the others measure it. 0: all problems count, and
-    samples that chose them must not be among these."""
+    """The first samples of the base model that choose the problems; the others measure it, and as many of the
+    checkpoints' are left out. 0: all problems count, and samples that chose them must not be among these."""
     mastered: PositiveShare = 0.75
     """With `choose`: share of these samples that must be correct."""
 

@@ -78,6 +78,10 @@ def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
             "a certificate compares samples of the same problems, but "
             + (f"only one side has {other!r}; sample both on the same data" if other else "there are none")
         )
+    if short := [id for id in base if min(len(base[id]), len(checkpoint[id])) < k]:
+        raise UserError(
+            f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer; draw more, or lower certify.k"
+        )
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
     before, now = (pass_at_k([len(s[i]) for i in ids], [sum(s[i]) for i in ids], k) for s in (base, checkpoint))
     return dict(zip(ids, (before - now).tolist(), strict=True))
@@ -85,7 +89,7 @@ def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What one check of a checkpoint found."""
+    """The result of one check of a checkpoint."""
 
     loss: float
     """Mean d of the problems, the estimate of L."""

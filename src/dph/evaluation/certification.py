@@ -21,7 +21,7 @@ from dph.verifiers import Verifiers
 
 @dataclass(frozen=True, slots=True)
 class CertificationSet:
-    """Problems that the base model mastered, its new samples of them, and what a check allows."""
+    """Problems that the base model mastered, its new samples of them, and the settings of a check."""
 
     run: RunDir
     made: PresampleConfig
@@ -69,8 +69,8 @@ class CertificationSet:
             )
 
     def evaluator(self, policy: Policy, sampler: Sampler, verifiers: Verifiers) -> Evaluator:
-        """What samples a policy as the base model was sampled, with the same random keys: their samples chose no
-        problem and trained no policy, and so both differ by chance only where the policies differ."""
+        """An evaluator that samples a policy as the base model was sampled, with the random keys of the new samples:
+        these chose no problem and trained no policy. So both sides differ by chance only where the policies differ."""
         rollout = self.made.rollout
         params = rollout.params(self.made.certify.samples)
         return Evaluator(

@@ -26,22 +26,21 @@ from dph.types import UNSCORED, Outcome
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
     """Check checkpoints in their order until one fails; returns the checks, and writes them if a folder is named.
 
-    Raises UserError for samples of different problems, and for a set that is too small.
+    Raises UserError for samples of different problems, and for a presample run that kept too few aside.
     """
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
     is_set = (Path(config.base) / "partition.parquet").exists()
-    rows, checks = [], fixed_sequence(_of_set(config) if is_set else _of_samples(config, resume))
-    for name, found in zip(config.checkpoints, checks, strict=False):
+    sequence = fixed_sequence(_of_set(config) if is_set else _of_samples(config, resume))
+    checks = []
+    for name, found in zip(config.checkpoints, sequence, strict=False):
         say(f"{name}: {found.sentence()}")
-        rows.append(found)
+        checks.append((name, found))
     if config.out:
         Path(config.out).mkdir(parents=True, exist_ok=True)
-        text = json.dumps(
-            [{"checkpoint": n} | asdict(one) for n, one in zip(config.checkpoints, rows, strict=False)], indent=1
-        )
-        write_atomically(Path(config.out) / "certificates.json", text + "\n")
-    return rows
+        rows = [{"checkpoint": name} | asdict(found) for name, found in checks]
+        write_atomically(Path(config.out) / "certificates.json", json.dumps(rows, indent=1) + "\n")
+    return [found for _, found in checks]
 
 
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
@@ -49,7 +48,7 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     held = CertificationSet.open(replace(config.certify, set=config.base))
     check_named(held.run.path, held.run.settings(), config)
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
-        for model in map(_model, [config] * len(config.checkpoints), config.checkpoints):
+        for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)
 
 
@@ -60,7 +59,8 @@ def _of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificat
     if n:
         say(f"the base model's first {n} samples choose {len(base)} of {len(every)} problems; the others measure it")
     for place in range(1, 1 + len(config.checkpoints)):
-        samples = _samples(config, place, 0, resume)
+        # with equal seeds a checkpoint's first samples resemble those that chose the problems
+        samples = {id: each[n:] for id, each in _samples(config, place, 0, resume).items()}
         chosen = {id: each for id, each in samples.items() if id in base or id not in every}
         yield certificate(base, chosen, allowed.epsilon, allowed.alpha, allowed.k)
 

@@ -6,7 +6,6 @@ n draws for every prompt ─► correct ≥ threshold? ─yes─► one more dra
 A share of D_pef can be kept aside, with new samples, to certify what training keeps.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -43,6 +42,7 @@ from dph.sampling.rollouts import (
     sample_groups,
     still_usable,
 )
+from dph.sampling.seeding import derive_key
 from dph.types import Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
@@ -74,11 +74,6 @@ class Placed:
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
     """Whether the share of correct draws reaches threshold/n; draws that could not be judged are not counted."""
     return samples > 0 and correct * n >= threshold * samples
-
-
-def share_of(problem_id: str) -> float:
-    """A number in [0, 1) that depends on the id alone; below `certify.share` a near-perfect prompt is kept aside."""
-    return int.from_bytes(hashlib.sha256(f"0\0certify\0{problem_id}".encode()).digest()[:8]) / 2**64
 
 
 def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFunction | None = None) -> Path:
@@ -181,7 +176,8 @@ def place_of(config: PresampleConfig, group: Group, correct: int, samples: int, 
         return place("dropped")
     if extra is None:
         return place("dropped" if config.drop_unsolved and correct == 0 else "explore")
-    mastered: Set = "certify" if share_of(group.problem.id) < config.certify.share else "perfect"
+    aside = derive_key(0, "certify", group.problem.id) < config.certify.share * 2**63  # the ids alone decide
+    mastered: Set = "certify" if aside else "perfect"
     if extra.verdict.correct:
         return place(mastered, "kept")
     if config.refine == "keep" or not extra.verdict.scored:  # a draw that could not be judged is no evidence

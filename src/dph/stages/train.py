@@ -22,7 +22,7 @@ from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
-from dph.runs.coverage import CERTIFICATE, drop_visits
+from dph.runs.coverage import drop_visits
 from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
@@ -74,9 +74,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
         label, freed = f"training {config.method}", FreedMemory()
-        frame = Frame(
-            config, world, training.saver, metrics.log, updates, label, "reward", freed, lambda: training.ended
-        )
+        certifier = training.certifier
+        ended = (lambda: certifier.ended) if certifier else (lambda: False)
+        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed, ended)
         try:
             frame.repeat(training.step, training.measure)
         finally:
@@ -89,7 +89,7 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
             "method": config.method,
             "steps": training.saver.state.step,
             "tokenizer_hash": policy.tokenizer_hash(),
-            **({"certified": training.certifier.certified} if training.certifier else {}),
+            **({"certified": certifier.certified} if certifier else {}),
         },
     )
 
@@ -136,7 +136,8 @@ def load(
         held.check_apart("monitored", (problem.id for problem in monitor.problems))
         held.check(policy, config, base=fresh)
         save = partial(save_with_card, run, policy.save)
-        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save)
+        after = -1 if fresh else state.step - (state.pending is not None)
+        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, after)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""
@@ -210,4 +211,3 @@ def _forget(run: RunDir, step: int, *, pending: bool) -> None:
     run.rewind(step - pending)
     drop_samples(run.path, step)
     drop_visits(run.path, step)
-    drop_visits(run.path, step - pending, CERTIFICATE)

@@ -9,7 +9,7 @@ from dph.evaluation.certification import CertificationSet, solved
 from dph.evaluation.evaluator import Evaluator
 from dph.process.distributed import World
 from dph.process.progress import say
-from dph.runs.coverage import CERTIFICATE, Visit, read_visits, write_visits
+from dph.runs.coverage import CERTIFICATE, Visit, drop_visits, read_visits, write_visits
 
 FOLDER = "certified"
 """Within the run directory: the last certified model."""
@@ -22,13 +22,23 @@ class Certifier:
     """
 
     def __init__(
-        self, run: Path, held: CertificationSet, evaluator: Evaluator, world: World, save: Callable[[Path, str], None]
+        self,
+        run: Path,
+        held: CertificationSet,
+        evaluator: Evaluator,
+        world: World,
+        save: Callable[[Path, str], None],
+        after: int,
     ) -> None:
-        """save: writes the current model into a folder, with a note in its card."""
+        """save: writes the current model into a folder, with a note in its card. after: the last step whose check
+        counts, of a resumed run; -1 for a new one."""
         self.certified = self.failed = 0
         """The last certified step, and the first that failed; 0 if there is none."""
         self._run, self._held, self._evaluator, self._world, self._save = run, held, evaluator, world, save
-        base, seen = _visits(held.base), read_visits(run, CERTIFICATE)
+        base = _visits(held.base)
+        seen = {step: visits for step, visits in read_visits(run, CERTIFICATE).items() if step <= after}
+        if world.leads:
+            drop_visits(run, after, CERTIFICATE)
         if world.leads and not seen:
             write_visits(run, 0, base, CERTIFICATE)
         if seen.pop(0, base) != base:

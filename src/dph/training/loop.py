@@ -90,11 +90,6 @@ class Training:
         clock.lap("update")
         clock.rate("tokens_per_second", stats.tokens)
 
-    @property
-    def ended(self) -> bool:
-        """Whether a failed check ends the training."""
-        return self.certifier is not None and self.certifier.ended
-
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
         """Evaluate the held-out problems and check the certification set, if they are due."""
         step = self.saver.state.step

@@ -14,7 +14,6 @@ from dph.evaluation.certification import CertificationSet
 from dph.models.card import save_with_card
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.runs.coverage import CERTIFICATE, drop_visits
 from dph.training.certifier import Certifier
 from dph.verifiers import Verifiers
 
@@ -48,11 +47,10 @@ class CertifyCallback(TrainerCallback):
         self._held.check(policy, base=state.global_step == 0)
         run, longest = Path(args.output_dir), self._held.made.rollout.longest
         run.mkdir(parents=True, exist_ok=True)
-        drop_visits(run, state.global_step if state.global_step else -1, CERTIFICATE)
         self._sampler = make_sampler(SamplerConfig(), policy, ModelConfig(), longest, training=True)
         evaluator = self._held.evaluator(policy, self._sampler, self._verifiers)
         save = partial(save_with_card, None, policy.save)
-        self._certifier = Certifier(run, self._held, evaluator, World(), save)
+        self._certifier = Certifier(run, self._held, evaluator, World(), save, state.global_step or -1)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check the model if it is due; may end the training."""
