@@ -97,11 +97,11 @@ _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, An
     ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, _QWEN),
     ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "math_verify"}),
     ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "math_verify"}),
-    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "strict"}),
-    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "strict"}),
+    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "typed"}),
+    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "typed"}),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, _QWEN),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "math_verify"}),
-    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "strict"}),
+    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "typed"}),
     ("grader_cases/answer_equivalence_cases", _grader_cases("Math-Verify"), _LIBRARY),
 )
 
