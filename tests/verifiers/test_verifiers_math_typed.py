@@ -1,6 +1,8 @@
 r"""The policy `typed`: what it accepts and refuses, and what it costs."""
 
 import json
+import multiprocessing
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from dph.errors import UserError
 from dph.tasks import load_task
 from dph.types import UNPARSED, Outcome, Problem
 from dph.verifiers import Verifiers
+from dph.verifiers.math.policy import gold_texts
 from dph.verifiers.math.typed import compare, find_answer, read
 from dph.verifiers.math.typed.budget import Budget, Unevaluable
 from dph.verifiers.math.typed.values import exact, identical
@@ -92,11 +95,7 @@ def test_published_golds_are_read_and_equal_themselves(shared_data: Path):
     sets = ("math", "math500", "gsm8k", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "gaokao2023en")
     task = load_task("math_sets", root=str(shared_data / "math"))
     problems = [problem for name in sets for problem in task.problems(name)]
-    golds = {
-        gold
-        for problem in problems
-        for gold in ([problem.answer] if isinstance(problem.answer, str) else problem.answer)
-    }
+    golds = {gold for problem in problems for gold in gold_texts(problem)}
     unread = [gold for gold in golds if not read(gold)]
     assert len(golds) > 2500 and len(unread) < len(golds) / 200
     assert [gold for gold in golds if not compare(gold, gold)[0]] == []
@@ -105,15 +104,27 @@ def test_published_golds_are_read_and_equal_themselves(shared_data: Path):
 @pytest.mark.parametrize(
     ("gold", "answers", "expected"),
     [
-        ("5", [r"5} or \boxed{7", r"7} \boxed{5", r"5} \boxed{", r"\boxed{5}", r"5}\boxed{5"], [False, False, False, True, True]),
+        (
+            "5",
+            [r"5} or \boxed{7", r"7} \boxed{5", r"5} \boxed{", r"\boxed{5}", r"5}\boxed{5"],
+            [False, False, False, True, True],
+        ),
         ("5,7", [r"5} and \boxed{7", r"7}. So \boxed{5", r"5},\ \boxed{7"], [True, False, False]),
         ("1", ["9^{9^{9}}/9^{9^{9}}", "10^{99999999}", "1^{99999999}", "", " ", "{}"], [False] * 6),
-        ("10", ["1О", "l0", "1\u0660", "１０", "−10", "10\u0336"], [False, False, True, True, False, False]),  # look-alikes
+        (
+            "10",
+            ["1О", "l0", "1\u0660", "１０", "−10", "10\u0336"],
+            [False, False, True, True, False, False],
+        ),  # look-alikes
         ("x", ["х", "X", "×", "𝑥", r"\chi"], [False, False, False, True, False]),
-        (["(0,1)", "x+y=3", "7"], ["(0,1)", r"\{0,1\}", "3", "y+x=3", "7.0", "3+4"], [True, False, False, True, True, False]),
+        (
+            ["(0,1)", "x+y=3", "7"],
+            ["(0,1)", r"\{0,1\}", "3", "y+x=3", "7.0", "3+4"],
+            [True, False, False, True, True, False],
+        ),
         (27.0, ["27", "27.0", "26"], [True, True, False]),
     ],
-)  # fmt: skip
+)
 def test_attempts_at_a_reward(gold: object, answers: list[str], expected: list[bool]):
     assert correct(gold, *answers) == expected
 
@@ -121,14 +132,26 @@ def test_attempts_at_a_reward(gold: object, answers: list[str], expected: list[b
 @pytest.mark.parametrize(
     ("response", "fallback", "expected"),
     [
-        (r"\boxed{1} no, \boxed{ \frac{1}{2} }.", "none", r"\frac{1}{2}"), (r"\boxed{42\\}", "none", r"42\\"),
-        (r"\boxed{\{1, 2\}}", "none", r"\{1, 2\}"), (r"\boxed 7 apples", "none", "7"), (r"\boxed{1} and then \boxed{2", "none", None),
-        (r"\boxed{}", "phrase", None), (r"$\boxed{1}$ and $\boxed{2}$", "none", "1, 2"), (r"\boxed{\boxed{5}}", "none", "5"),
-        ("The answer is 5.", "none", None), ("The answer is 42 because 6 is even", "phrase", "42"), ("the answer is $x+1$, as 2", "phrase", "x+1"),
-        ("The answer is 72, which is the total.", "phrase", "72"), ("The answer is 3.14. Done.", "phrase", "3.14"), ("2 * 9\n#### 1,018", "phrase", "1,018"),
-        ("The answer is not 5", "phrase", "not 5"), ("about 18 or 3/4", "last_number", "3/4"), ("about", "last_number", None), ("Answer: **12**\nmore", "phrase", "12"),
+        (r"\boxed{1} no, \boxed{ \frac{1}{2} }.", "none", r"\frac{1}{2}"),
+        (r"\boxed{42\\}", "none", r"42\\"),
+        (r"\boxed{\{1, 2\}}", "none", r"\{1, 2\}"),
+        (r"\boxed 7 apples", "none", "7"),
+        (r"\boxed{1} and then \boxed{2", "none", None),
+        (r"\boxed{}", "phrase", None),
+        (r"$\boxed{1}$ and $\boxed{2}$", "none", "1, 2"),
+        (r"\boxed{\boxed{5}}", "none", "5"),
+        ("The answer is 5.", "none", None),
+        ("The answer is 42 because 6 is even", "phrase", "42"),
+        ("the answer is $x+1$, as 2", "phrase", "x+1"),
+        ("The answer is 72, which is the total.", "phrase", "72"),
+        ("The answer is 3.14. Done.", "phrase", "3.14"),
+        ("2 * 9\n#### 1,018", "phrase", "1,018"),
+        ("The answer is not 5", "phrase", "not 5"),
+        ("about 18 or 3/4", "last_number", "3/4"),
+        ("about", "last_number", None),
+        ("Answer: **12**\nmore", "phrase", "12"),
     ],
-)  # fmt: skip
+)
 def test_where_the_answer_of_a_response_is(response: str, fallback: str, expected: str | None):
     assert find_answer(response, fallback) == expected
 
@@ -177,9 +200,33 @@ def test_the_policy_strict_is_refused():
 
 
 _PIECES = st.sampled_from(
-    [*"0125abcxmio,;:=<>()[]{}_^/.'!|@⟨⟩¦ \n\\$%", r"\frac", r"\text{", r"\{", r"\}", r"\cup", r"\in", " or ", "per ", r"\sum_{k=1}^{9}",
-     "cm", "square ", r"\pm", r"\circ", r"\left(", "1,000", "π", "\x00", "\x01", "\x02", r"\begin{pmatrix}", r"\end{pmatrix}", r"\\", "&"]
-)  # fmt: skip
+    [
+        *"0125abcxmio,;:=<>()[]{}_^/.'!|@⟨⟩¦ \n\\$%",
+        r"\frac",
+        r"\text{",
+        r"\{",
+        r"\}",
+        r"\cup",
+        r"\in",
+        " or ",
+        "per ",
+        r"\sum_{k=1}^{9}",
+        "cm",
+        "square ",
+        r"\pm",
+        r"\circ",
+        r"\left(",
+        "1,000",
+        "π",
+        "\x00",
+        "\x01",
+        "\x02",
+        r"\begin{pmatrix}",
+        r"\end{pmatrix}",
+        r"\\",
+        "&",
+    ]
+)
 _TEXTS = st.lists(_PIECES, max_size=25).map("".join)
 
 
@@ -211,18 +258,56 @@ def test_values_need_no_tolerance():
     def parsed(text: str):
         return read(text).value  # type: ignore[union-attr]
 
-    pairs = [(r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}", True), (r"\sin 1", r"\sin 1+10^{-200}", False), ("e^x", r"e^x+10^{-90}", False),
-             (r"\cos 2x", r"1-2\sin^2 x", True), ("2^{2020}-1", "4^{1010}-1", True), ("2^{2020}-1", "4^{1010}-2", False)]  # fmt: skip
+    pairs = [
+        (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}", True),
+        (r"\sin 1", r"\sin 1+10^{-200}", False),
+        ("e^x", r"e^x+10^{-90}", False),
+        (r"\cos 2x", r"1-2\sin^2 x", True),
+        ("2^{2020}-1", "4^{1010}-1", True),
+        ("2^{2020}-1", "4^{1010}-2", False),
+    ]
     assert [identical(parsed(x), parsed(y), Budget(20_000)) for x, y, _ in pairs] == [same for *_, same in pairs]
     assert exact(parsed(r"\binom{6}{2}+3!-\frac{1}{2}")) == 20.5
     with pytest.raises(Unevaluable):
         Budget(3).spend(4)
 
 
-BOMBS = ["9^{9^{9^{9}}}", "(((((x!)!)!)!)!)!", "10000000!!!", r"\frac{1}{" * 100 + "x" + "}" * 100, "(" * 900 + "x" + ")" * 900, "x" * 100_000, "9" * 1900,
-         r"\sum_{k=1}^{300}\sum_{j=1}^{300}\sum_{i=1}^{300} kjx", "x/" * 900 + "x", "5 ft " * 300, r"\pm" * 600 + "1", "1" + r"\pm 1" * 300, "{" * 1900,
-         ", " * 900 + "1", r"\text{" * 300, "1,000" * 300, r"\binom{1999}{999}^{200}x", r"\prod_{k=1}^{300}(x+k)^k", ",".join(rf"\sqrt{{{k}}}" for k in range(60)),
-         "a" + ".-' " * 450 + "1", "x!" * 900, "5" + "%" * 1900, r"10^{3900}\sqrt{2}+2x-10^{3900}\sqrt{2}", "0." + "3" * 1900, "f(" * 400 + "x" + ")" * 400]  # fmt: skip
+BOMBS = [
+    "9^{9^{9^{9}}}", "(((((x!)!)!)!)!)!", "10000000!!!", r"\frac{1}{" * 100 + "x" + "}" * 100, "x" * 100_000,
+    "(" * 900 + "x" + ")" * 900, "9" * 1900, r"\sum_{k=1}^{300}\sum_{j=1}^{300}\sum_{i=1}^{300} kjx", "x/" * 900 + "x",
+    "5 ft " * 300, r"\pm" * 600 + "1", "1" + r"\pm 1" * 300, "{" * 1900, ", " * 900 + "1", r"\text{" * 300,
+    "1,000" * 300,
+    r"\binom{1999}{999}^{200}x", r"\prod_{k=1}^{300}(x+k)^k", ",".join(rf"\sqrt{{{k}}}" for k in range(60)), "x!" * 900,
+    "a" + ".-' " * 450 + "1", "5" + "%" * 1900, r"10^{3900}\sqrt{2}+2x-10^{3900}\sqrt{2}", "0." + "3" * 1900,
+    "f(" * 400 + "x" + ")" * 400,
+]  # fmt: skip
+
+
+def _judged_in_a_fork(results: "multiprocessing.SimpleQueue[bool]") -> None:
+    results.put(compare(r"\sin 2x", r"2\sin x\cos x")[0])
+
+
+def test_a_fork_judges_while_threads_of_its_parent_do():
+    context, stop = multiprocessing.get_context("fork"), threading.Event()
+    results = context.SimpleQueue()
+
+    def work() -> None:
+        while not stop.is_set():
+            assert compare(r"\cos 2x", r"1-2\sin^2 x")[0]
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            child = context.Process(target=_judged_in_a_fork, args=(results,))
+            child.start()
+            assert results.get()
+            child.join(60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.parametrize("gold", ["x", r"\{1,2\}", r"2^{2020}\sqrt{3}", "1,2", r"\sum_{k=1}^{n} k"])

@@ -46,7 +46,7 @@ class RewardFunction:
             kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one
                 that a plug-in registered.
             answer_column: the column of a batch that holds the gold answers.
-            options: of the verifier, such as policy="typed" (the default), timeout=5.0 (seconds), workers=2 (processes, the
+            options: of the verifier, such as policy="typed", timeout=5.0 (seconds), workers=2 (processes, the
                 default).
         Raises UserError for an unknown verifier or option.
         """

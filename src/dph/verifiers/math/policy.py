@@ -62,8 +62,8 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
         from dph.verifiers.math import typed
 
         return AnswerPolicy(
-            "", lambda _, response: typed.find_answer(response, fallback or "none"), gold_texts, lambda _given, _gold: None,
-            LONGEST, partial(_judge_typed, decimals=decimals), _unread,
+            "", lambda _, response: typed.find_answer(response, fallback or "none"), gold_texts,
+            lambda _given, _gold: None, LONGEST, partial(_judge_typed, decimals=decimals), _unread,
         )  # fmt: skip
     extract = partial(_extract_qwen, fallback=fallback or "last_number")
     return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)

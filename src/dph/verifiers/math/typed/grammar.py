@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.text import word_list, word_set
 from dph.verifiers.math.typed.units import SPELLED_UNITS, unit_of
 
 Node = tuple[Any, ...]
@@ -34,23 +35,25 @@ def _table(text: str) -> dict[str, str]:
     return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
 
 
-_SAME = _table(r"""* \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac ; | \vert \lvert
+_SAME = _table(r"""
+    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac ; | \vert \lvert
     \rvert \mid ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
     \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
     \emptyset \varnothing \O ; \int \iint \oint ; = == ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
     >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
     \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
-_RELATIONS = frozenset([r"=", r"<", r">", r"<=", r">=", r"!=", r"~", r"\equiv", r"\in", r"\notin", r"\sim", r"\to", r"\subset", r"\perp", r"\parallel"])
-_WITHOUT_LEFT = frozenset(["=", "~", "<", ">", "<=", ">=", "!="])
+_RELATIONS = word_set(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")
+_WITHOUT_LEFT = word_set("= ~ < > <= >= !=")
 _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ; arccos
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
-_INVERSE = {name: f"arc{name}" for name in ["sin", "cos", "tan", "cot", "sec", "csc"]}
-_GREEK = frozenset(
-    ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Sigma", "Upsilon", "Phi", "Psi", "Omega", "hbar", "ell", "partial", "nabla", "aleph", "Pi"]
-)
+_INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
+_GREEK = word_set("""
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
+    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell partial nabla
+    aleph Pi""")
 _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
 INFINITY = ("c", "inf")
 _CONSTANTS = {"pi": ("c", "pi"), "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
@@ -59,8 +62,8 @@ _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\cent")
 _LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
     ["for", "if", "where", "when", "with"], ","
 )
-_MATRICES = frozenset(["pmatrix", "bmatrix", "matrix", "vmatrix", "smallmatrix", "Bmatrix", "array"])
-_AFTER_CASE = frozenset(["if", "for", "when", "otherwise", "else"])
+_MATRICES = word_set("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")
+_AFTER_CASE = word_set("if for when otherwise else")
 
 _TOKEN = re.compile(
     r"""\s*(?:

@@ -11,8 +11,8 @@ from dph.types import UNPARSED
 from dph.verifiers.math.typed.budget import Budget, Unevaluable
 from dph.verifiers.math.typed.grammar import LONGEST, Node, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import same_text, stands_in
-from dph.verifiers.math.typed.units import DEGREE, PERCENT
+from dph.verifiers.math.typed.text import same_text, stands_in, word_set
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
     alone,
@@ -31,7 +31,7 @@ from dph.verifiers.math.typed.values import (
 Decimals = Literal["exact", "rounded"]
 _STEPS = 20_000
 _LONGEST_LIST = 60
-_HEAVY = frozenset(["sum", "prod", "int", "lim", "max", "min", "gcd", "lcm", "det", "call", "arg", "sgn", "norm", "Re", "Im"])
+_HEAVY = word_set("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")
 _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
@@ -52,15 +52,13 @@ def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bo
 
 
 def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
-    """Whether an answer stands in the question, and is neither a gold answer as written nor a number, a choice or text."""
+    """Whether an answer stands in the question, and is neither a gold answer as written nor number, choice or text."""
     typed = read(answer)
-    if (
-        typed is None
-        or typed.kind in ("choice", "letters", "text")
-        or any(same_text(gold, answer) or read(gold) == typed for gold in golds)
-    ):
+    if typed is None or any(same_text(gold, answer) or read(gold) == typed for gold in golds):
         return False
-    return not (typed.kind in ("expression", "quantity") and numeral(typed.value)) and stands_in(answer, question)
+    value = typed.items[0] if typed.kind == "assigned" else typed
+    number = value.kind in ("expression", "quantity") and numeral(value.value)
+    return not number and value.kind not in ("choice", "letters", "text") and stands_in(answer, question)
 
 
 def any_of(results: Iterable[bool | None]) -> bool | None:
@@ -241,6 +239,8 @@ class Comparison:
         g, a = gold.value, answer.value
         if gold.words and answer.words and not _same_words(gold.words, answer.words):
             return False
+        if answer.words and not gold.words and not adds_a_name(answer.words, exact(a)):
+            return False
         if (gold.words and right) or (answer.words and left):
             return False
         if (left == () and right) or (right == () and left):  # "units" are of length
@@ -338,9 +338,8 @@ class Comparison:
         """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if "member" in kinds:
-            if kinds & {"assigned", "inequality"} or (
-                gold.kind == answer.kind and not _same_call(gold.name, answer.name)
-            ):
+            same = _same_call(gold.name, answer.name) and _same_name(gold.name, answer.name)
+            if kinds & {"assigned", "inequality"} or not same:
                 return False
             return self.equal(*(x.items[0] if x.kind == "member" else x for x in (gold, answer)))
         if "equation" in kinds:
@@ -357,11 +356,10 @@ class Comparison:
                 curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
                 return len(curves) == 2 and self.equations(*curves)
             answer = _with_arguments_of(gold, answer) or answer
-            if _same_call(gold.name, answer.name) or gold.name is None or answer.name is None or gold.name[0] != "call":
-                return any_of(self.chain(member, answer) for member in _exact_members(gold))
-            return gold.name[0] != answer.name[0] and any_of(
-                self.chain(member, answer) for member in _exact_members(gold)
+            other_arguments = (
+                gold.name and answer.name and gold.name[0] == answer.name[0] == "call" and gold.name != answer.name
             )
+            return not other_arguments and any_of(self.chain(member, answer) for member in _exact_members(gold))
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
@@ -422,8 +420,8 @@ class Comparison:
         return value if isinstance(value, mp.mpf) else None
 
     def pieces(self, intervals: Sequence[Any]) -> list[Any] | None:
-        """Disjoint sorted pieces ((low, closed), (high, closed)); None if an end is not a number. Raises Unevaluable for
-        an empty interval."""
+        """Disjoint sorted pieces ((low, closed), (high, closed)); None if an end is not a number. Raises Unevaluable
+        for an empty interval."""
         found: list[Any] = []
         for x in intervals:
             if x[0] in ("minus", "cap"):
@@ -600,8 +598,8 @@ def _letters(answer: Answer) -> frozenset[str] | None:
     match answer:
         case Answer("letters"):
             return answer.value
-        case Answer("choice"):
-            return frozenset({answer.value})
+        case Answer("choice", letter) | Answer("expression", ("s", letter)):
+            return frozenset({letter})
         case Answer("list" | "set") if "or" not in answer.links:
             parts = [
                 x.value if x.kind == "choice" else x.value[1] if x.kind == "expression" and x.value[0] == "s" else None

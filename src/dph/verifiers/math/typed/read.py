@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any
 
 from dph.verifiers.math.typed.grammar import (
@@ -18,7 +19,7 @@ from dph.verifiers.math.typed.grammar import (
     readings,
     times,
 )
-from dph.verifiers.math.typed.text import plain_latex, plain_words
+from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list, word_set
 from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
 
@@ -28,8 +29,9 @@ REALS = ((MINUS_INFINITY, False, INFINITY, False),)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A typed answer. Its kind is expression, quantity, list, tuple, set, intervals, named set, matrix, cases, assigned,
-    member, equation, inequality, congruence, family, choice, letters, text, time, date, base, ratio or infinity."""
+    """A typed answer. Its kind is expression, quantity, list, tuple, set, intervals, named set, matrix, cases,
+    assigned, member, equation, inequality, congruence, family, choice, letters, text, time, date, base, ratio
+    or infinity."""
 
     kind: str
     value: Any = None
@@ -47,9 +49,11 @@ class Answer:
     """Further readings of the text."""
 
 
-_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
-_ONES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_MONTHS = word_list("january february march april may june july august september october november december")
+_ONES = word_list("""
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen""")
+_TENS = word_list("twenty thirty forty fifty sixty seventy eighty ninety")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 
 
@@ -61,16 +65,12 @@ def _spelled(number: int) -> str:
 
 
 _NUMBER_WORDS = {_spelled(number): number for number in range(1000)}
-_WHOLE_SETS = dict.fromkeys(
-    ("all real numbers", "all reals", "real numbers", "all real values", "any real number"), REALS
-)
-_WHOLE_SETS |= dict.fromkeys(
-    ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "empty"), ()
-)
+_REALS_IN_WORDS = {"all real numbers", "all reals", "real numbers", "all real values", "any real number"}
+_EMPTY_IN_WORDS = {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "empty"}
 _UNDEFINED = {"undefined", "dne", "does not exist", "nan", "indeterminate"}
-_SHORT_WORDS = frozenset(
-    ["yes", "no", "odd", "one", "two", "six", "ten", "up", "on", "off", "red", "all", "any", "tie", "not", "low", "day", "man", "sun", "max", "min", "dne", "nan", "inf", "may", "mon", "tue", "wed", "thu", "fri", "sat"]
-)
+_SHORT_WORDS = word_set("""
+    yes no odd one two six ten up on off red all any tie not low day man sun max min dne nan inf may mon tue wed thu
+    fri sat""")
 
 
 def _operator(latex: str, phrase: re.Match[str]) -> str:
@@ -83,36 +83,42 @@ _PHRASES = [(re.compile(rf"\b(?:{phrase})\b", re.I), partial(_operator, latex)) 
     r"(?:is )?(?:(?:greater|more) than or equal to|at least|(?:no|not) less than)": r"\ge",
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
-    "plus or minus": r"\pm", r"(?:the set of )?(?:all|any|the) real (?:numbers?|values?|x)|all reals": r"\RR",
+    "plus or minus": r"\pm", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
+    r"(?:the set of )?(?:all|any|the) real (?:numbers?|values?|x)|all reals": r"\RR",
     "except(?: for)?|other than|excluding": r"\setminus",
 }.items()]  # fmt: skip
 _CHOICE = re.compile(
-    r"(?:(?i:option|choice|answer):? )?(?:\( ?([A-Z]) ?\)|([A-Z])\)?[:.]?|([A-Z])[:.)] (?P<text>\S.*)|\( ?([A-Z]) ?\)\.? ?(?P<more>\S.*))"
+    r"(?:(?i:option|choice|answer):? )?(?:\( ?([A-Z]) ?\)|([A-Z])\)?[:.]?|([A-Z])[:.)] (?P<text>\S.*)|"
+    r"\( ?([A-Z]) ?\)\.? ?(?P<more>\S.*))"
 )
 _TWO_CHOICES = re.compile(r"\( ?[A-Z] ?\)|\b(?:or|and|not)\b|^[A-Z](?:$|[.,;/)])|[,/;] ?\(?[A-Z]\b")
-_LETTERS = re.compile(r"[A-Z](?: ?(?:,|;|&|\band\b|, ?and\b) ?[A-Z])+")
+_LETTERS = re.compile(r"\(?[A-Z]\)?(?: ?(?:,|;|&|\band\b|, ?and\b) ?\(?[A-Z]\)?)+")
 _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))?(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?")
 _DATE = re.compile(
-    r"(?:(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?)"
+    r"(\d{4})-(\d\d)-(\d\d)|([a-z]{3,})\.? (\d{1,2})(?:st|nd|rd|th)?(?:,? (\d{4}))?|"
+    r"(\d{1,2})(?:st|nd|rd|th)?(?: of)? ([a-z]{3,})\.?,? ?(\d{4})?"
 )
 _CODE = re.compile(r"\d{1,2}/\d{1,2}/\d{4}|\d{3}-\d{4}|\d{3}-\d{3}-\d{4}|\d{4}/\d{1,2}/\d{1,2}")
 _BASE = re.compile(
     r"(-?)\s*(?:\(\s*|\x01|\{\s*)?(?=[A-F]*[0-9])([0-9A-Fa-f]+(?:\.[0-9A-Fa-f]+)?)\s*(?:\)|\x02|\})?\s*"
-    r"(?:_\s*(?:\{\s*\(?\s*\x01?\s*(\d{1,2}|[a-z]+)\s*\x02?\s*\)?\s*\}|(\d))|\x01?\s*\(?(?:in )?base[- ](\d{1,2}|[a-z]+)\)?\s*\x02?)"
+    r"(?:_\s*(?:\{\s*\(?\s*\x01?\s*(\d{1,2}|[a-z]+)\s*\x02?\s*\)?\s*\}|(\d))|"
+    r"\x01?\s*\(?(?:in )?base[- ](\d{1,2}|[a-z]+)\)?\s*\x02?)"
 )
 _THOUSANDS = re.compile(
     r"([-+]?\s*(?:\\(?:dollar|euro|gbp)\s*)?[-+]?\s*)(\d{1,3}(?:,\d{3})+)(?![\d,])"
-    r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|[A-Za-z ]{2,25})?)"
+    r"((?:\.\d+)?\s*(?:\\?%|\x01[^\x02]*\x02(?:\s*\^\s*\{?\d\}?)?|\\dollar|\\euro|\^\s*\{?\s*\\circ\s*\}?|"
+    r"[A-Za-z ]{2,25})?)"
 )
 _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
     FUNCTIONS
     | SPELLED_UNITS
-    | frozenset(["and", "or", "per", "begin", "end", "pmatrix", "bmatrix", "matrix", "array", "vmatrix", "cases", "infty", "if", "otherwise", "for"])
+    | word_set("and or per begin end pmatrix bmatrix matrix array vmatrix cases infty if otherwise for")
 )
 _INTEGERS = re.compile(
-    r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*(?:is|be|are)?\s*"
-    r"(?:an?|any)?\s*(?:arbitrary )?integers?\)?\s*\x02\s*$|,?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$"
+    r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*"
+    r"(?:is|be|are)?\s*(?:an?|any)?\s*(?:arbitrary )?integers?\)?\s*\x02\s*$|"
+    r",?\s*\x01\s*(?:for |where )?(?:any|all|every|some) integers?\s*\x02\s*([a-z])\s*$"
 )
 
 
@@ -167,22 +173,20 @@ def _parsed(plain: str, units: bool) -> Answer | None:
     for ways in readings(plain, units=units):
         answers = [_build(items, links) for items, links in ways]
         if answers and answers[0]:
-            return replace(
-                answers[0],
-                others=(*answers[0].others, *(other for other in answers[1:] if other and other != answers[0])),
-            )
+            others = tuple(other for other in answers[1:] if other and other != answers[0])
+            return replace(answers[0], others=answers[0].others + others)
     return None
 
 
 def _read_words(words: str, *, marked: bool) -> Answer | None:
     r"""Answers that are words, letters, times and dates. marked: whether \text{…} or the like was there."""
+    if _LETTERS.fullmatch(words):
+        return Answer("letters", frozenset(re.findall(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", words)))
     if choice := _CHOICE.fullmatch(words):
         text = choice["text"] or choice["more"] or ""
         if not _TWO_CHOICES.search(text):
             return Answer("choice", choice[1] or choice[2] or choice[3] or choice[5])
         return Answer("text", words.lower())
-    if _LETTERS.fullmatch(words):
-        return Answer("letters", frozenset(re.findall(r"(?<![A-Za-z])[A-Z](?![A-Za-z])", words)))
     low = words.lower().replace("\\", "")
     if time := _TIME.fullmatch(low):
         return Answer("time", (int(time[1]) % 12 + 12 * (time[4] == "p"), int(time[2] or 0), int(time[3] or 0)))
@@ -195,8 +199,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("date", low)
     if (number := _NUMBER_WORDS.get(re.sub(r"-| and ", " ", low))) is not None:
         return Answer("expression", integer_node(number))
-    if low.removeprefix("the set of ").removeprefix("the ") in _WHOLE_SETS:
-        return Answer("intervals", _WHOLE_SETS[low.removeprefix("the set of ").removeprefix("the ")])
+    if (named := low.removeprefix("the set of ").removeprefix("the ")) in _REALS_IN_WORDS | _EMPTY_IN_WORDS:
+        return Answer("intervals", REALS if named in _REALS_IN_WORDS else ())
     if low.replace("'", "") in _UNDEFINED:
         return Answer("text", "undefined")
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
@@ -211,7 +215,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     product = len(runs) == 1 and words.islower() and words.isascii() and len(words) <= 3 and words not in _SHORT_WORDS
     if (not marked and (product or (len(runs) > 1 and all(len(run) == 1 for run in runs)))) or len(runs) > 7:
         return None
-    return Answer("text", " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words)))
+    text = " ".join(run.lower() for run in re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", words))
+    return Answer("text", re.sub("^(?:an?|the) ", "", text))
 
 
 def sign_of_infinity(node: Any) -> int:
@@ -247,22 +252,7 @@ def _is_name(node: Node | None) -> bool:
     return False
 
 
-_NOT_IN_EXPRESSIONS = (
-    "text",
-    "rel",
-    "seq",
-    "set",
-    "named",
-    "ratio",
-    "where",
-    "setop",
-    "unit",
-    "units",
-    "pm",
-    "mod",
-    "cases",
-    "matrix",
-)
+_NOT_IN_EXPRESSIONS = word_set("text rel seq set named ratio where setop unit units pm mod cases matrix")
 
 
 def _plain(*nodes: Node) -> bool:
@@ -382,7 +372,7 @@ def _compound(parts: Sequence[Answer]) -> Answer | None:
     if None in values or None in units or len({unit[0] for unit in units if unit}) != 1:
         return None
     factors = [unit[1] for unit in units if unit]
-    if not all(left > right for left, right in zip(factors, factors[1:], strict=False)):
+    if not all(left > right for left, right in pairwise(factors)):
         return None
     total = sum((value * factor for value, factor in zip(values, factors, strict=True) if value), Fraction(0))
     return Answer("quantity", ("n", total, "int"), unit=(parts[0].unit[0], Fraction(1)) if parts[0].unit else None)
@@ -563,6 +553,9 @@ def _combined(answers: Sequence[Answer], links: Sequence[str]) -> Answer | None:
 def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     """The typed value of all items of a text."""
     if len(items) == 1:
+        match items[0]:
+            case ("rel", (("seq", "(", names, ")"), ("seq", "(", values, ")")), ("=",)) if len(names) == len(values):
+                return _build([("rel", pair, ("=",)) for pair in zip(names, values, strict=True)], (",",) * len(names))
         return _typed(items[0])
     integers = [n for n in items if n[0] == "rel" and n[2] == (r"\in",) and n[1][1] == ("named", "Z")]
     if integers:  # x = 2πk, k ∈ ℤ

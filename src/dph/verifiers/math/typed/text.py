@@ -4,27 +4,34 @@ import re
 import unicodedata
 from functools import lru_cache
 
+
+def word_list(text: str) -> list[str]:
+    return text.split()
+
+
+def word_set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 WORDS = "\x01\x02"
 r"""What encloses the words of \text{…} in plain LaTeX."""
 
 _SIGNS = (
     r"""
     π \pi ∞ \infty √ \surd × \times ✕ \times · \cdot ⋅ \cdot ∙ \cdot • \cdot ÷ \div ± \pm ∓ \mp ≤ \le ⩽ \le ≦ \le ≥ \ge
-    ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus ° ^\circ
-    º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil ∑ \sum
-    ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' “ "
+    ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus
+    ° ^\circ º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil
+    ∑ \sum ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land
+    ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' “ "
     ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - 或 \x01or\x02 和 \x01and\x02 与 \x01and\x02
 """.replace(r"\x01", "\x01")
     .replace(r"\x02", "\x02")
     .split()
 )
-_TRANSLATE = {
-    **{
-        ord(sign): f"{latex} " if latex[-1].isalpha() else latex
-        for sign, latex in zip(*[iter(_SIGNS)] * 2, strict=True)
-    },
-    **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad\u2061\u2062\u2063")),
-}
+_TRANSLATE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad\u2061\u2062\u2063"), "") | {
+    ord(sign): f"{latex} " if latex[-1].isalpha() else latex
+    for sign, latex in zip(_SIGNS[::2], _SIGNS[1::2], strict=True)
+}  # fmt: skip
 _RAISED = (("[⁰¹²³⁴-⁹⁺⁻ⁿ]+", "^"), ("[₀-₉₊₋]+", "_"))
 
 
@@ -32,11 +39,14 @@ def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
-    text = re.sub(
-        "[¼-¾⅐-⅞]", lambda sign: r"\frac{%s}{%s}" % (*unicodedata.normalize("NFKC", sign[0]).split("⁄"),), text
-    )
+    text = re.sub("[¼-¾⅐-⅞]", _vulgar, text)
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
     return re.sub("[Α-Ωα-ω]", _greek, text)
+
+
+def _vulgar(sign: re.Match[str]) -> str:
+    top, bottom = unicodedata.normalize("NFKC", sign[0]).split("⁄")
+    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 def _greek(letter: re.Match[str]) -> str:
@@ -72,11 +82,13 @@ def _words(match: re.Match[str]) -> str:
     after_value = _VALUE_END.search(match.string[max(0, match.start() - 80) : match.start()])
     if link := _LINK.fullmatch(content):
         content = link[1].lower()
-    elif "\\" in content or "$" in content or not re.search(r"[^\W\d_]", content):
+    elif re.search(r"[\\$]|(?<![-^{A-Za-z])\d", content) or not re.search(r"[^\W\d_]", content):
         return f" {content} "
     elif re.fullmatch(r"\([^\W\d_]{2,}\)", content):  # 5 (meters)
         content = content[1:-1]
-    elif (content.isascii() and len(content) == 1 and not (content in _ONE_LETTER_UNITS and after_value)) or (match[1] in ("mathrm", "rm") and re.fullmatch(r"[A-Za-z]{2,3}", content) and not after_value):
+    elif (content.isascii() and len(content) == 1 and not (content in _ONE_LETTER_UNITS and after_value)) or (
+        match[1] in ("mathrm", "rm") and re.fullmatch(r"[A-Za-z]{2,3}", content) and not after_value
+    ):
         return f" {content} "
     return f" \x01{re.sub('[{}]', '', content)}\x02 "
 
@@ -124,9 +136,9 @@ _LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 def find_answer(response: str, fallback: str) -> str | None:
     r"""The answer of a response: the content of its last \boxed{…}, braces balanced, or of several boxes in one line.
 
-    None if there is no box, or the last one is empty or never closed. fallback: what is read if there is no box. "phrase":
-    what follows the last "answer is", "answer:" or "####", that is, the formula that follows at once, or else the words up
-    to the end of the clause; "last_number": this, or else the last number.
+    None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
+    "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
+    words up to the end of the clause; "last_number": this, or else the last number.
     """
     boxes, parts = [*_BOX.finditer(response)], list[str | None]()
     end = len(response)

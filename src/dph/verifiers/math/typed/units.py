@@ -9,10 +9,12 @@ Unit = tuple[tuple[tuple[str, int], ...], Fraction]
 """Powers of dimensions, and the factor to their base units."""
 
 _TABLE = """
-L m meter metre =1 mm millimeter millimetre =1/1000 cm centimeter centimetre =1/100 dm =1/10 km kilometer kilometre =1000
-    in inch inche =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125 nm nanometer =1/1000000000
+L m meter metre =1 mm millimeter millimetre =1/1000 cm centimeter centimetre =1/100 dm =1/10
+    km kilometer kilometre =1000 in inch inche =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
+    nm nanometer =1/1000000000
     um micron =1/1000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
-T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952 ms =1/1000
+T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
+    ms =1/1000
 M kg kilogram =1 g gm gram =1/1000 mg milligram =1/1000000 lb pound =45359237/100000000 ton tonne =1000
     oz ounce =45359237/1600000000
 V l liter litre =1 ml milliliter millilitre =1/1000 gal gallon =473176473/125000000 qt quart =473176473/500000000
@@ -60,7 +62,7 @@ _COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
 _POWERS = {"square": 2, "sq": 2, "cubic": 3}
 SPELLED_UNITS = (
     {name for name in _UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc")}
-    | {f"{name}s" for name in _UNITS if len(name) > 2}
+    | {f"{name}s" for name in _UNITS if len(name) > 1 and name.isalpha()}
     | {*_COMPOUND, *_POWERS, "lbs"}
 )
 """Words of two and more letters that are units without \\text."""
@@ -108,6 +110,23 @@ _NOT_NAMES = re.compile(
 
 
 def counts_things(words: Sequence[str]) -> bool:
-    """Whether words after a number can name what is counted: a few, none of which scales, negates, compares or hedges."""
+    """Whether words after a number can name what is counted: a few that neither scale, negate, compare nor hedge."""
     text = " ".join(words)
     return len(text.split()) <= 4 and not _NOT_NAMES.search(text)
+
+
+_PLURAL = re.compile(
+    r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: in total| in all| total| altogether)?", re.I
+)
+_SCALES_OF_TEN = frozenset("十百千万亿兆半")
+
+
+def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
+    """Whether words name what a number counts if the gold answer does not: a plural after up to two other words, or any
+    noun after 1."""
+    text = " ".join(words)
+    if not text.isascii():
+        return not _SCALES_OF_TEN & {*text}
+    return _PLURAL.fullmatch(re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)) is not None or (
+        number == 1 and len(words) == 1
+    )

@@ -1,4 +1,4 @@
-"""Values of expressions, with bounded work: exact rationals, residues modulo two primes, complex numbers of many digits."""
+"""Values of expressions, with bounded work: exact rationals, residues modulo primes, complex numbers of many digits."""
 
 import math
 import os
@@ -14,6 +14,7 @@ import mpmath
 
 from dph.verifiers.math.typed.budget import Budget, Unevaluable
 from dph.verifiers.math.typed.grammar import Node, holds
+from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
 """The judge's own precision: nobody else sets it."""
@@ -129,7 +130,7 @@ class Exact:
                 return Fraction((math.floor if name == "floor" else math.ceil)(self(argument)))
             case ("f", "max" | "min" as name, *arguments):
                 return (max if name == "max" else min)(map(self, arguments))
-            case ("f", "gcd" | "lcm" as name, *arguments) if all((v := self(a)).denominator == 1 for a in arguments):
+            case ("f", "gcd" | "lcm" as name, *arguments) if all(self(a).denominator == 1 for a in arguments):
                 return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(self(a)) for a in arguments)))
         raise Unevaluable(node[0])
 
@@ -183,16 +184,16 @@ class Residue(Exact):
 
 
 _TABLE: dict[str, Callable[[Any], Any]] = {
-    **{name: getattr(mp, name) for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth"]},
-    **{f"arc{name}": getattr(mp, f"a{name}") for name in ["sin", "cos", "tan", "sec", "csc"]},
+    **{name: getattr(mp, name) for name in word_list("sin cos tan cot sec csc sinh cosh tanh coth")},
+    **{f"arc{name}": getattr(mp, f"a{name}") for name in word_list("sin cos tan sec csc")},
     "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
     "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
 }  # fmt: skip
 
 
 class Numeric(Exact):
-    """The complex value at a point: positive symbols for points below 3, of either sign from there; whole numbers if the
-    expression counts. big, small: the largest and the smallest magnitude on the way; real: whether all values were."""
+    """The complex value at a point: positive symbols for points below 3, of either sign from there; whole numbers if
+    the expression counts. big, small: the largest and smallest magnitude on the way; real: whether all values were."""
 
     def __init__(self, budget: Budget, point: int = 0, discrete: bool = False, base: int | None = 10) -> None:
         super().__init__(budget)
@@ -322,8 +323,8 @@ def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
 
 
 def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
-    """The value at a point (None if undefined there, an exception's text if unevaluable), how many digits the magnitudes
-    on the way span, and whether all was real."""
+    """The value at a point (None if undefined there, an exception's text if unevaluable), how many digits the
+    magnitudes on the way span, and whether all was real."""
     key = (node, count, at)
     if key not in budget.known:
         with digits(count):
