@@ -59,13 +59,15 @@ def _qwen_outputs(rows: Sequence[Row]) -> Iterator[Case]:
         responses, scores = row.get("code") or [row["response"]], row["score"]
         for number, response in enumerate(responses):
             score = scores[number] if isinstance(scores, list) else scores
-            yield Case(f"{row['idx']}.{number}", _problem(row["answer"]), response, bool(score))
+            yield Case(
+                f"{row['idx']}.{number}", _problem(row["answer"], row.get("question", "")), response, bool(score)
+            )
 
 
 def _mathcoder(rows: Sequence[Row]) -> Iterator[Case]:
     """MathCoder's extracted answers with its own grades: equal text, equal tuples, or values within 0.01."""
     for number, row in enumerate(rows):
-        yield Case(str(number), _problem(row["gt"]), boxed(row["pred"]), row["correct"])
+        yield Case(str(number), _problem(row["gt"], row.get("question", "")), boxed(row["pred"]), row["correct"])
 
 
 def _grader_cases(source: str) -> Callable[[Sequence[Row]], Iterator[Case]]:
@@ -80,8 +82,8 @@ def _grader_cases(source: str) -> Callable[[Sequence[Row]], Iterator[Case]]:
     return cases
 
 
-def _problem(answer: Any) -> Problem:
-    return Problem("p", "", answer, "math")
+def _problem(answer: Any, question: str = "") -> Problem:
+    return Problem("p", question, answer, "math")
 
 
 def boxed(answer: str) -> str:
@@ -97,11 +99,11 @@ _FILES: tuple[tuple[str, Callable[[Sequence[Row]], Iterator[Case]], dict[str, An
     ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, _QWEN),
     ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "math_verify"}),
     ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "math_verify"}),
-    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "strict"}),
-    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "strict"}),
+    ("graded_outputs/llama31_8b_instruct_math500_qwen_boxed", _qwen_outputs, {"policy": "typed"}),
+    ("graded_outputs/qwen25math_example_math_cot_100", _qwen_outputs, {"policy": "typed"}),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, _QWEN),
     ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "math_verify"}),
-    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "strict"}),
+    ("graded_outputs/mathcoder_l_7b_deepmind_mathematics", _mathcoder, {"policy": "typed"}),
     ("grader_cases/answer_equivalence_cases", _grader_cases("Math-Verify"), _LIBRARY),
 )
 

@@ -12,7 +12,7 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.math.policy import PolicyName
 from dph.verifiers.math.verifier import MathVerifier
 
-POLICIES: tuple[PolicyName, ...] = ("qwen", "math_verify", "strict")
+POLICIES: tuple[PolicyName, ...] = ("qwen", "math_verify", "typed")
 
 WRONG: dict[str, dict[str, str]] = {
     "42": {"sign": "-42", "digit": "43", "factor 10": "420", "restated": r"\binom{42}{1}", "percent": r"0.42\%"},

@@ -97,7 +97,8 @@ def make_verifiers(
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
     sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
     sql |= {"answer": "whole" if bare_sql else "block", "answers": answers}
-    options = {"sql": sql, "math": {**common, "policy": config.policy, "fallback": config.fallback or None}}
+    math = {**common, "policy": config.policy, "fallback": config.fallback or None, "decimals": config.decimals}
+    options = {"sql": sql, "math": math}
     reward = reward or RewardConfig()
     if function is None and not reward.function:
         return Verifiers(options)

@@ -73,6 +73,10 @@ UNSCORED = frozenset({Outcome.INFRA_ERROR, Outcome.GOLD_ERROR})
 """Outcomes that say nothing about the response: such rows leave the group instead of counting as wrong."""
 
 
+UNPARSED = "unparsed"
+"""The detail of a verdict on an answer that the verifier could not read: it is wrong, and metrics count it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A verifier's judgement of one response."""

@@ -20,7 +20,7 @@ def settings(stage: str, *words: str):
 def test_a_benchmark_brings_its_split_rule_and_number_of_samples():
     found = settings("eval", "--task", "spider_dk", "--data", "x")
     assert (found.task.name, found.task.split, found.task.options) == ("spider", "dk", {"root": "x"})
-    assert (found.verifier.comparator, found.verifier.policy, found.rollout.n) == ("spider", "math_verify", 32)
+    assert (found.verifier.comparator, found.verifier.policy, found.rollout.n) == ("spider", "typed", 32)
     found = settings("eval", "--task=AIME24", "--data=x")
     assert (found.task.name, found.task.split, found.rollout.n) == ("aime24", "test", 128)
     assert (found.verifier.comparator, found.verifier.policy) == ("strict", "qwen")

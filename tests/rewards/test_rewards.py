@@ -81,7 +81,7 @@ def test_columns_reach_the_verifier_and_names_are_checked(tmp_path):
         judge(**batch)
     judge.close()
     with pytest.raises(UserError, match=r"has no option 'polcy'; it has: .*policy"):
-        reward_function("math", polcy="strict")
+        reward_function("math", polcy="typed")
     with pytest.raises(UserError, match="no math policy is named 'lax'"):
         reward_function("math", policy="lax")
     with pytest.raises(UserError, match="maths"):
@@ -155,13 +155,13 @@ def test_limits_hold_in_threads_and_in_event_loops(judge: RewardFunction):
 
 
 def test_equal_options_share_one_pool():
-    made = [reward_function("math", policy="strict", timeout=4.0, workers=2) for _ in range(3)]
+    made = [reward_function("math", policy="math_verify", timeout=4.0, workers=2) for _ in range(3)]
     made.append(pickle.loads(pickle.dumps(made[0])))
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda n: made[n % 4].score(rf"\boxed{{{n}+x}}", f"x+{n}"), range(40)))
     workers = {tuple(sorted(one.workers())) for one in made}
     assert len(workers) == 1 and len(*workers) == 2
-    other = reward_function("math", policy="strict", timeout=4.5, workers=1)
+    other = reward_function("math", policy="math_verify", timeout=4.5, workers=1)
     assert other.score(r"\boxed{y+1}", "1+y") == 1.0
     [pid] = other.workers()
     assert pid not in next(iter(workers))

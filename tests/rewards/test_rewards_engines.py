@@ -24,7 +24,7 @@ RIGHT, WRONG, NO_GOLD = r"So \boxed{1+x}.", r"So \boxed{x+2}.", None
 
 @pytest.fixture(scope="module")
 def judge():
-    made = reward_function("math", policy="strict", timeout=5.0, workers=2)
+    made = reward_function("math", policy="typed", timeout=5.0, workers=2)
     yield made
     made.close()
 

@@ -348,6 +348,7 @@ MEANS = {
     "informative": 1 / 2,
     "response_length": 18 / 6,
     "truncated": 1 / 6,
+    "unparsed": 0.0,
     "unscored": 1 / 6,
     "prompts_drawn": 7,
 }

@@ -280,7 +280,7 @@ def test_mathematics_in_responses_and_bare(tmp_path: Path):
     texts = [r"so \boxed{0.5}", r"\boxed{3}", "So the answer is 7."]  # the last one only for the rules of qwen
     responses = lines(tmp_path / "p.jsonl", [{"idx": i, "response": text} for i, text in enumerate(texts)])
     bare = lines(tmp_path / "bare.txt", ["0.5", "3", "7"])
-    cases = {"qwen": (responses, True), "math_verify": (responses, False), "strict": (bare, True)}
+    cases = {"qwen": (responses, True), "math_verify": (responses, False), "typed": (bare, True)}
     for policy, (path, last) in cases.items():
         out = tmp_path / policy
         words = [] if policy == "qwen" else ["--policy", policy]  # the benchmark brings qwen

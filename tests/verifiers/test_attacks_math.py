@@ -109,7 +109,7 @@ TYPED = {Outcome.WRONG, Outcome.TIMEOUT, Outcome.ERROR, Outcome.NO_ANSWER}
 POLICIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "qwen": ({"policy": "qwen"}, tuple(ATTACKS)),
     "math_verify": ({"policy": "math_verify"}, tuple(ATTACKS)),
-    "strict": ({"policy": "strict"}, tuple(ATTACKS)),
+    "typed": ({"policy": "typed"}, tuple(ATTACKS)),
     "library": ({"policy": "math_verify", "fallback": "library"}, SOME),
 }
 LIMITS = dict.fromkeys(POLICIES, LIMIT) | {"library": 1.5}  # it searches the whole response

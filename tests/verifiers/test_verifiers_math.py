@@ -19,6 +19,7 @@ from dph.verifiers.exact import ExactVerifier
 from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize
 from dph.verifiers.math.verifier import MathVerifier
 
+_LIBRARY = {"policy": "math_verify", "fallback": "library"}
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
@@ -157,7 +158,7 @@ def test_equivalence(verifier: MathVerifier, gold, given: str, expected: Outcome
 @pytest.mark.parametrize("bomb", ["9^{9^{9^{9}}}", "10000000!!!"])
 def test_a_bomb_costs_the_time_limit_and_nothing_else(bomb: str):
     problem = Problem("p", "?", "x+1", "math")
-    verifier = MathVerifier(timeout=0.5)
+    verifier = MathVerifier(policy="math_verify", timeout=0.5)
     verifier.verify([(problem, r"\boxed{x}")])  # the library is loaded
     started = time.monotonic()
     verdicts = verifier.verify([(problem, f"\\boxed{{{bomb}}}"), (problem, r"\boxed{1+x}")])
@@ -215,7 +216,7 @@ def test_a_number_can_be_solved_whatever_its_size(verifier: MathVerifier, gold: 
 
 
 @pytest.mark.parametrize("gold", [r"\$36", r"$\$36$", r"36\$", r"$36\$$", r"\$36.00", "$36$", "36"])
-@pytest.mark.parametrize("settings", [{}, {"fallback": "library"}, {"policy": "qwen"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, _LIBRARY, {"policy": "qwen"}], ids=str)
 def test_golds_in_dollars_can_be_solved(gold: str, settings: dict[str, Any]):
     problem = Problem("p", "?", gold, "math")
     with MathVerifier(timeout=20.0, **settings) as verifier:

@@ -190,7 +190,7 @@ def test_any_of_several_golds_will_do(qwen: MathVerifier):
 
 
 def test_an_unknown_policy_is_named():
-    with pytest.raises(UserError, match=r"'guess'.*strict.*qwen.*math_verify"):
+    with pytest.raises(UserError, match=r"'guess'.*typed.*qwen.*math_verify"):
         MathVerifier(policy="guess")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="'paper'"):  # the reward of the authors' code, which earlier versions had
         MathVerifier(policy="paper")  # type: ignore[arg-type]

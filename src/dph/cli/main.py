@@ -181,10 +181,10 @@ def _run(command: str, arguments: Sequence[str]) -> None:
 
         for plugin in plugins:
             load_plugin(plugin)
-    if getattr(getattr(settings, "verifier", None), "policy", "math_verify") != "math_verify":
-        from dph.verifiers.math.policy import check_installed
+    if getattr(getattr(settings, "verifier", None), "policy", "typed") != "typed":
+        from dph.verifiers.math.policy import check_policy
 
-        check_installed(settings.verifier.policy)
+        check_policy(settings.verifier.policy)
     try:
         _call(command, settings, line.resume)
     except FileNotFoundError as error:

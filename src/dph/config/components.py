@@ -113,8 +113,10 @@ class VerifierConfig:
     """Accept a last SQL block that was never closed, as of a response that was cut off."""
     reward: str = "binary"
     """Reward scheme of SQL: binary (1/0), arctic (1 correct, 0.1 executes, 0 otherwise), paper or soft_f1."""
-    policy: str = "math_verify"
-    """How mathematical answers are found and compared: math_verify, strict, qwen or paper."""
+    policy: str = "typed"
+    """How mathematical answers are found and compared: typed, math_verify or qwen."""
+    decimals: Literal["exact", "rounded"] = "exact"
+    """Policy typed: whether a value also equals the decimal number to which it rounds."""
     fallback: str = ""
     """How an answer without a box is found in mathematics: none, phrase (after "answer is", or ####), last_number or
     library (whatever math-verify finds); empty: the policy's own way."""

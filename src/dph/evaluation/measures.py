@@ -23,7 +23,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k
-from dph.types import Group, Problem, Rollout, SamplingParams
+from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize
 from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
@@ -75,6 +75,7 @@ METRICS = (
     *(Metric(f"maj@{k}", f"maj@{k}", table="main") for k in _VOTERS),
     Metric("pass_area", "area under pass@k"),
     Metric("token_entropy", "entropy a token", scale=1, digits=3, highest=math.inf),  # nats
+    Metric("unparsed", "unparsed"),
     Metric.count("styles", "styles", table="main", measured=False),
     Metric.count("styles_correct", "styles (correct)", table="main", measured=False),
 )
@@ -199,6 +200,8 @@ def diversity_of(
             values[name] = ngram_overlap(compared)
     if len(scored) >= params.n:
         values["pass_area"] = float(pass_area(len(scored), len(correct_texts), params.n))
+    if group.problem.verifier == "math":
+        values["unparsed"] = sum(rollout.verdict.detail == UNPARSED for rollout in scored) / len(scored)
     logprobs = [rollout.completion.logprobs for rollout in group.rollouts]
     if params.temperature > 0 and params.top_p == 1 and any(logprobs):
         values["token_entropy"] = round(token_entropy(logprobs), _PRECISION)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dph.config import VerifyConfig
 from dph.evaluation.wilson import wilson_interval
-from dph.types import UNSCORED, Problem, Verdict
+from dph.types import UNPARSED, UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
 
 _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")
@@ -64,6 +64,7 @@ def summarise(config: VerifyConfig, judged: Sequence[JudgedProblem], excluded: M
             level: {"problems": len(items), "metrics": _metrics(items, samples)} for level, items in by_level.items()
         },
         "outcomes": dict(Counter(str(verdict.outcome) for item in judged for verdict in item.verdicts).most_common()),
+        "unparsed": sum(verdict.detail == UNPARSED for item in judged for verdict in item.verdicts),
         "gold_flags": dict(Counter(str(flag) for item in judged for flag in item.flags).most_common()),
         "excluded": dict(excluded),
     }

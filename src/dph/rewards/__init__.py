@@ -1,6 +1,6 @@
 """The verifiers as plain reward functions, for the trainers of others (docs/guides/rewards.md).
 
-judge = reward_function("math", policy="strict")
+judge = reward_function("math")
 judge(completions=[r"\\boxed{4}"], answer=["4"])      # [1.0]; None where the judging itself failed
 await judge.ascore(r"\\boxed{4}", "4")                # 1.0
 
@@ -48,7 +48,7 @@ class RewardFunction:
             kind: name of a verifier: "math", "sql", "exact", "function" (your own, as function="FILE.py:NAME"), or one
                 that a plug-in registered.
             answer_column: the column of a batch that holds the gold answers.
-            options: of the verifier, such as policy="strict", timeout=5.0 (seconds), workers=2 (processes, the
+            options: of the verifier, such as policy="typed", timeout=5.0 (seconds), workers=2 (processes, the
                 default).
         Raises UserError for an unknown verifier or option.
         """

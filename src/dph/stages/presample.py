@@ -43,7 +43,7 @@ from dph.sampling.rollouts import (
     still_usable,
 )
 from dph.sampling.seeding import derive_key
-from dph.types import Group, Outcome, Rollout
+from dph.types import UNPARSED, Group, Outcome, Rollout
 from dph.verifiers import judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -154,7 +154,9 @@ def _show(groups: Sequence[Group]) -> None:
     outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
     counts = ", ".join(f"{outcome} {outcomes[outcome]}" for outcome in Outcome if outcomes[outcome])
     cut = sum(rollout.completion.finish_reason == "length" for rollout in rollouts)
-    say(f"{len(rollouts)} responses: {counts}; cut off at rollout.max_tokens: {cut}")
+    unparsed = sum(rollout.verdict.detail == UNPARSED for rollout in rollouts)
+    unread = f"; answers that could not be read: {unparsed}" if unparsed else ""
+    say(f"{len(rollouts)} responses: {counts}; cut off at rollout.max_tokens: {cut}{unread}")
     shown = min(_SHOWN, len(groups))
     for group in (groups[i * len(groups) // shown] for i in range(shown)):
         say(Sample.of(0, ROLLOUTS, group.problem, 0, group.rollouts[0]).line())

@@ -14,7 +14,7 @@ from dph.process.progress import say
 from dph.runs.coverage import Ledger, Visit, read_visits, write_visits
 from dph.runs.pinned import Pinned
 from dph.training.rollouts import Drawn, is_informative
-from dph.types import Group, Outcome
+from dph.types import UNPARSED, Group, Outcome
 
 FAILURES = frozenset({Outcome.ERROR, Outcome.TIMEOUT, Outcome.INFRA_ERROR, Outcome.GOLD_ERROR})
 """An error or a timeout, of the response or of the judging."""
@@ -104,6 +104,7 @@ def _sums(groups: Sequence[Group]) -> dict[str, float]:
         "correct": sum(rollout.verdict.correct for rollout in scored),
         "tokens": sum(len(rollout.completion.token_ids) for rollout in rollouts),
         "truncated": sum(rollout.completion.finish_reason == "length" for rollout in rollouts),
+        "unparsed": sum(rollout.verdict.detail == UNPARSED for rollout in rollouts),
     }
 
 
@@ -121,6 +122,7 @@ def _means(sums: Mapping[str, float]) -> dict[str, float]:
         "informative": sums["informative"] / per_group,
         "response_length": sums["tokens"] / per_rollout,
         "truncated": sums["truncated"] / per_rollout,
+        "unparsed": sums["unparsed"] / per_rollout,
         "unscored": (sums["rollouts"] - sums["scored"]) / per_rollout,
     }
 

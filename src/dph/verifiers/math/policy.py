@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, get_args
 
 from dph.errors import UserError
-from dph.types import Problem
+from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
 from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
-from dph.verifiers.math.strict import strict_fault
 
-PolicyName = Literal["math_verify", "strict", "qwen"]
+PolicyName = Literal["typed", "math_verify", "qwen"]
+Decimals = Literal["exact", "rounded"]
 
 LONGEST = 2000
 """Characters; a longer "answer" counts as wrong without a comparison."""
@@ -39,13 +39,18 @@ class AnswerPolicy:
     at_sight: Callable[[str, str], bool | None]
     """(answer, gold) → whether they are equal; None if that takes algebra."""
     longest: int = LONGEST
-    fault: Callable[[str, str], str] = lambda _given, _gold: ""
-    """(answer, gold) → why an answer is refused whatever its value; "" if it is not."""
+    judge: Callable[[Problem, str], Verdict] | None = None
+    """(problem, answer) → the verdict, if the policy needs neither `at_sight` nor algebra."""
+    gold_fault: Callable[[Problem], str] = lambda _: ""
+    """Why the policy cannot compare with a problem's gold answer; "" if it can."""
 
 
-def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
+def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exact") -> AnswerPolicy:
     """A policy by name. fallback: where the answer of a response without a box comes from; None for the policy's
-    default."""
+    default; decimals: whether `typed` takes a value for a decimal number to which it rounds."""
+    check_policy(name)
+    if decimals not in ("exact", "rounded") or (decimals == "rounded" and name != "typed"):
+        raise UserError(f"the option decimals must be exact, or rounded with the policy typed, not {decimals!r}")
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
@@ -53,22 +58,53 @@ def make_policy(name: str, fallback: Fallback | None) -> AnswerPolicy:
     if name == "math_verify":
         extract = partial(_extract_box, fallback=fallback or "none")
         return AnswerPolicy("math_verify", extract, gold_texts, _equal_at_sight)
+    if name == "typed":
+        from dph.verifiers.math import typed
+
+        return AnswerPolicy(
+            "", lambda _, response: typed.find_answer(response, fallback or "none"), gold_texts,
+            lambda _given, _gold: None, LONGEST, partial(_judge_typed, decimals=decimals), _unread,
+        )  # fmt: skip
+    extract = partial(_extract_qwen, fallback=fallback or "last_number")
+    return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
+
+
+def check_policy(name: str) -> None:
+    """Raises UserError if there is no such policy, or it needs a library that is not installed."""
     if name == "strict":
-        extract = partial(_extract_box, fallback=fallback or "none")
-        return AnswerPolicy("math_verify", extract, gold_texts, _strict_at_sight, fault=strict_fault)
-    if name == "qwen":
-        check_installed(name)
-        extract = partial(_extract_qwen, fallback=fallback or "last_number")
-        return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
-    raise UserError(
-        f"no math policy is named {name!r}; use strict for training, qwen for published scores, or math_verify"
-    )
-
-
-def check_installed(name: str) -> None:
-    """Raises UserError if a policy needs a library that is not installed."""
+        raise UserError("the math policy strict was removed; use typed, which compares answers by their types")
+    if name not in get_args(PolicyName):
+        raise UserError(
+            f"no math policy is named {name!r}; use typed for training, qwen for published scores, or math_verify"
+        )
     if name == "qwen" and find_spec("word2number") is None:
         raise UserError("the math policy qwen needs word2number; install it with: pip install 'dph-rl[math]'")
+
+
+def _unread(problem: Problem) -> str:
+    """Why `typed` cannot read any of a problem's gold answers; "" if it can."""
+    from dph.verifiers.math.typed import read
+
+    golds = gold_texts(problem)
+    return "" if any(map(read, golds)) else f"the policy typed cannot read the answer {golds[0][:80]!r}"
+
+
+def _judge_typed(problem: Problem, answer: str, *, decimals: Decimals) -> Verdict:
+    """The verdict by types; an answer that is only copied from the question is wrong."""
+    from dph.verifiers.math.typed import compare, is_copied
+
+    results = [compare(gold, answer, decimals=decimals) for gold in gold_texts(problem)]
+    correct, detail = max(results, key=lambda result: result[0])
+    if correct and is_copied(answer, gold_texts(problem), _question(problem)):
+        return Verdict(Outcome.WRONG, 0.0, "copied")
+    return Verdict(Outcome.CORRECT if correct else Outcome.WRONG, float(correct), detail)
+
+
+def _question(problem: Problem) -> str:
+    """The user's last message."""
+    if isinstance(problem.prompt, str):
+        return problem.prompt
+    return next((message["content"] for message in problem.prompt[::-1] if message["role"] == "user"), "")
 
 
 def gold_texts(problem: Problem) -> tuple[str, ...]:
@@ -95,10 +131,6 @@ def _formulas(problem: Problem) -> tuple[str, ...]:
 
 def _equal_at_sight(given: str, gold: str) -> bool | None:
     return equal_at_sight(normalize(gold), normalize(given))
-
-
-def _strict_at_sight(given: str, gold: str) -> bool | None:
-    return False if strict_fault(given, gold) else _equal_at_sight(given, gold)
 
 
 def _identical_at_sight(given: str, gold: str) -> bool | None:

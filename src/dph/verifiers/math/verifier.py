@@ -8,7 +8,7 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_fault, gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
-from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.math.policy import Decimals, PolicyName, gold_texts, judge_at_sight, make_policy
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool, read_reply
 
@@ -20,31 +20,33 @@ _Question = tuple[tuple[str, ...], str]
 class MathVerifier(UsesWorkers):
     """Judges mathematical answers; `Problem.answer` is one answer or a list of accepted answers.
 
-    Comparisons that need no algebra are made at once. The others run in killable worker processes, so that 9^{9^{9}}
-    costs at most the time limit. Verdicts are cached.
+    The policy `typed` compares at once, and so do the others where that takes no algebra. The rest runs in killable
+    worker processes, so that 9^{9^{9}} costs at most the time limit. Verdicts are cached.
     """
 
     def __init__(
         self,
         *,
-        policy: PolicyName = "math_verify",
+        policy: PolicyName = "typed",
         workers: int = 1,
         timeout: float = 5.0,
         memory_mb: int = 2048,
         fallback: Fallback | None = None,
+        decimals: Decimals = "exact",
         cache_size: int = 65_536,
     ) -> None:
-        r"""policy: math_verify, strict or qwen (see `dph.verifiers.math.policy`); workers: number of processes;
+        r"""policy: typed, math_verify or qwen (see `dph.verifiers.math.policy`); workers: number of processes;
         timeout: seconds per comparison; memory_mb: of each worker; fallback: where the answer of a response without a
         \boxed comes from: "none", "phrase" (the words after "answer is" or GSM8K's ####), "last_number" (these, else
         the last number) or "library" (whatever math-verify finds in the whole response, boxed or not); by default the
-        policy decides; cache_size: number of cached verdicts. Raises UserError for a value out of range."""
+        policy decides; decimals: "exact", or "rounded" if `typed` takes what rounds to a gold decimal number for it;
+        cache_size: number of cached verdicts. Raises UserError for a value out of range."""
         if fallback not in _FALLBACKS:
             raise UserError(
                 f"the math verifier's option fallback must be none, phrase, last_number or library, not {fallback!r}"
             )
         require_positive("math verifier", workers=workers, timeout=timeout, memory_mb=memory_mb)
-        self._policy = make_policy(policy, fallback)
+        self._policy = make_policy(policy, fallback, decimals)
         self._timeout = timeout
         self._verdicts = LRU(cache_size)
         options = {"memory_mb": memory_mb, "algebra": self._policy.algebra}
@@ -59,26 +61,28 @@ class MathVerifier(UsesWorkers):
         return judge_once([self._asked(*item) for item in items], self._verdicts, self._judge)
 
     def check(self, problems: Sequence[Problem]) -> dict[str, str]:
-        """Problems whose answer is empty, or neither text nor a number: id → reason."""
-        return gold_faults(problems, gold_texts)
+        """Problems whose answer is empty, neither text nor a number, or not readable by the policy: id → reason."""
+        faults = gold_faults(problems, gold_texts)
+        unread = {p.id: self._policy.gold_fault(p) for p in problems if p.id not in faults}
+        return faults | {id: fault for id, fault in unread.items() if fault}
 
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""
-        if fault := gold_fault(problem.answer):
+        empty = "" if any(gold_texts(problem)) else "the answer is empty"
+        if fault := gold_fault(problem.answer) or empty or self._policy.gold_fault(problem):
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
         answer = self._policy.extract(problem, response)
         if answer is None:
             return Verdict(Outcome.NO_ANSWER, 0.0, "no answer found")
         if len(answer) > self._policy.longest:
             return Verdict(Outcome.WRONG, 0.0, f"an answer of {len(answer)} characters")
+        if self._policy.judge:
+            return self._policy.judge(problem, answer)
         golds = self._policy.golds(problem)
         equal = judge_at_sight(self._policy, golds, answer)
         if isinstance(equal, tuple):
             return equal, answer
-        if equal:
-            return Verdict(Outcome.CORRECT, 1.0)
-        fault = self._policy.fault(answer, golds[0]) if golds else ""
-        return Verdict(Outcome.WRONG, 0.0, f"not of the gold answer's kind: {fault}" if fault else "")
+        return Verdict(Outcome.CORRECT if equal else Outcome.WRONG, float(equal))
 
     def _judge(self, questions: Sequence[_Question]) -> list[tuple[_Question, Verdict]]:
         payloads = [{"golds": golds, "given": given, "timeout": self._timeout} for golds, given in questions]

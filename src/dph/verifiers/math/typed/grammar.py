@@ -1,0 +1,733 @@
+r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
+
+Nodes are tuples: ("n", Fraction, form) a number; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
+("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("deg", a) ("f", name, args …)
+("call", name, args …) ("seq", open, items, close) ("set", items) ("where", item, conditions, links) ("matrix", rows)
+("cases", rows) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b) ("named", set) ("ratio", terms)
+("text", words) ("unit", value, words) ("units", quantities …) ("big", kind, sub, sup, body).
+A construct that is not understood is an error; it is never skipped.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.text import word_list, word_set
+from dph.verifiers.math.typed.units import SPELLED_UNITS, unit_of
+
+Node = tuple[Any, ...]
+Token = tuple[str, Any]
+
+LONGEST = 2000
+_DEEPEST = 32  # brackets within brackets
+_DEEPEST_TREE = 128
+_LARGEST = 4000  # decimal exponent
+
+
+class ParseError(ValueError):
+    """The text is not an answer that the grammar knows."""
+
+
+def _table(text: str) -> dict[str, str]:
+    """Every word of a group → the first word of the group; groups end with ` ;`."""
+    return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
+
+
+_SAME = _table(r"""
+    * \cdot \times \ast \bullet \cdotp ; / \div ; ^ ** ; % \% ; \frac \dfrac \tfrac \cfrac ; | \vert \lvert
+    \rvert \mid ; \binom \dbinom \tbinom ; \{ \lbrace ; \} \rbrace ; \| \Vert \lVert \rVert ; : \colon ; \circ \degree ;
+    \sqrt \surd ; \mod \bmod \pmod ; \setminus \backslash ; \land \wedge ; \lor \vee ; \cup \bigcup ; \cap \bigcap ;
+    \emptyset \varnothing \O ; \int \iint \oint ; = == ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
+    >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
+    \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
+_RELATIONS = word_set(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")
+_WITHOUT_LEFT = word_set("= ~ < > <= >= !=")
+_FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ; arccos
+    acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
+    sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
+FUNCTIONS = frozenset(_FUNCTIONS)
+_AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
+_INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
+_GREEK = word_set("""
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
+    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell partial nabla
+    aleph Pi""")
+_SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
+INFINITY = ("c", "inf")
+_CONSTANTS = {"pi": ("c", "pi"), "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
+_BIG = (r"\sum", r"\prod", r"\int", r"\lim")
+_CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\cent")
+_LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
+    ["for", "if", "where", "when", "with"], ","
+)
+_MATRICES = word_set("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")
+_AFTER_CASE = word_set("if for when otherwise else")
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+ (?P<rep>\d*\.\d*\\(?:overline|bar|dot)\ ?(?:\{\d+\}|\d)(?:\d*\\dot\ ?(?:\{\d\}|\d))?)
+|(?P<num>(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][-+]?\d{1,6}(?![\d.A-Za-z]))?)
+|\x01\s*(?P<text>[^\x02]*?)\s*\x02
+|\\begin\ ?\{(?P<begin>[a-zA-Z]+)\*?\}(?:\s*\{[lcr|\ ]*\})?
+|(?P<end>\\end\ ?\{[a-zA-Z*]+\})
+|(?P<break>\\\\(?:\s*\[-?[\d.]+\s*[a-z]+\])?)
+|(?P<id>\\(?:vec|hat|bar|tilde|dot|ddot|overline|overrightarrow|widehat|overleftarrow|widetilde|acute)\s*
+    (?:\{\s*\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*\}|\\?[A-Za-z](?![A-Za-z]))
+ |\\(?:angle|measuredangle|triangle)\s*(?:[A-Z](?:_?\{?\d?\}?\s*[A-Z]){0,3}|\d|\\?[a-z]+)
+ |\\frac\s*\{\s*(?:d|\\partial)\s*(?:\^\s*\{?\d\}?)?\s*\\?[A-Za-z]+\s*\}\s*\{\s*(?:d|\\partial)\s*\\?[A-Za-z]\s*(?:\^\s*\{?\d\}?)?\s*\})
+|(?P<op>\\(?:[A-Za-z]+|[{}|%&\#_])|<=|>=|!=|==|\*\*|[-+*/^_!|,;:()\[\]{}&%'=<>])
+|(?P<word>[^\W\d_]+))""",
+    re.X,
+)
+_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]*)\}|(\d+|[A-Za-z]|\\[A-Za-z]+|\x01[^\x02]*\x02))")
+_PRIMES = re.compile("'+")
+_TIMES_TEN = re.compile(r"\s*[xX]\s*10\s*(?:\^|\*\*)")
+_ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s*(?:=|<|>|\\[lg]eq?(?![a-z]))")
+_MIXED_END = frozenset(["%", ")", "]", "}", ",", ";", ":"])
+
+
+def tokens(text: str, letters: bool, units: bool) -> list[Token]:
+    """The tokens of plain LaTeX. letters: words of four and more letters are products of letters; units: single letters
+    after a value are units."""
+    found: list[Token] = []
+    at = 0
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if not match:
+            raise ParseError(f"not read: {text[at]!r}")
+        kind, at = str(match.lastgroup), match.end()
+        value: Any = match[kind]
+        if kind == "op":
+            value = _SAME.get(value, value)
+            name = value[1:]
+            if value[0] == "\\" and name in FUNCTIONS:
+                kind, value = "fn", _FUNCTIONS[name]
+            elif value in (r"\pi", r"\infty"):
+                kind, value = "node", _CONSTANTS[name]
+            elif value in (r"\imath", r"\jmath"):
+                kind, value = "node", ("c", "i")
+            elif name in _GREEK:
+                kind, value = "id", name
+        elif kind == "word":
+            at = match.start("word")
+            if found and found[-1][0] in ("num", "rep") and _TIMES_TEN.match(text, at):
+                kind, value, length = "op", "*", 1
+            elif found and _ends_value(found[-1]) and value.lower() in SPELLED_UNITS:
+                kind, length = "text", len(value)
+            else:
+                kind, value, length = _word(value, letters)
+            at += length
+        elif kind == "id":
+            value = (
+                re.sub(r"\\(?:measured|wide)?|[\s{}]", "", value)
+                .replace("overrightarrow", "vec")
+                .replace("overline", "bar")
+            )
+        if kind == "id":
+            at, value = _named(text, at, value)
+            if units and value in _UNIT_LETTERS and found and _ends_value(found[-1]):
+                kind = "text"
+        found.append((kind, value))
+    return [*found, ("eof", "")]
+
+
+_UNIT_LETTERS = frozenset("msghNJWKLlVCF")
+
+
+def _ends_value(token: Token) -> bool:
+    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", ("c", "pi")))
+
+
+def _named(text: str, at: int, name: str) -> tuple[int, str]:
+    """The end and the name of a symbol with its subscript, its primes, and (for a function) its bracket."""
+    if subscript := _SUBSCRIPT.match(text, at):
+        name += "_" + re.sub(r"[\s\x01\x02]", "", subscript[1] or subscript[2] or "")
+        at = subscript.end()
+    if primes := _PRIMES.match(text, at):
+        name += primes[0]
+        at = primes.end()
+    inverse = re.compile(r"\s*\^\s*\{\s*-1\s*\}(?=\s*\()").match(text, at)
+    bracket = inverse.end() if inverse else at
+    if text[bracket : bracket + 1] == "(" and (
+        (name[0] in "fghFGH" and name not in _GREEK) or _ARGUMENTS.match(text, bracket)
+    ):
+        return bracket + 1, f"{name}{'^-1' if inverse else ''}("
+    return at, name
+
+
+def _word(word: str, letters: bool) -> tuple[str, Any, int]:
+    """The first token of a run of letters, and how many letters it takes."""
+    low = word.lower()
+    if not word.isascii():
+        return "text", word, len(word)
+    if word in _FUNCTIONS or (low in _FUNCTIONS and low not in _AS_WRITTEN):
+        return "fn", _FUNCTIONS.get(word) or _FUNCTIONS[low], len(word)
+    if word in _CONSTANTS or word in _GREEK:
+        return ("node", _CONSTANTS[word], len(word)) if word in _CONSTANTS else ("id", word, len(word))
+    if low in ("and", "or", "per"):
+        return "text", low, len(word)
+    if low == "mod":
+        return "op", r"\mod", len(word)
+    for name in ("arcsin", "arccos", "arctan", "sqrt", "sin", "cos", "tan", "log", "ln", "pi", "exp"):
+        if word.startswith(name) and len(word) - len(name) <= 2 and not letters:
+            return ("node", _CONSTANTS["pi"], 2) if name == "pi" else ("fn", name, len(name))
+    if len(word) == 1 or letters or (len(word) < 4 and low not in SPELLED_UNITS):
+        return "id", word[0], 1
+    return "text", word, len(word)
+
+
+class Parser:
+    """Parses tokens. tight: a/bc is a/(bc)."""
+
+    def __init__(self, found: Sequence[Token], budget: Budget, *, tight: bool = False) -> None:
+        self.tokens, self.budget, self.tight = found, budget, tight
+        self.place = self.depth = self.bars = 0
+        self.ambiguous, self.colon = False, True
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self.tokens[min(self.place + ahead, len(self.tokens) - 1)]
+
+    def take(self) -> Token:
+        self.budget.spend()
+        self.place += 1
+        return self.tokens[self.place - 1]
+
+    def at(self, *operators: str) -> bool:
+        kind, value = self.peek()
+        return kind == "op" and value in operators
+
+    def accept(self, *operators: str) -> str:
+        return self.take()[1] if self.at(*operators) else ""
+
+    def expect(self, *operators: str) -> str:
+        return self.accept(*operators) or self.fail()
+
+    def fail(self) -> Any:
+        raise ParseError(f"unexpected {self.peek()[1]!r}")
+
+    def deeper(self, step: int) -> None:
+        self.depth += step
+        if self.depth > _DEEPEST:
+            raise ParseError("too deep")
+
+    # Lists and relations.
+    def answer(self) -> tuple[list[Node], list[str]]:
+        """The whole text: items and the connectors between them."""
+        items, links = [self.item()], []
+        while self.peek()[0] != "eof":
+            apart = items[-1][0] == "n" and self.peek()[0] == "num"  # 5 6
+            links.append("," if apart else self.link() or self.fail())
+            items.append(self.item())
+        return items, links
+
+    def link(self) -> str:
+        """The connector before the next item: ",", ";", "and" or "or"."""
+        link = ""
+        while (token := self.peek())[0] == "break" or (token[0] in ("op", "text") and token[1] in _LINKS):
+            self.take()
+            link = link if link in ("and", "or") else _LINKS.get(token[1], ",")
+        return link
+
+    def item(self) -> Node:
+        """A relation chain, or an expression; with its modulus."""
+        sides: list[Node | None] = [None if self.at(*_WITHOUT_LEFT) else self.union()]
+        operators = []
+        while operator := self.accept(*_RELATIONS):
+            operators.append(operator)
+            sides.append(self.union())
+        whole: Any = ("rel", (*sides,), (*operators,)) if operators else sides[0]
+        bracket = self.at("(") and self.peek(1) == ("op", r"\mod")
+        if bracket or self.at(r"\mod"):
+            self.place += 1 + bracket
+            whole = ("mod", whole, self.group() if self.at("{") else self.sum())
+            if bracket:
+                self.expect(")")
+        return whole
+
+    def union(self) -> Node:
+        left = self.setminus()
+        while self.at(r"\cup", r"\cap") or (self.peek() == ("id", "U") and left[0] in ("seq", "set", "setop", "named")):
+            left = ("setop", "cap" if self.take()[1] == r"\cap" else "cup", left, self.setminus())
+        return left
+
+    def setminus(self) -> Node:
+        left = self.sum()
+        while self.accept(r"\setminus"):
+            left = ("setop", "minus", left, self.sum())
+        return left
+
+    # Arithmetic.
+    def sum(self) -> Node:
+        parts = [signed(self.sign(), self.product())]
+        while self.at("+", "-", r"\pm", r"\mp"):
+            parts.append(signed(self.sign(), self.product()))
+        *first, last = parts
+        if not first:
+            return last
+        inner = last[1] if last[0] == "-" else last
+        if inner[0] == "unit" and inner[2] != ("%",) and not any(holds(part, "unit") for part in first):
+            return ("unit", ("+", *first, signed("-", inner[1]) if last[0] == "-" else inner[1]), inner[2])
+        if len(parts) == 2 and first[0][0] in ("set", "named", "seq") and last[0] == "-" and inner[0] == "set":
+            return ("setop", "minus", first[0], inner)
+        return ("+", *parts)
+
+    def sign(self) -> str:
+        """A run of signs: "+", "-", "p" and "m" for plus-minus and minus-plus."""
+        signs = ""
+        while found := self.accept("+", "-", r"\pm", r"\mp"):
+            signs += {r"\pm": "p", r"\mp": "m"}.get(found, found)
+        if len(signs) > (1 if set(signs) & {"p", "m"} else 4):
+            raise ParseError("signs")
+        return signs
+
+    def starts(self) -> bool:
+        """Whether the next token begins a factor."""
+        kind, value = self.peek()
+        if kind != "op":
+            return kind in ("num", "rep", "id", "fn", "node", "begin")
+        if value == "(" and self.peek(1) == ("op", r"\mod"):
+            return False
+        if value == "[":  # [a, b[ ends with it
+            after = self.peek(1)
+            return after[0] not in ("eof", "text") and after not in (("op", x) for x in (r"\cup", r"\}", ",", ")", ";"))
+        opens = (r"\frac", r"\binom", r"\{", r"\lfloor", r"\lceil", r"\|", r"\langle", r"\boxed")
+        return value in ("(", "{", *opens, *_BIG, *_SETS) or (value == "|" and not self.bars)
+
+    def product(self) -> Node:
+        left, slash = self.power(), False
+        while True:
+            kind, value = self.peek()
+            if self.accept("*"):
+                left, slash = times(left, signed(self.sign(), self.power())), False
+            elif self.accept("/"):
+                right = signed(self.sign(), self.power())
+                while self.tight and self.starts():
+                    right = times(right, self.power())
+                left, slash = ("/", left, right), True
+            elif self.at("%", *_CURRENCIES):
+                left = ("unit", left, (self.take()[1].lstrip("\\"),))
+            elif self.colon and self.at(":"):
+                return self.ratio(left)
+            elif self.is_word((kind, value)) or self.unit_fraction():
+                left = self.unit(left)
+            elif not self.starts():
+                return left
+            elif left[0] in ("unit", "units") and kind in ("num", "rep"):  # 5 ft 6 in
+                left = ("units", *(left[1:] if left[0] == "units" else (left,)), self.unit(self.power()))
+            elif left[0] == "n" and kind in ("num", "rep"):
+                if (mixed := self.mixed(left)) is None:
+                    return left
+                left = mixed
+            else:
+                self.ambiguous |= slash
+                right = self.power()
+                if left[0] == right[0] == "n" and (left[2], right[2]) == ("int", "frac") and 0 < right[1] < 1:
+                    left = ("n", left[1] + right[1], "mixed")
+                else:
+                    left = times(left, right)
+
+    def mixed(self, whole: Node) -> Node | None:
+        """`1 1/2`: an integer, a blank and a proper fraction of digits; None if something else follows."""
+        (_, top), slash, (kind, bottom) = self.peek(), self.peek(1), self.peek(2)
+        if whole[2] == "int" and slash == ("op", "/") and kind == "num" and top.isdigit() and bottom.isdigit():
+            self.place += 3
+            if len(bottom) < 20 and int(bottom) > int(top) > 0 and not self.starts() and not self.at("^", "!"):
+                return ("n", whole[1] + Fraction(int(top), int(bottom)), "mixed")
+            self.place -= 3
+        return None
+
+    def ratio(self, first: Node) -> Node:
+        terms = [first]
+        while self.accept(":"):
+            term = signed(self.sign(), self.power())
+            while self.starts():
+                term = times(term, self.power())
+            terms.append(term)
+        return ("ratio", (*terms,))
+
+    def power(self) -> Node:
+        base = self.postfix(self.atom())
+        while self.accept("^"):
+            if self.at(r"\circ") or (self.at("{") and self.peek(1) == ("op", r"\circ")):
+                braced = self.accept("{")
+                self.take()
+                if braced:
+                    self.expect("}")
+                base = self.minutes(("deg", base))
+            else:
+                braced = self.at("{")
+                exponent = self.argument() if braced else signed(self.sign(), self.argument(whole=True))
+                if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
+                    return ("f", "binom", _letter_or_number(base[1][2:]), exponent)
+                base = ("^", base, exponent)
+                if self.at("^"):
+                    raise ParseError("x^a^b")
+            base = self.postfix(base)
+        return base
+
+    def postfix(self, base: Node) -> Node:
+        while True:
+            if self.accept("!"):
+                base = ("!!" if self.accept("!") else "!", base)
+            elif self.accept(r"\circ"):
+                base = self.minutes(("deg", base))
+            else:
+                return base
+
+    def minutes(self, degrees: Node) -> Node:
+        """63° 45' 10''."""
+        total = degrees[1]
+        for primes in (1, 2):
+            quotes = [self.peek(1 + n) == ("op", "'") for n in range(primes + 1)]
+            if self.peek()[0] == "num" and quotes == [True] * primes + [False]:
+                total = ("+", total, ("n", _decimal(self.peek()[1]) / 60**primes, "dec"))
+                self.place += 1 + primes
+        return ("deg", total)
+
+    def argument(self, *, whole: bool = False) -> Node:
+        r"""What follows \frac, \sqrt and ^: a group, or one digit (whole: one number), letter or command."""
+        kind, value = self.peek()
+        if self.at("{"):
+            return self.group()
+        if kind == "num" and not whole and len(value) > 1 and value[0].isdigit():
+            self.tokens = [
+                *self.tokens[: self.place],
+                ("num", value[0]),
+                ("num", value[1:]),
+                *self.tokens[self.place + 1 :],
+            ]
+        if kind in ("num", "rep", "id", "node", "begin", "op"):
+            return self.atom()
+        return self.fail()
+
+    def group(self) -> Node:
+        self.expect("{")
+        self.deeper(1)
+        bars, self.bars = self.bars, 0
+        items = [self.item()]
+        while self.accept(","):
+            items.append(self.item())
+        whole = items[0] if len(items) == 1 else ("set", (*items,))
+        if self.accept(r"\over"):
+            whole = fraction(whole, self.item())
+        elif self.accept(r"\choose"):
+            whole = ("f", "binom", whole, self.item())
+        self.expect("}")
+        self.depth, self.bars = self.depth - 1, bars
+        return whole
+
+    def atom(self) -> Node:
+        self.deeper(1)
+        kind, value = self.take()
+        match kind:
+            case "num":
+                node = _number(value)
+            case "rep":
+                node = _repeating(value)
+            case "node":
+                node = value
+            case "id":
+                node = self.symbol(value)
+            case "fn":
+                node = self.function(value)
+            case "begin":
+                node = self.matrix(value)
+            case "text" if value not in _LINKS and value not in _AFTER_CASE:
+                node = ("text", value)
+            case "op":
+                node = self.construct(value)
+            case _:
+                node = self.fail()
+        self.depth -= 1
+        return node
+
+    def construct(self, operator: str) -> Node:
+        """What begins with an operator or a command."""
+        match operator:
+            case "(" | "[" | "]":
+                return self.bracket(operator)
+            case "{":
+                self.place -= 1
+                return self.group()
+            case "|":
+                self.bars += 1
+                inner = self.sum()
+                self.bars -= 1
+                self.expect("|")
+                return ("f", "abs", inner)
+            case r"\frac":
+                return fraction(self.argument(), self.argument())
+            case r"\binom":
+                return ("f", "binom", self.argument(), self.argument())
+            case r"\{":
+                return self.set()
+            case r"\lfloor" | r"\lceil" | r"\|":
+                name = {r"\lfloor": "floor", r"\lceil": "ceil"}.get(operator, "norm")
+                inner = self.sum()
+                self.expect(operator.replace("l", "r", 1))
+                return ("f", name, inner)
+            case r"\langle":
+                return self.sequence("<", r"\rangle")
+            case r"\dollar" | r"\euro" | r"\gbp" | r"\yen":
+                return ("unit", signed(self.sign(), self.product()), (operator[1:],))
+            case r"\boxed":
+                return self.argument()
+            case _ if operator in _SETS:
+                return self.named(_SETS[operator])
+            case _ if operator in _BIG:
+                return self.big(operator)
+        raise ParseError(f"unexpected {operator!r}")
+
+    def named(self, name: str) -> Node:
+        r"""ℝ, and ℝ^+ or ℝ_{>0}."""
+        rest = "".join(str(self.peek(n)[1]) for n in range(6))
+        if sign := re.match(r"[\^_](?:\{([-+]|>0|<0|>=0|<=0)\}|([-+]))", rest):
+            self.place += 2 if sign[2] else len(sign[0].replace(">=", ">").replace("<=", "<"))
+            name += {"+": ">0", "-": "<0"}.get(sign[1] or sign[2], sign[1])
+        return ("named", name)
+
+    def symbol(self, name: str) -> Node:
+        if name in ("e", "i"):
+            return ("c", name)
+        if name[-1] == "(":
+            return ("call", name[:-1], *self.sequence("(", ")")[2])
+        return ("s", name)
+
+    def function(self, name: str) -> Node:
+        if name in ("sqrt", "cbrt"):
+            index = integer_node(3) if name == "cbrt" else None
+            if self.accept("["):
+                index = self.sum()
+                self.expect("]")
+            inner = self.argument(whole=True)
+            return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
+        base = exponent = None
+        while (mark := self.accept("_", "^")) and (base is None if mark == "_" else exponent is None):
+            if mark == "_":
+                base = self.argument(whole=True)
+            else:
+                exponent = signed(self.sign(), self.argument(whole=True))
+        if self.at("(", "["):
+            arguments = self.sequence(self.take()[1], ")", "]")[2]
+        elif self.at("{"):
+            inner = self.group()
+            arguments = inner[1] if inner[0] == "set" else (inner,)
+        else:
+            inner = signed(self.sign(), self.power())
+            while self.starts() and self.peek()[0] != "fn" and not self.at("(", "[", "{", "|"):
+                inner = times(inner, self.power())
+            arguments = (inner,)
+        if name == "exp":
+            return ("^", ("c", "e"), *arguments) if exponent is None and len(arguments) == 1 else self.fail()
+        if exponent == integer_node(-1) and name in _INVERSE:
+            return ("f", _INVERSE[name], *arguments)
+        if name in ("log", "lg") and (base is not None or name == "lg"):
+            whole = ("f", "logb", arguments[0], base or integer_node(10))
+        else:
+            whole = ("f", name, *arguments) if base is None else self.fail()
+        return whole if exponent is None else ("^", whole, exponent)
+
+    def bracket(self, opens: str) -> Node:
+        bars, self.bars = self.bars, 0
+        _, opens, items, closes = self.sequence("(" if opens == "]" else opens, ")", "]", "[", separators=(",", ";"))
+        self.bars, closes = bars, ")" if closes == "[" else closes
+        if len(items) > 1:
+            return ("seq", opens, items, closes)
+        if opens + closes not in ("()", "[]"):
+            raise ParseError("half-open group")
+        return ("seq", "[", items, "]") if opens == "[" and items[0][0] == "rel" else items[0]
+
+    def sequence(self, opens: str, *closes: str, separators: tuple[str, ...] = (",",)) -> Node:
+        items = [self.item()]
+        while self.accept(*separators):
+            items.append(self.item())
+        return ("seq", opens, (*items,), self.expect(*closes))
+
+    def set(self) -> Node:
+        if self.accept(r"\}"):
+            return ("named", "0")
+        bars, colon, self.bars, self.colon = self.bars, self.colon, 1, False
+        items, links = [self.item()], []
+        self.colon = colon
+        if self.accept("|", ":"):
+            self.bars, conditions = 0, [self.item()]
+            while link := self.link():
+                links.append(link)
+                conditions.append(self.item())
+            whole = ("where", items[0], (*conditions,), (*links,))
+        else:
+            while self.accept(",", ";"):
+                items.append(self.item())
+            whole = ("set", (*items,))
+        self.expect(r"\}")
+        self.bars = bars
+        return whole
+
+    def matrix(self, environment: str) -> Node:
+        if environment not in _MATRICES and environment not in ("cases", "aligned"):
+            raise ParseError(environment)
+        bars, self.bars, rows, row = self.bars, 0, [], []
+        while True:
+            if environment not in _MATRICES:  # a condition may follow "if"
+                while self.at(",") or (self.peek()[0] == "text" and self.peek()[1].strip(" ,") in _AFTER_CASE):
+                    word = self.take()[1].strip(" ,")
+                    if word in ("otherwise", "else"):
+                        row.append(("text", "otherwise"))
+            if self.peek()[0] not in ("end", "break") and not (row and row[-1][0] == "text"):
+                row.append(self.item())
+            if environment not in _MATRICES:
+                self.accept(",")
+            kind, value = self.take()
+            if kind in ("break", "end") and row:
+                rows.append((*row,))
+                row = []
+            if kind == "end":
+                break
+            if kind != "break" and (kind, value) != ("op", "&"):
+                raise ParseError("matrix")
+        self.bars = bars
+        if len({*map(len, rows)}) != 1:
+            raise ParseError("rows of different length")
+        if environment in _MATRICES:
+            whole = ("matrix", (*rows,))
+            return ("f", "det", whole) if environment == "vmatrix" else whole
+        return ("cases", (*rows,))
+
+    def big(self, kind: str) -> Node:
+        sub = sup = None
+        while (mark := self.accept("_", "^")) and (sub is None if mark == "_" else sup is None):
+            if mark == "_":
+                sub = self.group() if self.at("{") else self.argument()
+            else:
+                sup = self.argument(whole=True)
+        return ("big", kind[1:], sub, sup, self.product())
+
+    # Units.
+    def unit_fraction(self) -> bool:
+        r"""Whether \frac{m}{s} of words follows."""
+        return self.at(r"\frac") and self.peek(1) == ("op", "{") and self.is_word(self.peek(2))
+
+    @staticmethod
+    def is_word(token: Token) -> bool:
+        return token[0] == "text" and token[1] not in _LINKS and token[1] not in _AFTER_CASE
+
+    def unit(self, value: Node) -> Node:
+        """A value and the words after it."""
+        return ("unit", value, (*(self.words() or self.fail()).split(),))
+
+    def words(self) -> str:
+        """Words with their exponents and quotients."""
+        spec = ""
+        while True:
+            if self.is_word(self.peek()):
+                spec += f" {self.take()[1]}"
+            elif self.unit_fraction():
+                self.take()
+                parts = []
+                for _ in range(2):
+                    self.expect("{")
+                    parts.append(self.words())
+                    self.expect("}")
+                spec += " " + "/".join(parts)
+            elif spec and self.accept("^"):
+                exponent = self.argument(whole=True) if self.at("{") else signed(self.sign(), self.argument(whole=True))
+                if exponent[0] != "n" or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
+                    self.fail()
+                spec += f"^{exponent[1]}"
+            elif spec and self.at("/", "*") and (self.is_word(self.peek(1)) or self._is_unit(self.peek(1))):
+                spec += ("/" if self.take()[1] == "/" else " ") + self.take()[1]
+            else:
+                return spec
+
+    @staticmethod
+    def _is_unit(token: Token) -> bool:
+        return token[0] == "id" and unit_of(token[1]) is not None
+
+
+def integer_node(number: int) -> Node:
+    return ("n", Fraction(number), "int")
+
+
+def _decimal(digits: str) -> Fraction:
+    if len(digits) > 1500:
+        raise ParseError("long number")
+    return Fraction(digits.rstrip("."))
+
+
+def _number(text: str) -> Node:
+    digits, _, exponent = text.lower().partition("e")
+    if not exponent:
+        return ("n", _decimal(digits), "dec" if "." in digits.rstrip(".") else "int")
+    if abs(int(exponent)) > _LARGEST:
+        raise ParseError("exponent")
+    return ("n", _decimal(digits) * Fraction(10) ** int(exponent), "sci")
+
+
+def _repeating(text: str) -> Node:
+    r"""0.1\overline{6} and 0.\dot{1}4\dot{2}."""
+    whole, _, rest = re.sub(r"[ {}]", "", text).partition(".")
+    before, _, period = re.sub(r"\\(?:overline|bar|dot)", "|", rest, count=1).partition("|")
+    period = period.replace(r"\dot", "")
+    if len(before) + len(period) > 300:
+        raise ParseError("long number")
+    tail = Fraction(int(before or 0)) + Fraction(int(period), 10 ** len(period) - 1)
+    return ("n", int(whole or 0) + tail / 10 ** len(before), "rep")
+
+
+def _letter_or_number(text: str) -> Node:
+    return integer_node(int(text)) if text.isdigit() else ("s", text)
+
+
+def fraction(top: Node, bottom: Node) -> Node:
+    """A quotient; a number if both are written as one."""
+    if top[0] == bottom[0] == "n" and {top[2], bottom[2]} <= {"int", "dec"} and bottom[1]:
+        return ("n", top[1] / bottom[1], top[2] if bottom[1] == 1 else "frac")
+    return ("/", top, bottom)
+
+
+def times(left: Node, right: Node) -> Node:
+    return ("*", *(left[1:] if left[0] == "*" else (left,)), right)
+
+
+def signed(signs: str, node: Node) -> Node:
+    if signs in ("p", "m"):
+        return ("pm", node, signs)
+    if signs.count("-") % 2 == 0:
+        return node
+    return ("n", -node[1], node[2]) if node[0] == "n" and node[2] != "frac" else ("-", node)
+
+
+def holds(node: Any, *kinds: str) -> bool:
+    """Whether a node of one of these kinds is in a tree."""
+    if not isinstance(node, tuple) or not node:
+        return False
+    parts = node[3:] if node[0] == "big" else node  # k = 1 below a sum is no relation of the answer
+    return node[0] in kinds or any(holds(part, *kinds) for part in parts if isinstance(part, tuple))
+
+
+def _is_shallow(nodes: list[Any]) -> bool:
+    """Whether trees are at most `_DEEPEST_TREE` nodes deep, so that functions of trees may call themselves."""
+    for _ in range(_DEEPEST_TREE):
+        nodes = [part for node in nodes if isinstance(node, tuple) for part in node]
+    return not nodes
+
+
+def readings(text: str, *, units: bool = False) -> Iterator[list[tuple[list[Node], list[str]]]]:
+    """The ways to read plain LaTeX as items and their connectors: words before products of letters. A way has a second
+    reading if a/bc can be (a/b)c or a/(bc)."""
+    for letters in (False, True):
+        budget, found = Budget(12_000), []
+        try:
+            tokenized = tokens(text, letters, units)
+            for tight in (False, True):
+                parser = Parser(tokenized, budget, tight=tight)
+                found.append(parser.answer())
+                if not _is_shallow(found[-1][0]):
+                    return
+                if not parser.ambiguous:
+                    break
+        except (ParseError, Unevaluable, RecursionError, OverflowError):
+            pass
+        yield found

@@ -1,0 +1,662 @@
+"""Equality of typed answers: the gold answer's type decides what is compared, and how."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Literal
+
+from dph.types import UNPARSED
+from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.grammar import LONGEST, Node, holds, integer_node
+from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
+from dph.verifiers.math.typed.text import same_text, stands_in, word_set
+from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
+from dph.verifiers.math.typed.values import (
+    Numeric,
+    alone,
+    canonical,
+    contains_pi,
+    digits,
+    exact,
+    identical,
+    mp,
+    numeric,
+    operations,
+    proportional,
+    symbols,
+)  # fmt: skip
+
+Decimals = Literal["exact", "rounded"]
+_STEPS = 20_000
+_LONGEST_LIST = 60
+_HEAVY = word_set("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")
+_FAMILIES = tuple(frozenset(family.split()) for family in (
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
+    "sinh cosh tanh coth arsinh",
+))  # fmt: skip
+_HUNDRED = integer_node(100)
+
+
+def compare(gold: str, answer: str, *, decimals: Decimals = "exact") -> tuple[bool, str]:
+    """Whether an answer equals the gold answer, and `UNPARSED` where only the texts could be compared."""
+    if len(answer) > LONGEST:
+        return False, "long"
+    with alone:
+        left, right = read(gold), read(answer)
+        equal = None if left is None or right is None else Comparison(decimals).decide(left, right, gold, answer)
+    if equal is None:
+        return (True, "text") if same_text(gold, answer) else (False, UNPARSED)
+    return equal, ""
+
+
+def is_copied(answer: str, golds: Sequence[str], question: str) -> bool:
+    """Whether an answer stands in the question, and is neither a gold answer as written nor number, choice or text."""
+    typed = read(answer)
+    if typed is None or any(same_text(gold, answer) or read(gold) == typed for gold in golds):
+        return False
+    value = typed.items[0] if typed.kind == "assigned" else typed
+    number = value.kind in ("expression", "quantity") and numeral(value.value)
+    return not number and value.kind not in ("choice", "letters", "text") and stands_in(answer, question)
+
+
+def any_of(results: Iterable[bool | None]) -> bool | None:
+    """Or, with None for what is not known."""
+    found = [*results]
+    return True if True in found else None if None in found else False
+
+
+def all_of(results: Iterable[bool | None]) -> bool | None:
+    """And, with None for what is not known; stops at the first False."""
+    unknown = False
+    for result in results:
+        if result is False:
+            return False
+        unknown |= result is None
+    return None if unknown else True
+
+
+def _is_ten_power(node: Node) -> bool:
+    return (
+        node[0] == "^"
+        and node[1] == integer_node(10)
+        and node[2][0] == "n"
+        and node[2][1].denominator == 1
+        and abs(node[2][1]) < 5000
+    )
+
+
+def numeral(node: Node) -> str:
+    """int, dec, frac, mixed, rep or sci for a number as one writes a result; "" for what has yet to be computed."""
+    match node:
+        case ("n", _, form):
+            return form
+        case ("-", inner):
+            return numeral(inner)
+        case ("/", top, ("n", bottom, "int")) if bottom == 1:
+            return numeral(top)
+        case ("/", *parts) if all(part[0] == "n" or (part[0] == "-" and part[1][0] == "n") for part in parts):
+            return "frac"
+        case ("*", number, power) if numeral(number) in ("int", "dec") and _is_ten_power(power):
+            return "sci"
+    return "sci" if _is_ten_power(node) else ""
+
+
+def _form_allowed(gold: Node, answer: Node) -> bool:
+    """Whether an answer is a result, as the gold answer is, and not a computation that has yet to be done."""
+    known, used = operations(gold), operations(answer)
+    if (used - known) & _HEAVY:
+        return False
+    if numeral(gold) and not _is_ten_power(gold):
+        form = numeral(answer)
+        return form != "" and (numeral(gold), form) != ("int", "frac")
+    if symbols(gold):
+        return True
+    return not used - known - set().union(*(family for family in _FAMILIES if known & family))
+
+
+class Comparison:
+    """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
+
+    def __init__(self, decimals: Decimals = "exact") -> None:
+        self.budget, self.rounded = Budget(_STEPS), decimals == "rounded"
+
+    def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
+        """Equality; also with letters after numbers as units, if the other side has one."""
+        equal = gold == answer or self.equal(gold, answer)
+        if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
+            equal = self.families(gold, answer) or equal
+        if (
+            equal is not True
+            and gold.kind == "quantity"
+            and answer.kind == "expression"
+            and (other := read(answer_text, units=True))
+        ):
+            equal = (other.kind == "quantity" and self.equal(gold, other)) or equal
+        if (
+            equal is not True
+            and answer.kind == "quantity"
+            and gold.kind == "expression"
+            and (other := read(gold_text, units=True))
+        ):
+            equal = (other.kind == "quantity" and self.equal(other, answer)) or equal
+        return equal
+
+    def equal(self, gold: Answer, answer: Answer) -> bool | None:
+        try:
+            self.budget.spend()
+        except Unevaluable:
+            return None
+        for other in gold.others:
+            if (
+                answer.kind == other.kind
+                and (gold.kind != other.kind or other.others == ())
+                and self.equal(other, answer)
+            ):
+                return True
+        for other in answer.others:
+            if other.kind in (gold.kind, answer.kind) and self.equal(replace(gold, others=()), other):
+                return True
+        kinds = {gold.kind, answer.kind}
+        if kinds & {"assigned", "member"}:
+            return self.named(gold, answer)
+        if kinds <= {"quantity", "expression"}:
+            return self.quantities(gold, answer)
+        if kinds == {"ratio", "time"}:
+            return self.clock(gold) == self.clock(answer)
+        if "ratio" in kinds:
+            return self.ratios(gold, answer)
+        if "family" in kinds:
+            return self.families(gold, answer)
+        if kinds & {"expression", "quantity"} and "set" in kinds:
+            single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
+            return "set" not in {x.kind for x in single} and self.equal(*single)
+        if kinds == {"matrix", "tuple"}:
+            return self.vectors(gold, answer)
+        if "intervals" in kinds:
+            left, right = to_intervals(gold), to_intervals(answer)
+            return left is not None and right is not None and self.intervals(left, right)
+        if kinds <= {"list", "set"}:
+            return self.collections(gold, answer)
+        if kinds == {"list", "tuple"}:
+            listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
+            values = replace(fixed, items=tuple(x.items[-1] for x in listed.items)) if _names_differ(listed) else None
+            pair = (values, answer) if gold.kind == "list" else (gold, values)
+            return values is not None and fixed.marks == "()" and self.in_order(pair[0].items, pair[1].items)
+        if kinds & {"letters", "choice"}:
+            return _letters(gold) is not None and _letters(gold) == _letters(answer)
+        if gold.kind != answer.kind:
+            return False
+        match gold.kind:
+            case "tuple":
+                return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
+            case "cases":
+                return self.matched(gold.items, answer.items)
+            case "matrix":
+                same_shape = [*map(len, gold.value)] == [*map(len, answer.value)]
+                pairs = [
+                    pair for rows in zip(gold.value, answer.value, strict=False) for pair in zip(*rows, strict=False)
+                ]
+                return same_shape and all_of(self.entries(*pair) for pair in pairs)
+            case "equation":
+                return self.equations(gold.value, answer.value)
+            case "inequality":
+                return self.inequalities(gold.value, answer.value)
+            case "congruence":
+                (value, modulus), (other, again) = gold.value, answer.value
+                quotient = exact(("/", ("+", value, ("-", other)), modulus))
+                named = gold.name is None or answer.name is None or gold.name == answer.name
+                return named and exact(modulus) == exact(again) and quotient is not None and quotient.denominator == 1
+        return gold.value == answer.value
+
+    # Values.
+    def identical(self, gold: Node, answer: Node) -> bool | None:
+        return identical(gold, answer, self.budget)
+
+    def expressions(self, gold: Node, answer: Node) -> bool | None:
+        if gold == answer:
+            return True
+        if self.rounded and self.rounds(gold, answer):
+            return True
+        return _form_allowed(gold, answer) and self.identical(gold, answer)
+
+    def rounds(self, gold: Node, answer: Node) -> bool:
+        """Whether a decimal gold answer is the answer's value, correctly rounded to the gold's digits."""
+        target = exact(gold)
+        if numeral(gold) not in ("dec", "sci") or target is None or symbols(answer) or operations(answer) & _HEAVY:
+            return False
+        value, unit = numeric(answer, self.budget), _last_digit(gold)
+        return (
+            isinstance(value, mp.mpf)
+            and abs(value - mp.mpf(target.numerator) / target.denominator) * 2
+            <= mp.mpf(unit.numerator) / unit.denominator
+        )
+
+    def quantities(self, gold: Answer, answer: Answer) -> bool | None:
+        """Equal up to exact conversion; either side may leave its unit out."""
+        (left, factor), (right, other) = gold.unit or (None, Fraction(1)), answer.unit or (None, Fraction(1))
+        g, a = gold.value, answer.value
+        if gold.words and answer.words and not _same_words(gold.words, answer.words):
+            return False
+        if answer.words and not gold.words and not adds_a_name(answer.words, exact(a)):
+            return False
+        if (gold.words and right) or (answer.words and left):
+            return False
+        if (left == () and right) or (right == () and left):  # "units" are of length
+            return {name for name, _ in left or right or ()} == {"L"} and self.expressions(g, a)
+        if left and right:
+            if left != right:
+                return False
+            if factor == other:
+                return self.expressions(g, a)
+            return _form_allowed(g, a) and self.identical(_scaled(g, factor), _scaled(a, other))
+        if PERCENT in (left, right):
+            share = ("/", (g if left else a), _HUNDRED)
+            plain = left is not None or (value := exact(g)) is None or abs(value) >= 1 or value == 0
+            loose = _form_allowed(g, a) or bool(numeral(g) and numeral(a))
+            return any_of(
+                [plain and self.expressions(g, a), loose and self.identical(*((share, a) if left else (g, share)))]
+            )
+        if DEGREE in (left, right):
+            in_radians = (("deg", g), a) if left else (g, ("deg", a))
+            return any_of([self.expressions(g, a), contains_pi(a if left else g) and self.identical(*in_radians)])
+        return self.expressions(g, a)
+
+    def entries(self, gold: Node, answer: Node) -> bool | None:
+        if any(holds(cell, "rel", "unit", "seq", "text", "set", "pm") for cell in (gold, answer)):
+            return canonical(gold) == canonical(answer)
+        scalar = not symbols(gold) and not operations(answer)  # a scalar may be drawn out of the matrix
+        return any_of([self.expressions(gold, answer), scalar and self.identical(gold, answer)])
+
+    def ratios(self, gold: Answer, answer: Answer) -> bool | None:
+        if gold.kind == answer.kind:
+            left, right = gold.value, answer.value
+            if len(left) != len(right) or any(exact(term) == 0 for term in (*left, *right)):  # 12:00
+                return len(left) == len(right) and all_of(map(self.identical, left, right))
+            return all_of(
+                self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in zip(left[1:], right[1:], strict=True)
+            )
+        terms, other = (gold.value, answer) if gold.kind == "ratio" else (answer.value, gold)
+        quotient = len(terms) == 2 and other.kind == "expression" and numeral(other.value) == "frac"
+        return quotient and self.identical(("/", *terms), other.value)
+
+    @staticmethod
+    def clock(answer: Answer) -> Any:
+        """Hour, minute and second; a ratio such as 16:30 is a time of the 24-hour clock."""
+        return answer.value if answer.kind == "time" else (*map(exact, answer.value), 0, 0)[: max(3, len(answer.value))]
+
+    def vectors(self, gold: Answer, answer: Answer) -> bool | None:
+        matrix, fixed = (gold, answer) if gold.kind == "matrix" else (answer, gold)
+        cells = [cell for row in matrix.value for cell in row]
+        if fixed.marks != "()" or 1 not in (len(matrix.value), len(matrix.value[0])) or len(cells) != len(fixed.value):
+            return False
+        pairs = zip(cells, fixed.value, strict=True)
+        return all_of(self.entries(*(pair if gold.kind == "matrix" else pair[::-1])) for pair in pairs)
+
+    # Lists and sets.
+    def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
+        return len(gold) == len(answer) and all_of(map(self.equal, gold, answer))
+
+    def matched(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
+        """Whether the elements pair off; equality is taken as transitive."""
+        left, unknown = [*answer], False
+        for x in gold if len(gold) == len(answer) else ():
+            results = [self.equal(x, y) for y in left]
+            if True in results:
+                left.pop(results.index(True))
+            elif None in results:
+                unknown = True
+            else:
+                return False
+        return len(gold) == len(answer) and (None if unknown else True)
+
+    def collections(self, gold: Answer, answer: Answer) -> bool | None:
+        """Lists and sets up to order; names that differ pair the values."""
+        left, right = gold.items, answer.items
+        if max(len(left), len(right)) > _LONGEST_LIST:
+            return None
+        if _names_differ(gold):
+            if _names_differ(answer):
+                by_name = {repr(x.name): x for x in right}
+                return len(left) == len(right) and all_of(
+                    repr(x.name) in by_name and self.equal(x, by_name[repr(x.name)]) for x in left
+                )
+            return gold.kind == answer.kind and self.in_order([x.items[-1] for x in left], right)
+        if _names_differ(answer):
+            return False
+        left, right = (
+            [x.items[0] if x.kind == "assigned" and len(x.items) == 1 else x for x in items] for items in (left, right)
+        )
+        if "set" in (gold.kind, answer.kind):
+            found = [[self.equal(x, y) for y in right] for x in left]
+            return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
+        return self.matched(left, right)
+
+    # Names and chains.
+    def named(self, gold: Answer, answer: Answer) -> bool | None:
+        """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
+        kinds = {gold.kind, answer.kind}
+        if "member" in kinds:
+            same = _same_call(gold.name, answer.name) and _same_name(gold.name, answer.name)
+            if kinds & {"assigned", "inequality"} or not same:
+                return False
+            return self.equal(*(x.items[0] if x.kind == "member" else x for x in (gold, answer)))
+        if "equation" in kinds:
+            sides = answer.value if gold.kind == "equation" else gold.value
+            curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
+            return curve and self.equations(gold.value, answer.value)
+        if kinds == {"assigned"}:
+            quantities = [[x for x in side.items if x.kind == "quantity"] for side in (gold, answer)]
+            if all(quantities) and not any(
+                self.equal(x, y) or x.unit == y.unit for x in quantities[0] for y in quantities[1]
+            ):
+                return False
+            if not _same_name(gold.name, answer.name):
+                curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
+                return len(curves) == 2 and self.equations(*curves)
+            answer = _with_arguments_of(gold, answer) or answer
+            other_arguments = (
+                gold.name and answer.name and gold.name[0] == answer.name[0] == "call" and gold.name != answer.name
+            )
+            return not other_arguments and any_of(self.chain(member, answer) for member in _exact_members(gold))
+        if gold.kind == "assigned":
+            return any_of(self.equal(member, answer) for member in _exact_members(gold))
+        name = answer.name
+        if name is not None and gold.kind in ("text", "choice", "letters", "time", "date", "inequality"):
+            return False
+        if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
+            return all_of(self.approximates(gold, x) for x in answer.items)
+        if (
+            name
+            and name[0] in ("s", "c")
+            and gold.kind in ("expression", "quantity")
+            and name[1] in symbols(gold.value)
+        ):
+            return False
+        if gold.kind in ("list", "set"):
+            return (
+                len(answer.items) == 1 and answer.items[0].kind in ("list", "set") and self.equal(gold, answer.items[0])
+            )
+        return self.chain(gold, answer)
+
+    def chain(self, gold: Answer, answer: Answer) -> bool | None:
+        """Every member of the answer's chain must be right; after an approximation sign, to its last digit."""
+        members = [*zip(answer.links, answer.items, strict=True)]
+        if len(members) == 1:
+            return self.equal(gold, answer.items[0])
+        exactly = [x for n, (link, x) in enumerate(members) if link == "=" or n == 0]
+        right = [any_of([self.equal(gold, x), self.same_value(gold, x)]) for x in exactly]
+        rounded = [self.approximates(gold, x) for link, x in members[1:] if link == "~"]
+        return all_of([*right, *rounded, any_of(self.equal(gold, x) for x in exactly)])
+
+    def same_value(self, gold: Answer, answer: Answer) -> bool | None:
+        """Equality of value, whatever the form."""
+        if gold.kind != "expression" or answer.kind != "expression" or operations(answer.value) & _HEAVY:
+            return False
+        return self.identical(gold.value, answer.value)
+
+    def approximates(self, gold: Answer, answer: Answer) -> bool:
+        if (
+            not {gold.kind, answer.kind} <= {"expression", "quantity"}
+            or symbols(gold.value)
+            or numeral(answer.value) not in ("int", "dec", "sci")
+        ):
+            return False
+        if gold.unit and answer.unit and gold.unit[0] != answer.unit[0]:
+            return False
+        value, target, unit = numeric(gold.value, self.budget), exact(answer.value), _last_digit(answer.value)
+        if not isinstance(value, mp.mpf) or target is None:
+            return False
+        error = abs(value - mp.mpf(target.numerator) / target.denominator) * unit.denominator / unit.numerator
+        return bool(error <= 0.5001 or (error <= 1 and error * unit.numerator / unit.denominator <= abs(value) / 20))
+
+    # Sets of reals.
+    def number(self, node: Node) -> Any:
+        """A real number, an infinity, or None."""
+        if sign := sign_of_infinity(node):
+            return mp.inf * sign
+        value = None if symbols(node) else numeric(node, self.budget)
+        return value if isinstance(value, mp.mpf) else None
+
+    def pieces(self, intervals: Sequence[Any]) -> list[Any] | None:
+        """Disjoint sorted pieces ((low, closed), (high, closed)); None if an end is not a number. Raises Unevaluable
+        for an empty interval."""
+        found: list[Any] = []
+        for x in intervals:
+            if x[0] in ("minus", "cap"):
+                left, right = self.pieces(x[1]), self.pieces(x[2])
+                if left is None or right is None:
+                    return None
+                found += _cut(left, _complement(right) if x[0] == "minus" else right)
+            else:
+                low, high = self.number(x[0]), self.number(x[2])
+                if low is None or high is None:
+                    return None
+                if low > high or (_close(low, high) and not (x[1] and x[3])):
+                    raise Unevaluable("empty interval")
+                found.append(((low, x[1]), (high, x[3])))
+        found.sort(key=lambda piece: (piece[0][0], not piece[0][1]))
+        merged: list[Any] = []
+        for low, high in found:
+            if merged and (low[0] < (end := merged[-1][1])[0] or (_close(low[0], end[0]) and (low[1] or end[1]))):
+                merged[-1] = (merged[-1][0], (end[0], end[1] or high[1]) if _close(end[0], high[0]) else max(end, high))
+            else:
+                merged.append((low, high))
+        return merged
+
+    def intervals(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool | None:
+        with digits(40):
+            try:
+                left, right = self.pieces(gold), self.pieces(answer)
+            except Unevaluable:
+                return False
+            if left is not None and right is not None:
+                ends = [[end for piece in pieces for end in piece] for pieces in (left, right)]
+                return len(left) == len(right) and all(
+                    _close(x[0], y[0]) and x[1] == y[1] for x, y in zip(*ends, strict=True)
+                )
+        if left is not None or right is not None or len(gold) != len(answer):
+            return False
+        if any(piece[0] in ("minus", "cap") for piece in (*gold, *answer)):
+            return None
+        as_answers = [[Answer("piece", piece) for piece in pieces] for pieces in (gold, answer)]
+        return self.matched(*as_answers) if len(gold) > 1 else self.piece(gold[0], answer[0])
+
+    def piece(self, gold: Any, answer: Any) -> bool | None:
+        """Intervals whose ends hold symbols."""
+        same_ends = (gold[1], gold[3]) == (answer[1], answer[3])
+        return same_ends and all_of(
+            sign_of_infinity(x) == sign_of_infinity(y) and (sign_of_infinity(x) != 0 or self.identical(x, y))
+            for x, y in ((gold[0], answer[0]), (gold[2], answer[2]))
+        )
+
+    # Equations, inequalities, families.
+    def equations(self, gold: Any, answer: Any) -> bool | None:
+        left, right = (("+", sides[0], ("-", sides[1])) for sides in (gold, answer))
+        return not (operations(right) - operations(left)) & _HEAVY and proportional(
+            left, right, self.budget, positive=False
+        )
+
+    def inequalities(self, gold: Any, answer: Any) -> bool | None:
+        (left, operators), (right, others) = gold, answer
+        if operators != others or len(left) != len(right):
+            return False
+        same = all_of(
+            any_of([canonical(x) == canonical(y), self.identical(x, y)]) for x, y in zip(left, right, strict=True)
+        )
+        if same or len(left) != 2:
+            return same
+        return proportional(*(("+", sides[0], ("-", sides[1])) for sides in (left, right)), self.budget, positive=True)
+
+    def progressions(self, answer: Answer) -> list[tuple[Any, Any]] | None:
+        """(offset, period) of each a + b k; None for another kind of answer."""
+        match answer:
+            case Answer("assigned", items=(inner,)):
+                return self.progressions(inner)
+            case Answer("list"):
+                parts = [self.progressions(x) for x in answer.items]
+                return None if None in parts else [x for part in parts for x in part or ()]
+            case Answer("family", values, name=("s", index)):
+                pass
+            case Answer("expression", value) if (
+                len(symbols(value)) == 1 and symbols(value) <= {"k", "n", "m"} and contains_pi(value)
+            ):
+                values, [index] = (value,), symbols(value)
+            case _:
+                return None
+        found = []
+        for value in values:
+            steps = []
+            for k in range(4):
+                at = Numeric(self.budget)
+                at.bound[index] = mp.mpf(k)
+                try:
+                    steps.append(at(value) if symbols(value) <= {index} else mp.inf)
+                except Unevaluable:
+                    return None
+            period = steps[1] - steps[0]
+            linear = all(isinstance(x, mp.mpf) and mp.isfinite(x) for x in steps) and all(
+                _close(steps[k + 1] - steps[k], period) for k in (1, 2)
+            )
+            if not linear or period == 0:
+                return None
+            found.append((steps[0], abs(period)))
+        return found
+
+    def families(self, gold: Answer, answer: Answer) -> bool | None:
+        with digits(40):
+            left, right = self.progressions(gold), self.progressions(answer)
+            if not left or not right:
+                return False if left or right else None
+            unit, whole = min(period for _, period in left + right), 1
+            for _, period in left + right:
+                share = next((n for n in range(1, 61) if _close(period / unit * n, mp.nint(period / unit * n))), None)
+                if share is None:
+                    return False
+                whole = math.lcm(whole, int(mp.nint(period / unit * share)))
+                if whole > 5000:
+                    return None
+            period = unit * whole
+            offsets = []
+            for progressions in (left, right):
+                values = sorted(
+                    0 if _close(x, period) or abs(x) < mp.mpf(10) ** -25 else x
+                    for offset, step in progressions
+                    for x in ((offset + k * step) % period for k in range(int(mp.nint(period / step))))
+                )
+                offsets.append([x for n, x in enumerate(values) if n == 0 or not _close(x, values[n - 1])])
+            return len(offsets[0]) == len(offsets[1]) and all(map(_close, *offsets))
+
+
+def _close(x: Any, y: Any) -> bool:
+    return x == y or (mp.isfinite(x) and mp.isfinite(y) and abs(x - y) <= mp.mpf(10) ** -25 * max(1, abs(x)))
+
+
+def _cut(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+    """The intersection of two unions of pieces."""
+    found = []
+    for (a, ac), (b, bc) in left:
+        for (c, cc), (d, dc) in right:
+            low = (a, ac and cc) if _close(a, c) else max((a, ac), (c, cc))
+            high = (b, bc and dc) if _close(b, d) else min((b, bc), (d, dc))
+            if (low[0] < high[0] and not _close(low[0], high[0])) or (_close(low[0], high[0]) and low[1] and high[1]):
+                found.append((low, high))
+    return found
+
+
+def _complement(pieces: Sequence[Any]) -> list[Any]:
+    ends = [(-mp.inf, True), *(end for piece in pieces for end in piece), (mp.inf, True)]
+    gaps = [((low[0], not low[1]), (high[0], not high[1])) for low, high in zip(ends[::2], ends[1::2], strict=True)]
+    return [(low, high) for low, high in gaps if low[0] < high[0] or (low[0] == high[0] and low[1] and high[1])]
+
+
+def _scaled(node: Node, factor: Fraction) -> Node:
+    return node if factor == 1 else ("*", ("n", factor, "frac"), node)
+
+
+def _last_digit(node: Node) -> Fraction:
+    """The value of one unit of the last digit of a decimal."""
+    if node[0] == "-":
+        return _last_digit(node[1])
+    if node[0] == "*":
+        power = exact(node[2])
+        return _last_digit(node[1]) * (power or 1)
+    value = node[1] if node[0] == "n" else Fraction(1)
+    if node[2:] == ("sci",) and value and value.denominator == 1:
+        return Fraction(10) ** (len(str(value)) - len(str(value).rstrip("0")))
+    return Fraction(1, 10 ** next(n for n in range(20) if n == 19 or (value * 10**n).denominator == 1))
+
+
+def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
+    first, second = ({re.sub(r"[.,]|s\b", "", word.lower()) for word in words} for words in (left, right))
+    return bool(first & second)
+
+
+def _letters(answer: Answer) -> frozenset[str] | None:
+    """The letters of a choice, or of a set of choices."""
+    match answer:
+        case Answer("letters"):
+            return answer.value
+        case Answer("choice", letter) | Answer("expression", ("s", letter)):
+            return frozenset({letter})
+        case Answer("list" | "set") if "or" not in answer.links:
+            parts = [
+                x.value if x.kind == "choice" else x.value[1] if x.kind == "expression" and x.value[0] == "s" else None
+                for x in answer.items
+            ]
+            return None if None in parts else frozenset(map(str, parts))
+    return None
+
+
+def _names_differ(answer: Answer) -> bool:
+    """Whether the elements of a list have different names, which pair the values; x_1, x_2 only count them."""
+    names = [x.name for x in answer.items if x.kind == "assigned" and x.name]
+    if answer.kind != "list" or len(names) < max(2, len(answer.items)) or len({*map(repr, names)}) < len(names):
+        return False
+    stems = {name[1].split("_")[0] if name[0] == "s" and "_" in name[1] else None for name in names}
+    return None in stems or len(stems) > 1
+
+
+def _same_call(left: Node | None, right: Node | None) -> bool:
+    """Whether two names are not calls of different functions or arguments."""
+    return left is None or right is None or left == right or "call" not in (left[0], right[0])
+
+
+def _same_name(left: Node | None, right: Node | None) -> bool:
+    if left is None or right is None or left == right or "text" in (left[0], right[0]):
+        return True
+    if "call" in (left[0], right[0]):
+        call, other = (left, right) if left[0] == "call" else (right, left)
+        return (
+            (other[0] == "call" and call[1] == other[1])
+            or other == ("s", "y")
+            or (other[0] == "s" and call[1].rstrip("'") == other[1])
+        )
+    return canonical(left) == canonical(right)
+
+
+def _with_arguments_of(gold: Answer, answer: Answer) -> Answer | None:
+    """f(t) = t² with the argument of f(x) = x²; None if the two are not calls of one function with other arguments."""
+    left, right = gold.name, answer.name
+    if not left or not right or left[0] != right[0] or left[0] != "call" or left == right or len(left) != len(right):
+        return None
+    taken = {*map(str, left[2:])} & {str(("s", name)) for x in answer.items for name in symbols(x.value)}
+    if taken or any(x[0] != "s" for x in (*left[2:], *right[2:])):
+        return None
+    if {x[1] for x in right[2:]} & {name for x in gold.items for name in symbols(x.value)}:
+        return None
+    renamed = dict(zip(right[2:], left[2:], strict=True))
+    items = tuple(replace(x, value=_renamed(x.value, renamed)) for x in answer.items)
+    return replace(answer, items=items, name=left)
+
+
+def _renamed(node: Any, names: dict[Node, Node]) -> Any:
+    if not isinstance(node, tuple):
+        return node
+    return names[node] if node in names else tuple(_renamed(part, names) for part in node)
+
+
+def _exact_members(answer: Answer) -> list[Answer]:
+    """The members of a chain that are said to be equal; approximations follow the first."""
+    return [x for n, (link, x) in enumerate(zip(answer.links, answer.items, strict=True)) if n == 0 or link == "="]

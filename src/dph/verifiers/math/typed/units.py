@@ -1,0 +1,132 @@
+"""Units of measurement: words → exact factor to a base unit, and dimension."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+
+Unit = tuple[tuple[tuple[str, int], ...], Fraction]
+"""Powers of dimensions, and the factor to their base units."""
+
+_TABLE = """
+L m meter metre =1 mm millimeter millimetre =1/1000 cm centimeter centimetre =1/100 dm =1/10
+    km kilometer kilometre =1000 in inch inche =127/5000 ft foot feet =381/1250 yd yard =1143/1250 mi mile =201168/125
+    nm nanometer =1/1000000000
+    um micron =1/1000000 au =149597870700 pc parsec =30856775814913673 ly =9460730472580800
+T s sec second =1 min minute =60 h hr hour =3600 d day =86400 week wk =604800 month =2629746 yr year =31556952
+    ms =1/1000
+M kg kilogram =1 g gm gram =1/1000 mg milligram =1/1000000 lb pound =45359237/100000000 ton tonne =1000
+    oz ounce =45359237/1600000000
+V l liter litre =1 ml milliliter millilitre =1/1000 gal gallon =473176473/125000000 qt quart =473176473/500000000
+    pint =473176473/1000000000
+USD dollar usd buck =1 cent ¢ =1/100
+EUR euro eur € =1
+GBP £ gbp =1
+INR rupee rs =1
+CNY yuan yen 元 rmb =1
+A degree deg 度 =1
+R radian rad =1
+N n newton =1
+J j joule =1 kj =1000 erg =1/10000000
+EV ev =1
+W w watt =1 kw =1000
+HZ hz hertz =1
+VO volt =1
+OHM ohm =1
+AC acre =1
+HA hectare ha =1
+TC celsius =1
+TF fahrenheit =1
+K k kelvin =1
+PCT percent pct % percentage =1
+U unit u =1
+"""
+
+
+def _read_table() -> dict[str, tuple[str, Fraction]]:
+    units: dict[str, tuple[str, Fraction]] = {}
+    dimension, names = "", []
+    for word in _TABLE.split():
+        if word[0] == "=":
+            units |= dict.fromkeys(names, (dimension, Fraction(word[1:])))
+            names = []
+        elif word.isupper() and word.isascii():
+            dimension = word
+        else:
+            names.append(word)
+    return units
+
+
+_UNITS = _read_table()
+_COMPOUND = {"mph": "mi/h", "kph": "km/h", "kmph": "km/h", "fps": "ft/s"}
+_POWERS = {"square": 2, "sq": 2, "cubic": 3}
+SPELLED_UNITS = (
+    {name for name in _UNITS if len(name) > 1 and name.isalpha() and name not in ("au", "pc")}
+    | {f"{name}s" for name in _UNITS if len(name) > 1 and name.isalpha()}
+    | {*_COMPOUND, *_POWERS, "lbs"}
+)
+"""Words of two and more letters that are units without \\text."""
+PERCENT, DEGREE = (("PCT", 1),), (("A", 1),)
+
+
+def unit_of(word: str) -> tuple[str, Fraction] | None:
+    """The dimension of a word and its factor; None if it is not a unit."""
+    low = word.strip(".").lower()
+    spellings = (word.strip("."), low, low.removesuffix("s"), low.removesuffix("es"))
+    return next((_UNITS[spelling] for spelling in spellings if spelling in _UNITS), None)
+
+
+def read_unit(words: Sequence[str]) -> Unit | None:
+    """The unit that words name together, such as ("km/h",) or ("square", "feet"); None if some of them do not."""
+    text = re.sub(r"\s*/\s*", " / ", re.sub(r"\bper\b", "/", " ".join(words)))
+    powers: Counter[str] = Counter()
+    factor, sign, power = Fraction(1), 1, 1
+    for word in re.sub(r"\b(mph|kph|kmph|fps)\b", lambda m: _COMPOUND[m[0]].replace("/", " / "), text).split():
+        named = re.fullmatch(r"([^\^\d]+)(?:\^?(-?\d))?", word)
+        if word == "/":
+            sign = -1
+        elif word.lower() in _POWERS:
+            power = _POWERS[word.lower()]
+        elif named and (unit := unit_of(named[1])):
+            exponent = sign * int(named[2] or power)
+            powers[unit[0]] += exponent
+            factor *= unit[1] ** exponent
+            power = 1
+        else:
+            return None
+    return tuple(sorted(x for x in powers.items() if x[1] and x[0] != "U")), factor  # "units" have no dimension
+
+
+_NOT_NAMES = re.compile(
+    r"""\b(?:or|and|not|no|nor|non|none|never|is|isn|are|if|either|neither|maybe|possibly|perhaps|probably|but|wrong|
+    incorrect|false|unless|except|without|when|for|where|mod|modulo|than|most|least|more|less|fewer|between|to|from|about|
+    approximately|around|approx|nearly|almost|over|under|up|off|short|guess|unknown|unsure|minus|plus|times|squared|cubed|
+    factorial|point|root|power|base|hundred|thousand|\w*illion|dozen|score|gross|half|halves|double|twice|triple|pairs?|
+    couples?|negative|positive|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|\w*illion)ths?|
+    thirds?|quarters?|one|two|three|four|five|six|seven|
+    eight|nine|ten|k|approximate|exactly|nils?|zeros?|infinit\w*)\b|[\d?!()=<>+*^\\]""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def counts_things(words: Sequence[str]) -> bool:
+    """Whether words after a number can name what is counted: a few that neither scale, negate, compare nor hedge."""
+    text = " ".join(words)
+    return len(text.split()) <= 4 and not _NOT_NAMES.search(text)
+
+
+_PLURAL = re.compile(
+    r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: in total| in all| total| altogether)?", re.I
+)
+_SCALES_OF_TEN = frozenset("十百千万亿兆半")
+
+
+def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
+    """Whether words name what a number counts if the gold answer does not: a plural after up to two other words, or any
+    noun after 1."""
+    text = " ".join(words)
+    if not text.isascii():
+        return not _SCALES_OF_TEN & {*text}
+    return _PLURAL.fullmatch(re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)) is not None or (
+        number == 1 and len(words) == 1
+    )

@@ -1,0 +1,449 @@
+"""Values of expressions, with bounded work: exact rationals, residues modulo primes, complex numbers of many digits."""
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import reduce
+from hashlib import blake2b
+from typing import Any
+
+import mpmath
+
+from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.grammar import Node, holds
+from dph.verifiers.math.typed.text import word_list
+
+mp: Any = mpmath.MPContext()
+"""The judge's own precision: nobody else sets it."""
+_LOCK = threading.Lock()  # the library's constants and `mp` are shared by all threads
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+alone = _LOCK  # held by each comparison
+
+_PRIMES = (2**127 - 1, 2**107 - 1)
+_BITS = 60_000  # of an exact number
+_MAGNITUDE = 4000  # decimal digits before the point
+_TERMS = 300  # of a sum or product
+_DISCRETE = {"floor", "ceil", "!", "binom", "gcd", "lcm", "det", "mod", "sum", "prod"}
+
+
+class Undefined(Unevaluable):
+    """The expression has no value at this point."""
+
+
+@contextmanager
+def digits(count: int) -> Iterator[None]:
+    """Compute with this many decimal digits."""
+    before, mp.dps = mp.dps, count
+    try:
+        yield
+    finally:
+        mp.dps = before
+
+
+def symbols(node: Any) -> set[str]:
+    """Names of the free symbols and functions."""
+    if not isinstance(node, tuple) or not node:
+        return set()
+    if node[0] == "s":
+        return {*node[1:]}
+    free: set[str] = set().union(*map(symbols, node))
+    if node[0] == "call":
+        free.add(node[1].rstrip("'") + "()")
+    return free - {index_of(node)} if node[0] == "big" else free
+
+
+def index_of(node: Node) -> str | None:
+    r"""The variable that \sum_{k=1} binds."""
+    sub = node[2]
+    return sub[1][0][1] if sub and sub[0] == "rel" and sub[1][0] and sub[1][0][0] == "s" else None
+
+
+def operations(node: Any) -> set[str]:
+    """Operators beyond arithmetic, roots, powers and absolute values."""
+    if not isinstance(node, tuple):
+        return set()
+    own = {"f": {*node[1:2]} - {"sqrt", "root", "abs"}, "!": {"!"}, "!!": {"!"}, "big": {*node[1:2]}, "call": {"call"}}
+    here = own.get(node[0], set()) if node and isinstance(node[0], str) else set()
+    return here.union(*map(operations, node))
+
+
+class Exact:
+    """The Fraction that a constant expression is. Calls raise Unevaluable for other expressions and large numbers."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+
+    def __call__(self, node: Node) -> Any:
+        self.budget.spend()
+        match node[0]:
+            case "n":
+                return self.number(node[1])
+            case "+":
+                return self.fit(sum(map(self, node[1:])))
+            case "*":
+                return reduce(lambda value, factor: self.fit(value * self(factor)), node[2:], self(node[1]))
+            case "-":
+                return -self(node[1])
+            case "/":
+                return self.quotient(self(node[1]), self(node[2]))
+            case "^":
+                return self.power(node[1], node[2])
+            case "unit" if node[2] == ("%",):
+                return self.quotient(self(node[1]), self.number(Fraction(100)))
+        return self.fit(self.special(node))
+
+    def number(self, value: Fraction) -> Any:
+        return value
+
+    def fit(self, value: Any) -> Any:
+        if value.numerator.bit_length() + value.denominator.bit_length() > _BITS:
+            raise Unevaluable("large")
+        return value
+
+    def quotient(self, top: Any, bottom: Any) -> Any:
+        if bottom == 0:
+            raise Undefined("division by zero")
+        return self.fit(top / bottom)
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        value, power = self(base), self(exponent)
+        if power.denominator != 1 or (value == 0 and power <= 0):
+            raise Unevaluable("power")
+        if abs(value) in (0, 1):
+            return value ** (int(power) % 2 or 2)
+        if abs(power) * max(value.numerator.bit_length(), value.denominator.bit_length()) > _BITS:
+            raise Unevaluable("large")
+        return value ** int(power)
+
+    def special(self, node: Node) -> Any:
+        match node:
+            case ("!", argument):
+                return Fraction(math.factorial(self.whole(argument)))
+            case ("f", "binom", total, chosen):
+                return Fraction(math.comb(self.whole(total), self.whole(chosen)))
+            case ("f", "abs", argument):
+                return abs(self(argument))
+            case ("f", "floor" | "ceil" as name, argument):
+                return Fraction((math.floor if name == "floor" else math.ceil)(self(argument)))
+            case ("f", "max" | "min" as name, *arguments):
+                return (max if name == "max" else min)(map(self, arguments))
+            case ("f", "gcd" | "lcm" as name, *arguments) if all(self(a).denominator == 1 for a in arguments):
+                return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(self(a)) for a in arguments)))
+        raise Unevaluable(node[0])
+
+    def whole(self, node: Node) -> int:
+        value = self(node)
+        if value.denominator != 1 or not 0 <= value <= 3000:
+            raise Unevaluable("not a small whole number")
+        return int(value)
+
+
+def exact(node: Node, budget: Budget | None = None) -> Fraction | None:
+    """The Fraction that a constant expression is, or None."""
+    try:
+        return Exact(budget or Budget(400))(node)
+    except Unevaluable:
+        return None
+
+
+def _seed(name: str, point: object) -> int:
+    return int.from_bytes(blake2b(f"{name}|{point}".encode(), digest_size=16).digest(), "big")
+
+
+class Residue(Exact):
+    """The value of a rational expression modulo a prime, at a random point; powers may be huge."""
+
+    def __init__(self, budget: Budget, prime: int, point: int) -> None:
+        super().__init__(budget)
+        self.prime, self.point = prime, point
+
+    def number(self, value: Fraction) -> int:
+        return value.numerator * pow(value.denominator, -1, self.prime) % self.prime
+
+    def fit(self, value: int) -> int:
+        return value % self.prime
+
+    def quotient(self, top: int, bottom: int) -> int:
+        if bottom % self.prime == 0:
+            raise Undefined("division by zero")
+        return self.fit(top * pow(bottom, -1, self.prime))
+
+    def power(self, base: Node, exponent: Node) -> int:
+        value, power = self(base), exact(exponent)
+        if power is None or power.denominator != 1 or (value % self.prime == 0 and power <= 0):
+            raise Unevaluable("power")
+        return pow(value, int(power), self.prime)
+
+    def special(self, node: Node) -> int:
+        if node[0] != "s":
+            raise Unevaluable(node[0])
+        return _seed(node[1], f"r{self.point}")
+
+
+_TABLE: dict[str, Callable[[Any], Any]] = {
+    **{name: getattr(mp, name) for name in word_list("sin cos tan cot sec csc sinh cosh tanh coth")},
+    **{f"arc{name}": getattr(mp, f"a{name}") for name in word_list("sin cos tan sec csc")},
+    "arccot": lambda x: mp.pi / 2 - mp.atan(x), "arsinh": mp.asinh, "sgn": mp.sign, "Re": mp.re, "Im": mp.im,
+    "arg": mp.arg, "abs": abs, "sqrt": mp.sqrt, "ln": mp.log,
+}  # fmt: skip
+
+
+class Numeric(Exact):
+    """The complex value at a point: positive symbols for points below 3, of either sign from there; whole numbers if
+    the expression counts. big, small: the largest and smallest magnitude on the way; real: whether all values were."""
+
+    def __init__(self, budget: Budget, point: int = 0, discrete: bool = False, base: int | None = 10) -> None:
+        super().__init__(budget)
+        self.point, self.discrete, self.base = point, discrete, base
+        self.big, self.small, self.real, self.bound = mp.one, mp.one, True, dict[str, Any]()
+
+    def __call__(self, node: Node) -> Any:
+        self.budget.spend(mp.dps**2 // 10_000)
+        try:
+            value = mp.convert(super().__call__(node))
+        except (ZeroDivisionError, ValueError, mpmath.libmp.NoConvergence):
+            raise Undefined(node[0]) from None
+        size = abs(value)
+        if not mp.isfinite(size):
+            raise Undefined("not finite")
+        if size > self.big:
+            if size > mp.mpf(10) ** _MAGNITUDE:
+                raise Unevaluable("large")
+            self.big = size
+        elif 0 < size < self.small:
+            self.small = size
+        if isinstance(value, mp.mpc):
+            if abs(value.imag) <= size * mp.mpf(10) ** (8 - mp.dps):
+                return value.real
+            self.real = False
+        return value
+
+    def number(self, value: Fraction) -> Any:
+        return mp.mpf(value.numerator) / value.denominator
+
+    def fit(self, value: Any) -> Any:
+        return value
+
+    def power(self, base: Node, exponent: Node) -> Any:
+        value, power = self(base), self(exponent)
+        if value == 0:
+            if isinstance(power, mp.mpc) or power <= 0:
+                raise Undefined("0^0")
+            return mp.zero
+        growth = power * mp.log(value)
+        if abs(growth) > 2.3 * _MAGNITUDE:
+            raise Unevaluable("large")
+        whole = not isinstance(power, mp.mpc) and power == int(power)
+        return value ** int(power) if whole else mp.exp(growth)
+
+    def special(self, node: Node) -> Any:
+        match node:
+            case ("s", name):
+                return self.bound[name] if name in self.bound else self.symbol(name)
+            case ("c", "pi" | "e" as name):
+                return +getattr(mp, name)
+            case ("c", "i"):
+                return mp.mpc(0, 1)
+            case ("deg", angle):
+                return self(angle) * mp.pi / 180
+            case ("!" | "!!" as name, argument):
+                value = self.real_value(argument, 0, 1500)
+                return mp.factorial(value) if name == "!" else mp.fac2(value)
+            case ("f", "log", argument):
+                return mp.log(self(argument)) / (mp.log(self.base) if self.base else 1)
+            case ("f", "logb", argument, base):
+                return self.quotient(mp.log(self(argument)), mp.log(self(base)))
+            case ("f", "root", argument, index):
+                value, degree = self(argument), int(self.real_value(index, 1, 10_000, whole=True))
+                odd = isinstance(value, mp.mpf) and value < 0 and degree % 2
+                return -mp.root(-value, degree) if odd else mp.root(value, degree)
+            case ("f", "floor" | "ceil" as name, argument):
+                value = self.real_value(argument)
+                near = mp.nint(value)
+                return near if abs(value - near) < mp.mpf(10) ** (-mp.dps // 2) else getattr(mp, name)(value)
+            case ("f", "binom", total, chosen):
+                return mp.binomial(self.real_value(total, -2000, 2000), self.real_value(chosen, -2000, 2000))
+            case ("f", "gcd" | "lcm" as name, *arguments):
+                values = [int(self.real_value(argument, whole=True)) for argument in arguments]
+                return mp.mpf((math.gcd if name == "gcd" else math.lcm)(*values))
+            case ("f", "max" | "min" as name, *arguments):
+                return (max if name == "max" else min)([*map(self.real_value, arguments)])
+            case ("f", name, argument) if name in _TABLE:
+                value = self(argument)
+                if abs(value) > mp.mpf(10) ** 12 and name not in ("arctan", "arccot", "abs", "sqrt", "ln"):
+                    raise Unevaluable("argument")
+                return _TABLE[name](value)
+            case ("call", name, *arguments):
+                key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
+                return mp.mpf(_seed(f"{name}({key}", self.point) % 1_000_003) / 1_000_003 + 1
+            case ("big", "sum" | "prod" as kind, _, _, _):
+                return self.series(node, kind)
+        raise Unevaluable(node[0])
+
+    def symbol(self, name: str) -> Any:
+        seed = _seed(name, self.point)
+        if self.discrete:
+            return mp.mpf(1 + self.point if seed % 3 == 0 and self.point < 40 else 2 + seed % (6 + self.point))
+        share = mp.mpf(seed % 1_000_003) / 1_000_003
+        if self.point < 3:
+            return mp.mpf(1) / 5 + 3 * share if self.point < 2 else mp.mpf(1) / 50 + share
+        return (share * 4 + mp.mpf(1) / 7) * (-1 if self.point == 3 or seed >> 40 & 1 else 1)
+
+    def real_value(self, node: Node, low: float = -math.inf, high: float = math.inf, *, whole: bool = False) -> Any:
+        value = self(node)
+        if isinstance(value, mp.mpc) or not low <= value <= high or (whole and value != int(value)):
+            raise Unevaluable("argument")
+        return value
+
+    def series(self, node: Node, kind: str) -> Any:
+        _, _, sub, sup, body = node
+        name = index_of(node)
+        if name is None or name in self.bound or sup is None or sub[2] != ("=",):
+            raise Unevaluable(kind)
+        low, high = (int(self.real_value(end, whole=True)) for end in (sub[1][1], sup))
+        if high - low > _TERMS:
+            raise Unevaluable("range")
+        value = mp.mpf(kind == "prod")
+        for self.bound[name] in map(mp.mpf, range(low, high + 1)):
+            value = value + self(body) if kind == "sum" else value * self(body)
+        self.bound.pop(name, None)
+        return value
+
+
+def numeric(node: Node, budget: Budget, count: int = 40) -> Any:
+    """The value of a constant expression with `count` digits, or None."""
+    try:
+        with digits(count):
+            return Numeric(budget)(node)
+    except Unevaluable:
+        return None
+
+
+def _value(node: Node, budget: Budget, count: int, at: tuple[Any, ...]) -> tuple[Any, Any, bool]:
+    """The value at a point (None if undefined there, an exception's text if unevaluable), how many digits the
+    magnitudes on the way span, and whether all was real."""
+    key = (node, count, at)
+    if key not in budget.known:
+        with digits(count):
+            numeric = Numeric(budget, *at)
+            try:
+                value = numeric(node)
+            except Unevaluable as error:
+                value = None if isinstance(error, Undefined) else str(error)
+            budget.known[key] = value, (mp.log10(numeric.big), -mp.log10(numeric.small)), numeric.real
+    return budget.known[key]  # type: ignore[return-value]
+
+
+def _agree(left: Node, right: Node, budget: Budget, count: int, *at: Any) -> bool | None:
+    """Whether two expressions have one value at a point, with as many digits as the largest intermediate value costs;
+    None if either has none. at: point, discrete and base."""
+    for _ in range(3):
+        (u, first, real), (v, second, also) = (_value(node, budget, count, at) for node in (left, right))
+        if v is None and not isinstance(u, str | None) and not at[0]:
+            return False  # undefined at the first point, unlike the gold answer
+        if isinstance(u, str | None) or isinstance(v, str | None) or (at[0] > 2 and not at[1] and not (real and also)):
+            return None
+        with digits(count):
+            lost, small = (int(max(pair)) + 1 for pair in zip(first, second, strict=True))
+            need = 25 + lost + small
+            if need <= count:
+                return bool(abs(u - v) <= mp.mpf(10) ** (lost - count + 8))
+        if need > _MAGNITUDE:
+            return None
+        count = need + 15
+    return None
+
+
+def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> bool | None:
+    """Whether the values agree at several points and precisions; None if the values decide nothing. Expressions that
+    count are compared at whole numbers, with floors of other letters than i to n also in between."""
+    counts, free = (operations(left) | operations(right)) & _DISCRETE, symbols(left) | symbols(right)
+    kinds = (
+        [True, False]
+        if free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
+        else [bool(counts)]
+    )
+    for discrete in kinds:
+        agreed = 0
+        for point in range(1 if not free else 30 if discrete else 6):
+            same = _agree(left, right, budget, 35, point, discrete, base)
+            if same is False:
+                return False
+            agreed += same is True
+        if agreed < (8 if discrete and free else 1):
+            return None
+    return _agree(left, right, budget, 110, 3 * bool(free), kinds[0], base) is not False
+
+
+def _is_rational(node: Node) -> bool:
+    match node[0]:
+        case "n" | "s":
+            return True
+        case "+" | "*" | "/" | "-":
+            return all(map(_is_rational, node[1:]))
+        case "^":
+            power = exact(node[2])
+            return power is not None and power.denominator == 1 and _is_rational(node[1])
+    return False
+
+
+def identical(left: Node, right: Node, budget: Budget) -> bool | None:
+    """Whether two expressions are the same function of the same symbols; None if that cannot be decided."""
+    if left == right:
+        return True
+    free = symbols(left)
+    if free != symbols(right):
+        return False
+    if not free and None not in (found := (exact(left, budget), exact(right, budget))):
+        return found[0] == found[1]
+    if _is_rational(left) and _is_rational(right):
+        try:
+            places = [(budget, prime, point) for prime in _PRIMES for point in (0, 1)]
+            return all((Residue(*at)(left) - Residue(*at)(right)) % at[1] == 0 for at in places)
+        except (Unevaluable, ValueError):
+            pass
+    with_log = "log" in operations(left) | operations(right)
+    decided = [_same_values(left, right, budget, base) for base in ((10, None) if with_log else (10,))]
+    if True in decided or False in decided:
+        return True in decided
+    return canonical(left) == canonical(right) or None
+
+
+def canonical(node: Any) -> str:
+    """A text in which sums and products are sorted, to compare what cannot be evaluated."""
+    if not isinstance(node, tuple) or not node:
+        return repr(node)
+    if node[0] == "n":
+        return str(node[1])
+    parts = [*map(canonical, node[1:])]
+    return f"{node[0]}({','.join(sorted(parts) if node[0] in ('+', '*') else parts)})"
+
+
+def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> bool | None:
+    """Whether left = c · right for a constant c, positive if asked."""
+    if symbols(left) != symbols(right):
+        return False
+    quotients = []
+    with digits(50):
+        for point in range(8):
+            first, second = Numeric(budget, point), Numeric(budget, point)
+            try:
+                u, v = first(left), second(right)
+            except Unevaluable:
+                continue
+            if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
+                quotients.append(u / v)
+        if len(quotients) < 2:
+            return canonical(left) == canonical(right) or None
+        one = quotients[0]
+        same = all(abs(quotient - one) <= abs(one) * mp.mpf(10) ** -30 for quotient in quotients)
+        return bool(same and (not positive or one.real > 0))
+
+
+def contains_pi(node: Any) -> bool:
+    return holds((node,), "c") and (
+        node == ("c", "pi") or any(map(contains_pi, node[1:] if isinstance(node, tuple) else ()))
+    )

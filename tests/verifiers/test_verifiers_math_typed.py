@@ -1,0 +1,334 @@
+r"""The policy `typed`: what it accepts and refuses, and what it costs."""
+
+import json
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.verifiers.perturbed_math import judge, right_answers, wrong_answers
+from dph.errors import UserError
+from dph.tasks import load_task
+from dph.types import UNPARSED, Outcome, Problem
+from dph.verifiers import Verifiers
+from dph.verifiers.math.policy import gold_texts
+from dph.verifiers.math.typed import compare, find_answer, read
+from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.values import exact, identical
+from dph.verifiers.math.verifier import MathVerifier
+
+PAIRS = Path(__file__).parent / "math_pairs"  # kind, gold answer, answer
+
+
+def pairs(side: str) -> dict[str, list[tuple[str, str]]]:
+    kinds: dict[str, list[tuple[str, str]]] = {}
+    for line in (PAIRS / f"{side}.tsv").read_text(encoding="utf-8").splitlines():
+        kind, gold, answer = line.split("\t")
+        kinds.setdefault(kind, []).append((gold, answer))
+    return kinds
+
+
+EQUAL, UNEQUAL = pairs("equal"), pairs("unequal")
+
+
+def correct(gold: object, *answers: str, prompt: str = "?", **options: str) -> list[bool]:
+    problem = Problem("p", prompt, gold, "math")
+    verdicts = MathVerifier(**options).verify([(problem, f"So \\boxed{{{answer}}}.") for answer in answers])  # type: ignore[arg-type]
+    assert all(verdict.scored for verdict in verdicts)
+    return [verdict.correct for verdict in verdicts]
+
+
+@pytest.mark.parametrize("kind", EQUAL)
+def test_equal_answers_are_accepted(kind: str):
+    assert [pair for pair in EQUAL[kind] if not compare(*pair)[0]] == []
+
+
+@pytest.mark.parametrize("kind", UNEQUAL)
+def test_other_answers_are_refused(kind: str):
+    assert [pair for pair in UNEQUAL[kind] if compare(*pair)[0]] == []
+
+
+def test_answers_changed_in_one_respect_are_refused():
+    """An angle of 30° is π/6 by decision."""
+    cases = list(wrong_answers())
+    accepted = [
+        case
+        for case, verdict in zip(cases, judge("typed", [case[1:] for case in cases]), strict=True)
+        if verdict.correct
+    ]
+    assert (len(cases), accepted) == (627, [("unit", r"\frac{\pi}{6}", r"30^\circ")])
+    cases = list(right_answers())
+    assert [case for case, verdict in zip(cases, judge("typed", cases), strict=True) if not verdict.correct] == []
+
+
+def test_the_pairs_made_from_public_golds(shared_data: Path):
+    for side, wanted in (("equal", True), ("unequal", False)):
+        rows = [json.loads(line) for line in (shared_data / "math_pairs" / f"{side}.jsonl").read_text().splitlines()]
+        wrong = [row["id"] for row in rows if compare(row["gold"], row["response"])[0] is not wanted]
+        assert len(rows) > 2000 and len(wrong) <= (len(rows) // 100 if wanted else 0), wrong
+
+
+def test_decisions_on_ambiguous_pairs(shared_data: Path):
+    for line in (shared_data / "math_pairs" / "ambiguous.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        assert compare(row["gold"], row["response"])[0] is (row["recommended"] == "accept"), row
+
+
+def test_inputs_of_public_complaints(shared_data: Path):
+    judged = 0
+    for line in (shared_data / "complaints" / "inputs.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["area"].startswith("math"):
+            fallback = "phrase" if "phrase" in row["area"] else None
+            problem = Problem("p", "?", row["input"]["gold"], "math")
+            [verdict] = MathVerifier(fallback=fallback).verify([(problem, row["input"]["response"])])
+            assert verdict.outcome == row["expected"], row
+            judged += 1
+    assert judged > 35
+
+
+def test_published_golds_are_read_and_equal_themselves(shared_data: Path):
+    sets = ("math", "math500", "gsm8k", "aime24", "aime25", "amc23", "minerva_math", "olympiadbench", "gaokao2023en")
+    task = load_task("math_sets", root=str(shared_data / "math"))
+    problems = [problem for name in sets for problem in task.problems(name)]
+    golds = {gold for problem in problems for gold in gold_texts(problem)}
+    unread = [gold for gold in golds if not read(gold)]
+    assert len(golds) > 2500 and len(unread) < len(golds) / 200
+    assert [gold for gold in golds if not compare(gold, gold)[0]] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "answers", "expected"),
+    [
+        (
+            "5",
+            [r"5} or \boxed{7", r"7} \boxed{5", r"5} \boxed{", r"\boxed{5}", r"5}\boxed{5"],
+            [False, False, False, True, True],
+        ),
+        ("5,7", [r"5} and \boxed{7", r"7}. So \boxed{5", r"5},\ \boxed{7"], [True, False, False]),
+        ("1", ["9^{9^{9}}/9^{9^{9}}", "10^{99999999}", "1^{99999999}", "", " ", "{}"], [False] * 6),
+        (
+            "10",
+            ["1О", "l0", "1\u0660", "１０", "−10", "10\u0336"],
+            [False, False, True, True, False, False],
+        ),  # look-alikes
+        ("x", ["х", "X", "×", "𝑥", r"\chi"], [False, False, False, True, False]),
+        (
+            ["(0,1)", "x+y=3", "7"],
+            ["(0,1)", r"\{0,1\}", "3", "y+x=3", "7.0", "3+4"],
+            [True, False, False, True, True, False],
+        ),
+        (27.0, ["27", "27.0", "26"], [True, True, False]),
+    ],
+)
+def test_attempts_at_a_reward(gold: object, answers: list[str], expected: list[bool]):
+    assert correct(gold, *answers) == expected
+
+
+@pytest.mark.parametrize(
+    ("response", "fallback", "expected"),
+    [
+        (r"\boxed{1} no, \boxed{ \frac{1}{2} }.", "none", r"\frac{1}{2}"),
+        (r"\boxed{42\\}", "none", r"42\\"),
+        (r"\boxed{\{1, 2\}}", "none", r"\{1, 2\}"),
+        (r"\boxed 7 apples", "none", "7"),
+        (r"\boxed{1} and then \boxed{2", "none", None),
+        (r"\boxed{}", "phrase", None),
+        (r"$\boxed{1}$ and $\boxed{2}$", "none", "1, 2"),
+        (r"\boxed{\boxed{5}}", "none", "5"),
+        ("The answer is 5.", "none", None),
+        ("The answer is 42 because 6 is even", "phrase", "42"),
+        ("the answer is $x+1$, as 2", "phrase", "x+1"),
+        ("The answer is 72, which is the total.", "phrase", "72"),
+        ("The answer is 3.14. Done.", "phrase", "3.14"),
+        ("2 * 9\n#### 1,018", "phrase", "1,018"),
+        ("The answer is not 5", "phrase", "not 5"),
+        ("about 18 or 3/4", "last_number", "3/4"),
+        ("about", "last_number", None),
+        ("Answer: **12**\nmore", "phrase", "12"),
+    ],
+)
+def test_where_the_answer_of_a_response_is(response: str, fallback: str, expected: str | None):
+    assert find_answer(response, fallback) == expected
+
+
+def test_an_answer_copied_from_the_question_is_wrong():
+    question = r"Simplify $\sqrt{245}$, or state whether 49 is the square of 7."
+    assert correct(r"7\sqrt{5}", r"\sqrt{245}", r"\sqrt {245}", r"7\sqrt5", prompt=question) == [False, False, True]
+    [verdict] = MathVerifier().verify([(Problem("p", question, r"7\sqrt{5}", "math"), r"\boxed{\sqrt{245}}")])
+    assert (verdict.outcome, verdict.detail) == (Outcome.WRONG, "copied")
+    assert correct(r"\sqrt{245}", r"\sqrt{245}", prompt=question) == [True]  # the gold's own text
+    assert correct("49.0", "49", prompt=question) == [True]  # a number
+    assert correct("x+1", "1+x", prompt="Divide $(1+x)^2$ by $1+x$ .") == [False]
+    assert correct("x+1", "1+x", prompt="Expand $2(1+x)-(1+x)$ , for x of 1+x+y") == [True]  # only parts of formulas
+    chat = ({"role": "system", "content": "$1+x$"}, {"role": "user", "content": "Simplify."})
+    assert MathVerifier().verify([(Problem("p", chat, "x+1", "math"), r"\boxed{1+x}")])[0].correct  # type: ignore[arg-type]
+
+
+def test_golds_and_answers_that_cannot_be_read():
+    prose = "We see that the function is increasing because its derivative is positive everywhere"
+    problems = [
+        Problem("a", "?", prose, "math"),
+        Problem("b", "?", "5", "math"),
+        Problem("c", "?", [prose, "5"], "math"),
+    ]
+    with Verifiers() as verifiers:
+        faults = verifiers.check(problems)
+        assert list(faults) == ["a"] and "cannot read" in faults["a"]
+        verdicts = verifiers.verify([(problem, r"\boxed{5 +}") for problem in problems])
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.GOLD_ERROR, Outcome.WRONG, Outcome.WRONG]
+    assert verdicts[1].detail == UNPARSED and not verdicts[0].scored
+
+
+def test_decimals_may_be_rounded():
+    golds = [("3.14", r"\pi"), ("0.67", r"\frac{2}{3}"), (r"\approx 8.24", "8.2416"), ("1.4e3", "1390")]
+    assert [correct(gold, answer, decimals="rounded") for gold, answer in golds] == [[True]] * 4
+    assert [correct(gold, answer) for gold, answer in golds] == [[False]] * 4
+    assert correct("3.14", "3.15", "3.1", "3", decimals="rounded") == [False] * 3
+    for options in ({"decimals": "some"}, {"decimals": "rounded", "policy": "qwen"}):
+        with pytest.raises(UserError, match="option decimals"):
+            MathVerifier(**options)  # type: ignore[arg-type]
+
+
+def test_the_policy_strict_is_refused():
+    with pytest.raises(UserError, match="use typed"):
+        MathVerifier(policy="strict")  # type: ignore[arg-type]
+
+
+_PIECES = st.sampled_from(
+    [
+        *"0125abcxmio,;:=<>()[]{}_^/.'!|@⟨⟩¦ \n\\$%",
+        r"\frac",
+        r"\text{",
+        r"\{",
+        r"\}",
+        r"\cup",
+        r"\in",
+        " or ",
+        "per ",
+        r"\sum_{k=1}^{9}",
+        "cm",
+        "square ",
+        r"\pm",
+        r"\circ",
+        r"\left(",
+        "1,000",
+        "π",
+        "\x00",
+        "\x01",
+        "\x02",
+        r"\begin{pmatrix}",
+        r"\end{pmatrix}",
+        r"\\",
+        "&",
+    ]
+)
+_TEXTS = st.lists(_PIECES, max_size=25).map("".join)
+
+
+@given(
+    _TEXTS,
+    st.one_of(_TEXTS, st.sampled_from(["5", "x^2", "(1,2)", r"\{1,2\}", "x>3", r"\begin{pmatrix}1\\2\end{pmatrix}"])),
+)
+@settings(max_examples=500, deadline=None)
+def test_any_text_gets_a_verdict(one: str, other: str):
+    assert isinstance(compare(other, one)[0], bool)
+    if read(one):
+        assert compare(one, one)[0]
+
+
+@given(st.fractions(max_denominator=50), st.fractions(max_denominator=50))
+def test_fractions_are_equal_iff_their_values_are(one, other):
+    assert compare(rf"\frac{{{one.numerator}}}{{{one.denominator}}}", f"{other.numerator}/{other.denominator}")[0] is (
+        one == other
+    )
+
+
+@given(st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9), st.integers(-9, 9))
+def test_products_of_sums_are_compared_by_value(a: int, b: int, c: int, d: int):
+    """(x+a)(x+b) = x² + (a+b)x + ab."""
+    assert compare(f"x^2+({c})x+({d})", f"(x+{a})(x+{b})")[0] is (a + b == c and a * b == d)
+
+
+def test_values_need_no_tolerance():
+    def parsed(text: str):
+        return read(text).value  # type: ignore[union-attr]
+
+    pairs = [
+        (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt{6}}", True),
+        (r"\sin 1", r"\sin 1+10^{-200}", False),
+        ("e^x", r"e^x+10^{-90}", False),
+        (r"\cos 2x", r"1-2\sin^2 x", True),
+        ("2^{2020}-1", "4^{1010}-1", True),
+        ("2^{2020}-1", "4^{1010}-2", False),
+    ]
+    assert [identical(parsed(x), parsed(y), Budget(20_000)) for x, y, _ in pairs] == [same for *_, same in pairs]
+    assert exact(parsed(r"\binom{6}{2}+3!-\frac{1}{2}")) == 20.5
+    with pytest.raises(Unevaluable):
+        Budget(3).spend(4)
+
+
+BOMBS = [
+    "9^{9^{9^{9}}}", "(((((x!)!)!)!)!)!", "10000000!!!", r"\frac{1}{" * 100 + "x" + "}" * 100, "x" * 100_000,
+    "(" * 900 + "x" + ")" * 900, "9" * 1900, r"\sum_{k=1}^{300}\sum_{j=1}^{300}\sum_{i=1}^{300} kjx", "x/" * 900 + "x",
+    "5 ft " * 300, r"\pm" * 600 + "1", "1" + r"\pm 1" * 300, "{" * 1900, ", " * 900 + "1", r"\text{" * 300,
+    "1,000" * 300,
+    r"\binom{1999}{999}^{200}x", r"\prod_{k=1}^{300}(x+k)^k", ",".join(rf"\sqrt{{{k}}}" for k in range(60)), "x!" * 900,
+    "a" + ".-' " * 450 + "1", "5" + "%" * 1900, r"10^{3900}\sqrt{2}+2x-10^{3900}\sqrt{2}", "0." + "3" * 1900,
+    "f(" * 400 + "x" + ")" * 400,
+]  # fmt: skip
+
+
+def _judged_in_a_fork(results: "multiprocessing.SimpleQueue[bool]") -> None:
+    results.put(compare(r"\sin 2x", r"2\sin x\cos x")[0])
+
+
+def test_a_fork_judges_while_threads_of_its_parent_do():
+    context, stop = multiprocessing.get_context("fork"), threading.Event()
+    results = context.SimpleQueue()
+
+    def work() -> None:
+        while not stop.is_set():
+            assert compare(r"\cos 2x", r"1-2\sin^2 x")[0]
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            child = context.Process(target=_judged_in_a_fork, args=(results,))
+            child.start()
+            assert results.get()
+            child.join(60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("gold", ["x", r"\{1,2\}", r"2^{2020}\sqrt{3}", "1,2", r"\sum_{k=1}^{n} k"])
+def test_no_answer_keeps_the_judge_busy(gold: str):
+    """The comparison runs in the caller's process. Seconds of this thread: the machine may be busy."""
+    for bomb in BOMBS:
+        started = time.thread_time()
+        assert not correct(gold, bomb)[0]
+        assert time.thread_time() - started < 2.0, bomb[:40]
+
+
+def test_the_cost_of_a_verdict(shared_data: Path):
+    rows = [
+        json.loads(line)
+        for side in ("equal", "unequal")
+        for line in (shared_data / "math_pairs" / f"{side}.jsonl").read_text().splitlines()
+    ]
+    seconds = []
+    for row in rows[::3]:
+        started = time.thread_time()
+        compare(row["gold"], row["response"])
+        seconds.append(time.thread_time() - started)
+    seconds.sort()
+    assert seconds[len(seconds) // 2] < 0.005 and seconds[len(seconds) * 99 // 100] < 0.1  # five times the aims
