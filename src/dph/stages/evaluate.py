@@ -74,8 +74,9 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
             for (split, _), group in zip(part, evaluator.sampled([item for _, item in part]), strict=True):
                 score = score_group(task, group, None)
                 texts = [(group.problem, rollout.text) for rollout in group.rollouts]
-                answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
-                score = replace(score, diversity=diversity_of(group, params, plans, answers))
+                answers = verifiers.answers(texts) if verifiers.tells(group.problem, "answers") else ()
+                solutions = verifiers.solutions(texts) if verifiers.tells(group.problem, "solutions") else ()
+                score = replace(score, diversity=diversity_of(group, params, plans, answers, solutions))
                 values.append(
                     {
                         "score": {name: getattr(score, name) for name in _STORED},
