@@ -25,6 +25,8 @@ STUDIES = {
     "small": ("small", "Spider with a model made from scratch (--data SPIDER)"),
 }
 """Scale and description by the name of a study."""
+ANCHOR = "anchor"
+"""The study with a design and options of its own."""
 _ANY = "reproduce"
 """The command of which `--scale` names the study."""
 
@@ -71,6 +73,7 @@ def _parser(study: str) -> Parser:
 def _overview() -> str:
     lines = [f"  {name:<13} {text}" for name, (_, text) in STUDIES.items()]
     head = "usage: python -m experiments STUDY [settings]; the same command continues an interrupted study"
+    lines.append(f"  {ANCHOR:<13} Countdown: where an anchor to the base model acts, and its direction")
     return "\n".join([head, "", *lines, f"  {_ANY:<13} the study that --scale names (tiny)"])
 
 
@@ -83,6 +86,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
         print(_overview())
         sys.exit(0 if words else 2)
     with ending("experiments"):
+        if words[0] == ANCHOR:
+            from experiments.anchor.run import run as run_anchor
+
+            return run_anchor(words[1:])
         settings = parse(words)
         from experiments.run import reproduce  # loads matplotlib
 

@@ -114,8 +114,6 @@ SHORT = {
         "dph_f-eta0.1-lr0.0001",
         SHORTER,
     ),
-    "experiments/results/which-method.md": ("cispo-lr0.0001", "dph_f-eta0.1-lr0.0001", SHORTER),
-    "docs/results/findings.md": (),
 }
 """Pages with a short table of the test worlds, and settings that not all of them show."""
 EVERYWHERE = (

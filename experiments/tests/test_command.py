@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dph.errors import SettingsError
-from experiments.command import STUDIES, parse, run
+from experiments.anchor.run import parse as parse_anchor
+from experiments.command import ANCHOR, STUDIES, parse, run
 from experiments.grid import grid_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,8 @@ def test_flags_override_files_and_files_override_defaults(tmp_path: Path) -> Non
         (["huge"], "no study is named 'huge'"),
         (["tiny", "--job", "1"], "python -m experiments tiny --help"),
         (["tiny", "--jobs", "0"], "jobs is 0"),
+        (["anchor", "--starts", "x"], "--starts: invalid int value"),
+        (["anchor", "--arms", "k4"], "no arm 'k4'"),
         (["tiny", "--config"], "--config: expected one argument"),
         (["tiny", "--config", "nowhere.toml"], "nowhere.toml"),
         (["reproduce", "--scale", "huge"], "no scale is named 'huge'"),
@@ -63,7 +66,9 @@ def test_the_commands_of_the_pages_can_be_read() -> None:
         for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 found = re.match(r"(?:scripts/(reproduce)|python -m experiments)(?=\s|$)(.*)", line)
-                if found:
+                if found and found[2].split()[:1] == [ANCHOR]:
+                    parse_anchor(shlex.split(found[2], comments=True)[1:])
+                elif found:
                     parse([*([found[1]] if found[1] else []), *shlex.split(found[2], comments=True)])
                     called += 1
     assert called > 20

@@ -64,3 +64,50 @@ def test_unequal_sides(seeds: tuple[int, int], spreads: tuple[float, float]) -> 
     share = coverage("difference", seeds, spreads, 1000)
     print(f"| {seeds} | {spreads} | {share:.3f} |")
     assert 0.93 <= share <= 0.999
+
+
+KINDS, SPREAD = 12, 0.06
+
+
+def rough_coverage(effects: str, seeds: int, trials: int) -> float:
+    """Share of the intervals of a difference that hold the truth, if a seed wins or loses whole kinds of problems
+    ("kinds"), or ends in one of two states: on both sides ("bimodal"), or on one side while seeds of the other hardly
+    differ ("bimodal, one side"). A quarter of all seeds end in the lower state."""
+    rng = np.random.default_rng([seeds, len(effects)])
+    hits = 0
+    for trial in range(trials):
+        difficulty, sides = rng.random(PROBLEMS) ** 0.3, []
+        for side in range(2):
+            if effects == "kinds":
+                by_kind = SPREAD * np.sqrt(KINDS) * rng.normal(size=(seeds, KINDS))
+                shift = by_kind[:, np.arange(PROBLEMS) % KINDS]
+            elif effects == "bimodal" or side == 0:
+                low = rng.random((seeds, 1)) < 0.25
+                shift = SPREAD * np.where(low, -np.sqrt(3), 1 / np.sqrt(3))
+            else:
+                shift = SPREAD / 4 * rng.normal(size=(seeds, 1))
+            sides.append(difficulty + shift + 0.15 * rng.normal(size=(seeds, PROBLEMS)))
+        found = cluster_difference(*sides, resamples=200, seed=trial)
+        hits += found.low <= 0 <= found.high
+    return hits / trials
+
+
+ROUGH = {"kinds": 0.91, "bimodal": 0.91, "bimodal, one side": 0.70}
+"""Effects, and the least coverage that three seeds a side must have in 200 trials."""
+
+
+@pytest.mark.parametrize("effects", ROUGH)
+def test_intervals_hold_the_truth_if_seeds_lose_whole_kinds_but_not_if_one_side_has_two_states(
+    effects: str,
+) -> None:
+    share = rough_coverage(effects, 3, 200)
+    assert ROUGH[effects] <= share <= 0.999
+    assert (share < 0.91) == (effects == "bimodal, one side")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effects", ROUGH)
+def test_the_table_of_rough_coverage(effects: str) -> None:
+    shares = [rough_coverage(effects, seeds, 1000) for seeds in (2, 3, 5)]
+    print(f"| difference, {effects} | " + " | ".join(f"{share:.3f}" for share in shares) + " |")
+    assert all(0.70 <= share <= 0.999 for share in shares)

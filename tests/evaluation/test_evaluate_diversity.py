@@ -222,8 +222,8 @@ def test_the_files_of_a_run_hold_them(tmp_path: Path):
     )
     run = evaluate(settings)
     metrics = json.loads((run / "scores.json").read_text())["splits"]["dev"]["metrics"]
-    only_sql = {"distinct_sql", "distinct_sql_correct", "distinct_plans", "distinct_plans_correct"}
-    wanted = set(MEASURES) - only_sql - {"maj@32", "unparsed"}
+    others = {f"distinct_{name}{of}" for name in ("sql", "plans", "solutions") for of in ("", "_correct")}
+    wanted = set(MEASURES) - others - {"maj@32", "unparsed"}
     assert wanted <= metrics.keys() and not (set(MEASURES) - wanted) & metrics.keys()
     rows = pq.read_table(run / "problems.parquet").to_pylist()
     texts: dict[str, set[str]] = {row["id"]: set() for row in rows}

@@ -24,6 +24,22 @@ def test_method_presets_and_no_others_have_labels_of_their_own() -> None:
     assert len(set(labels.values())) == len(labels) and labels["dph_js"] == "DPH-JS"
 
 
+def test_each_embedded_world_has_a_demo_and_a_base_model_of_its_own(tmp_path: Path) -> None:
+    planned = jobs(DemoConfig(out=str(tmp_path), task="countdown"), tmp_path / "base")
+    settings = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in planned}
+    assert {run.task.name for run in settings.values()} == {"countdown"}
+    assert [settings[name].loss.eta for name in ("grpo", "dph_js")] == [0.0, 0.6]
+    assert {run.steps for name, run in settings.items() if name in ("grpo", "dph_js")} == {125}
+    with pytest.raises(UserError, match="no prompts in plain English"):
+        demo(language_model(tmp_path, task="countdown"))
+
+
+@pytest.mark.slow
+def test_the_demo_of_countdown_ends_with_a_report(tmp_path: Path) -> None:
+    page = demo(DemoConfig(out=str(tmp_path), task="countdown", methods=("dph_f",), smoke=True, jobs=1))
+    assert "distinct solutions" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("smoke", [False, True])
 def test_every_command_parses_and_needs_what_comes_before_it(smoke: bool, tmp_path: Path) -> None:
     config = DemoConfig(out=str(tmp_path), seed=3, methods=("grpo", "dph_js"), smoke=smoke)

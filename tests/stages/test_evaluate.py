@@ -31,6 +31,12 @@ def scored(samples, correct, greedy=None, styles=(), right=(), kind="k"):
     )
 
 
+def test_shares_of_styles_that_belong_to_single_problems_are_left_out():
+    few, many = (summarise([scored(n, 0, styles=[f"s{i}" for i in range(n)])], n) for n in (24, 25))
+    assert len(few["style_shares"]) == 24 and many["style_shares"] == {}
+    assert many["metrics"]["styles"]["mean"] == 25
+
+
 # Scoring ------------------------------------------------------------------------------------------------------------
 
 

@@ -362,10 +362,12 @@ class AuditConfig(EvalConfig):
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """`dph demo`: the whole story in the embedded world, in minutes, without network or GPU."""
+    """`dph demo`: the whole story in an embedded world, in minutes, without network or GPU."""
 
     out: str = "runs/demo"
     """Directory for all runs of the demo."""
+    task: Literal["minisql", "countdown"] = "minisql"
+    """The embedded world: text-to-SQL, or sums that reach a target."""
     seed: int = 0
     """Seed of everything but the world."""
     methods: tuple[str, ...] = ("grpo", "dph_js")

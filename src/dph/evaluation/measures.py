@@ -70,6 +70,8 @@ METRICS = (
     Metric.count("distinct_plans_correct", "distinct plans (correct)"),
     Metric.count("distinct_answers", "distinct answers"),
     Metric.count("distinct_answers_correct", "distinct answers (correct)"),
+    Metric.count("distinct_solutions", "distinct solutions"),  # as a verifier with a method `solutions` tells them
+    Metric.count("distinct_solutions_correct", "distinct solutions (correct)"),
     Metric("ngram_overlap", "4-gram overlap"),
     Metric("ngram_overlap_correct", "4-gram overlap (correct)"),
     *(Metric(f"maj@{k}", f"maj@{k}", table="main") for k in _VOTERS),
@@ -169,21 +171,27 @@ def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
 
 
 def diversity_of(
-    group: Group, params: SamplingParams, plans: PlanReader, answers: Sequence[str | None] = ()
+    group: Group,
+    params: SamplingParams,
+    plans: PlanReader,
+    answers: Sequence[str | None] = (),
+    solutions: Sequence[str | None] = (),
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
     answers: what each response answers, if the problem's verifier tells (`Verifiers.answers`); empty if it does not. If
     none is told, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
     0; only problems of which nobody reads answers have none.
+    solutions: how each response solves the problem, if its verifier tells (`Verifiers.solutions`).
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:
         return {}
     values: dict[str, float] = {}
     of_kind = _kinds(group.problem, scored, plans)
-    told = zip(answers, group.rollouts, strict=True) if answers else ()
-    votes = [answer for answer, rollout in told if rollout.verdict.scored]
+    if solutions:
+        of_kind["solutions"] = _of_scored(solutions, group)
+    votes = _of_scored(answers, group) if answers else []
     if not any(votes):
         votes = of_kind.get("answers", votes)
     for k in _VOTERS:
@@ -206,6 +214,11 @@ def diversity_of(
     if params.temperature > 0 and params.top_p == 1 and any(logprobs):
         values["token_entropy"] = round(token_entropy(logprobs), _PRECISION)
     return values
+
+
+def _of_scored(texts: Sequence[str | None], group: Group) -> list[str | None]:
+    """The texts of the responses that could be judged."""
+    return [text for text, rollout in zip(texts, group.rollouts, strict=True) if rollout.verdict.scored]
 
 
 def answer_of(problem: Problem, response: str) -> str | None:

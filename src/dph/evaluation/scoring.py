@@ -14,6 +14,9 @@ from dph.evaluation.passk import powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import Group, Problem
 
+_MOST_SHARES = 24
+"""Shares of more styles are left out: they belong to single problems, as solutions do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -76,7 +79,9 @@ def summarise(scored: Sequence[Scored], n: int) -> dict[str, Any]:
         "samples": n,
         "metrics": metrics,
         "pass_curve": {str(k): metrics[f"pass@{k}"] for k in powers_of_two(n) if f"pass@{k}" in metrics},
-        "style_shares": {name: count / styles.total() for name, count in sorted(styles.items())},
+        "style_shares": {
+            name: count / styles.total() for name, count in sorted(styles.items()) if len(styles) <= _MOST_SHARES
+        },
         "by_kind": _by_kind(scored),
     }
 

@@ -31,10 +31,8 @@ from dph.report.write import report
 from dph.runs.directory import RunDir
 from dph.runs.files import cache_folder, waiting_for
 
-_WORLD = "minisql"
-"""The preset of the embedded world."""
 _EMBEDDED: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
-"""In the embedded world: settings by stage on top of its preset."""
+"""In an embedded world: settings by stage on top of its preset, which has the name of its task."""
 _SMOKE: Mapping[str, Mapping[str, Any]] = {
     "sft": {"steps": 120, "batch": 24, "demonstrations": 3000},
     "presample": {"threshold": 1, "refine": "keep", "task": {"limit": 48}, "rollout": {"n": 4}},
@@ -71,9 +69,9 @@ _PROBE = {"task": {"limit": 48}, "refine": "keep"}
 
 def _words(config: DemoConfig, stage: str, *more: str, settings: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """The command of a stage; `settings` override those of the demo."""
-    presets, options, sizes = (_WORLD,), (), [_EMBEDDED, *([_SMOKE] if config.smoke else [])]
+    presets, options, sizes = (config.task,), (), [_EMBEDDED, *([_SMOKE] if config.smoke else [])]
     if config.model:
-        presets = (config.world or _WORLD, "smollm2")
+        presets = (config.world or config.task, "smollm2")
         chosen = ("prompts", "english") if not config.world else ("root", config.data) if config.data else ()
         options = ("--task.options", *chosen) if chosen else ()
         sizes = [_LANGUAGE, *([_SMOKE, _LANGUAGE_SMOKE] if config.smoke else [])]
@@ -139,7 +137,7 @@ def start_language_model(config: DemoConfig, base: Path) -> None:
     )
 
 
-def _check_methods(methods: Sequence[str]) -> None:
+def _check_methods(methods: Sequence[str], task: str) -> None:
     """Raises UserError for anything but a method preset, and for methods whose runs or labels would be the same."""
     presets = [name for name in preset_names() if preset_label(name)]
     names, labels = {"base", "presample", "eval", "report", "logs", "probes"}, {"base"}
@@ -149,7 +147,7 @@ def _check_methods(methods: Sequence[str]) -> None:
                 f"no method preset is named {method!r}; known are: {', '.join(presets)}; a preset file of your own is "
                 "named by its path, which ends in .toml or .yaml"
             )
-        from_dict(TrainConfig, merge_settings("train", [_WORLD, method], []), f"the settings of {method!r}")
+        from_dict(TrainConfig, merge_settings("train", [task, method], []), f"the settings of {method!r}")
         name, label = Path(method).stem, _label(method)
         if name in names or label in labels:
             raise SettingsError(
@@ -164,6 +162,10 @@ def _check_model(config: DemoConfig) -> None:
     """Raises UserError for settings that need others, and for a preset, a folder or a model that is missing."""
     if config.world and not config.model:
         raise SettingsError("--world needs a language model: add --model smollm2")
+    if config.model and not config.world and config.task != "minisql":
+        raise SettingsError(
+            f"--task {config.task} has no prompts in plain English; with --model, name a --world FILE.toml"
+        )
     if config.data and not config.world:
         raise SettingsError("--data needs the preset of a task that reads it: add --world FILE.toml")
     if config.data and not Path(config.data).is_dir():
@@ -182,10 +184,10 @@ def _label(method: str) -> str:
 def demo(config: DemoConfig) -> Path:
     """Run the demo, or what is missing of it, and return the report's page."""
     check_bounds(config)
-    _check_methods(config.methods)
+    _check_methods(config.methods, config.task)
     _check_model(config)
     started, out = time.monotonic(), Path(config.out)
-    base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint()
+    base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint(config.task)
     planned = jobs(config, base)
     if config.model and not config.smoke:
         start_language_model(config, base)
@@ -194,7 +196,7 @@ def demo(config: DemoConfig) -> Path:
     run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
     runs = [*(out / "eval" / name for name in ("base", *names)), *(out / name for name in names)]
-    where = f"on {Path(config.world).stem}" if config.world else "in the embedded world"
+    where = f"on {Path(config.world).stem}" if config.world else f"in the embedded world {config.task}"
     page = report(runs, out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
@@ -212,9 +214,9 @@ def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
         run_jobs([job], logs, slots, "base model")
 
 
-def _fingerprint() -> str:
+def _fingerprint(task: str) -> str:
     """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
-    settings = from_dict(SftConfig, merge_settings("sft", [_WORLD], []))
+    settings = from_dict(SftConfig, merge_settings("sft", [task], []))
     digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
     root = Path(__file__).parents[1]
     sources = [
@@ -223,7 +225,8 @@ def _fingerprint() -> str:
         root / "training" / "optim.py",
         *sorted((root / "models").glob("*.py")),
     ]
-    for source in [*sources, root / "tasks" / "styles.py", *sorted((root / "tasks" / settings.task.name).glob("*.py"))]:
+    world = [*sorted(root.glob(f"*/{task}.py")), *sorted((root / "tasks" / task).glob("*.py"))]
+    for source in [*sources, root / "tasks" / "styles.py", *world]:
         digest.update(source.read_bytes())
     digest.update(f"{version('torch')} {version('transformers')}".encode())
     return digest.hexdigest()

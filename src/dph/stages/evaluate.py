@@ -101,8 +101,9 @@ def _sampled(
     values = []
     for (split, _), group in zip(items, evaluator.sampled([item for _, item in items]), strict=True):
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
-        answers = verifiers.answers(texts) if verifiers.tells_answers(group.problem) else ()
-        diversity = diversity_of(group, evaluator.params, plans, answers)
+        answers = verifiers.answers(texts) if verifiers.tells(group.problem, "answers") else ()
+        solutions = verifiers.solutions(texts) if verifiers.tells(group.problem, "solutions") else ()
+        diversity = diversity_of(group, evaluator.params, plans, answers, solutions)
         score = replace(score_group(task, group, None), diversity=diversity)
         stored = {name: getattr(score, name) for name in _STORED}
         values.append({"score": stored, "rows": _completion_rows(split, task, group)})

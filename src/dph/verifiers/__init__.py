@@ -8,6 +8,7 @@ from dph.verifiers.sql.rules import rule_versions
 
 __all__ = ["Verifier", "Verifiers", "judging_versions", "register_verifier"]
 
+VERIFIERS.declare("dph.verifiers.countdown", "countdown")
 VERIFIERS.declare("dph.verifiers.exact", "exact")
 VERIFIERS.declare("dph.verifiers.function", "function")
 VERIFIERS.declare("dph.verifiers.math.verifier", "math")

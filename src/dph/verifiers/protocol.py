@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from dph.errors import UserError
 from dph.registry import Registry
@@ -90,20 +90,31 @@ class Verifiers:
                 flags |= find([problems[i] for i in places])
         return flags
 
-    def tells_answers(self, problem: Problem) -> bool:
-        """Whether the problem's verifier has a method `answers`."""
-        return hasattr(self._get(self._name(problem)), "answers")
+    def tells(self, problem: Problem, what: Literal["answers", "solutions"]) -> bool:
+        """Whether the problem's verifier has a method of this name."""
+        return hasattr(self._get(self._name(problem)), what)
 
     def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """What each response answers, as a text that equal answers share; None for a response without an answer.
 
         Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
         """
-        answers: dict[int, str | None] = {}
+        return self._told("answers", items)
+
+    def solutions(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """How each response solves its problem, as a text that equal solutions share; None for a response without one.
+
+        Only verifiers with a method of this name know (countdown: the expression up to order and brackets); with
+        others, None for all. Evaluations count distinct solutions.
+        """
+        return self._told("solutions", items)
+
+    def _told(self, what: str, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        texts: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
-            if read := getattr(self._get(name), "answers", None):
-                answers |= zip(places, read([items[i] for i in places]), strict=True)
-        return [answers.get(i) for i in range(len(items))]
+            if read := getattr(self._get(name), what, None):
+                texts |= zip(places, read([items[i] for i in places]), strict=True)
+        return [texts.get(i) for i in range(len(items))]
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
         """The places of each verifier's problems."""

@@ -1,0 +1,1 @@
+"""Experiment B (`python -m experiments anchor`): where an anchor to the base model acts, and in which direction."""

@@ -1,0 +1,97 @@
+"""Counts of experiment B: one Parquet file for each start, rewritten after every arm.
+
+A row is a problem of an evaluation: start, run, id, kind, samples, correct, greedy; `forms`, the canonical solutions
+among its correct samples, and `form_counts`, how many samples have each; `rollouts`, the responses that were drawn to
+make the model, pre-sampling included; `settings`, JSON of what trained it ("" for the base model).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dph.process.jobs import is_complete
+from dph.runs.directory import RunDir
+from dph.runs.files import written_atomically
+from experiments.anchor.design import Arm
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The counts of a model on the test problems of its start, in the order of their ids."""
+
+    counts: list[tuple[int, int]]
+    """Samples and correct samples."""
+    forms: list[list[int]]
+    """Correct samples of each canonical solution."""
+    kinds: list[str]
+    rollouts: int
+
+
+def counts_file(folder: Path, start: int) -> Path:
+    """The file of a start."""
+    return folder / f"start-{start}.parquet"
+
+
+def write(folder: Path, start: int, root: Path, arms: Sequence[Arm]) -> None:
+    """Write the counts of every finished evaluation of a start."""
+    rows = []
+    by_name = {arm.name: arm for arm in arms}
+    for evaluation in sorted((root / "eval").glob("*")):
+        if is_complete(evaluation):
+            arm = max((name for name in by_name if evaluation.name.startswith(name)), key=len, default="")
+            settings = RunDir.open(root / "train" / arm, "train").settings() if arm else {}
+            common = {"start": start, "run": evaluation.name, "rollouts": by_name[arm].rollouts if arm else 0}
+            common["settings"] = json.dumps(_without_paths(settings)) if arm else ""
+            rows += [common | row for row in _problems(evaluation)]
+    if rows:
+        folder.mkdir(parents=True, exist_ok=True)
+        with written_atomically(counts_file(folder, start)) as temporary:
+            pq.write_table(pa.Table.from_pylist(rows), temporary, compression="zstd", compression_level=19)
+
+
+def _problems(evaluation: Path) -> list[dict]:
+    forms: dict[str, Counter[str]] = {}
+    columns = ["id", "sample", "outcome", "style"]
+    for row in pq.read_table(evaluation / "completions.parquet", columns=columns).to_pylist():
+        if row["sample"] >= 0 and row["outcome"] == "correct":
+            forms.setdefault(row["id"], Counter())[row["style"]] += 1
+    columns = ["id", "kind", "samples", "correct", "greedy"]
+    problems = pq.read_table(evaluation / "problems.parquet", columns=columns).to_pylist()
+    found = []
+    for row in sorted(problems, key=lambda row: row["id"]):
+        counted = sorted(forms.get(row["id"], Counter()).items())
+        found.append(row | {"forms": [name for name, _ in counted], "form_counts": [count for _, count in counted]})
+    return found
+
+
+def _without_paths(settings: Mapping) -> dict:
+    """The settings of a training run without folders of this machine."""
+    return {
+        key: _without_paths(value) if isinstance(value, Mapping) else "" if key in ("out", "path") else value
+        for key, value in settings.items()
+    }
+
+
+def read(folder: Path, start: int) -> dict[str, Evaluated]:
+    """Evaluations of a start by name; {} if there are none yet."""
+    file = counts_file(folder, start)
+    if not file.exists():
+        return {}
+    columns = ["run", "id", "kind", "samples", "correct", "form_counts", "rollouts"]
+    by_run: dict[str, list[dict]] = {}
+    for row in pq.read_table(file, columns=columns).to_pylist():
+        by_run.setdefault(row["run"], []).append(row)
+    return {
+        run: Evaluated(
+            [(row["samples"], row["correct"]) for row in rows],
+            [row["form_counts"] for row in rows],
+            [row["kind"] for row in rows],
+            rows[0]["rollouts"],
+        )
+        for run, rows in by_run.items()
+    }

@@ -1,0 +1,180 @@
+"""Experiment B: its arms against the protocol, its measure against worked numbers, its counts against the runs."""
+
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dph.cli.main import parse
+from dph.errors import UserError
+from dph.runs.directory import RunDir
+from experiments.anchor.counts import Evaluated, counts_file, read, write
+from experiments.anchor.design import NEAR, SOLVED, STARTS, arm_jobs, arms, base_jobs
+from experiments.anchor.run import COUNTS, run
+from experiments.anchor.tables import (
+    COMPARISONS,
+    ZERO,
+    arm_table,
+    at_target,
+    comparison_table,
+    families,
+    figure,
+    target_of,
+    verdict,
+)
+from experiments.countdown_english import CountdownEnglish, in_english
+
+
+def settings_of(name: str) -> tuple[dict, dict]:
+    """Settings of an arm's training run, and all of its jobs by name."""
+    [arm] = [arm for arm in arms() if arm.name == name]
+    jobs = list(arm_jobs(21, Path("out"), arm, {}))
+    parsed = {
+        job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in jobs if job.arguments[0] != "interpolate"
+    }
+    return parsed[name], {job.name: job for job in jobs}
+
+
+def test_every_arm_differs_from_grpo_in_its_anchor_or_learning_rate_only() -> None:
+    plain, _ = settings_of(ZERO)
+    assert (plain.steps, plain.rollout.n, plain.rollout.prompts, plain.optim.lr) == (125, 16, 8, 1e-4)
+    assert len({arm.name for arm in arms()}) == len(arms()) == 31
+    for arm in arms():
+        own, _ = settings_of(arm.name)
+        assert own.task.options == {"seed": "21"} and own.loss.clip_high == 0.28 and own.steps == 125
+        assert own.prompt_set == ("explore" if arm.name in ("exp_only", "dph_js") else "all")
+        anchored = own.rehearsal.rows, own.loss.kl
+        if arm.family.startswith((SOLVED, NEAR)):
+            assert anchored == (64, "none") and arm.family.endswith(own.loss.divergence)
+            assert own.rehearsal.path == f"out/{SOLVED if arm.family.startswith(SOLVED) else NEAR}"
+            assert str(own.loss.eta).rstrip("0").rstrip(".") == arm.name.rpartition("-")[2] and own.optim.lr == 1e-4
+        elif arm.family.startswith("k"):
+            assert anchored == (0, arm.family) and own.loss.eta == 0 and own.optim.lr == 1e-4
+        elif arm.family.startswith("grpo"):
+            assert (
+                anchored == (0, "none")
+                and f"{own.optim.lr:g}" == f"{float(arm.name.split('-', 1)[1].removesuffix('-again')):g}"
+            )
+    assert settings_of("grpo-1e-4-again")[0].seed != plain.seed == settings_of("k3-1")[0].seed
+
+
+def test_a_start_has_its_own_problems_base_model_and_two_pre_samplings() -> None:
+    assert len(STARTS) == 12 and not {11, 12, 13, 101, 102} & set(STARTS)
+    jobs = {job.name: parse(job.arguments[0], job.arguments[1:])[0] for job in base_jobs(22, Path("o"), {})}
+    assert {one.task.options["seed"] for one in jobs.values()} == {"22"} and jobs["base"].seed == 22
+    near, solved = jobs[NEAR], jobs[SOLVED]
+    assert (near.threshold, near.rollout.n, near.stored) == (6, 8, 4)
+    assert (solved.threshold, solved.rollout.n, solved.stored, solved.refine) == (1, 32, 8, "keep")
+    assert len({jobs["eval-base"].seed, jobs["eval-base-again"].seed, 0}) == 3 and jobs["eval-base"].rollout.n == 64
+    _, made = settings_of(ZERO)
+    assert [name for name in made if name.startswith("eval")] == [
+        f"eval-{ZERO}{what}" for what in ("", "-step50", "-step75", "-step100", "-share0.5", "-share0.75")
+    ]
+    assert "step-00000050/model" in " ".join(made[f"eval-{ZERO}-step50"].arguments)
+
+
+def evaluated(*correct: int) -> Evaluated:
+    """64 samples of each problem, all correct ones alike."""
+    return Evaluated(
+        [(64, c) for c in correct], [[c] if c else [] for c in correct], ["2 numbers"] * len(correct), 16_000
+    )
+
+
+def test_a_family_is_read_off_its_frontier_at_the_mean_of_grpo() -> None:
+    start = {"base": evaluated(16, 16, 16, 16), ZERO: evaluated(64, 64, 0, 0)}
+    start |= {"grpo-5e-5": evaluated(64, 32, 16, 0), "grpo-5e-5-again": evaluated(64, 32, 0, 16)}
+    start |= {f"k3-{beta}": evaluated(64, 16, 16, 0) for beta in ("0.1", "0.3", "1")}
+    assert target_of(start) == pytest.approx(112 / 256)
+    assert at_target(start, "k2") is None, "no arms"
+    # From (1/2, 1/2) to (3/8, almost 3/4): the middle.
+    passed = 1 - sum(math.comb(64 - c, 32) / math.comb(64, 32) for c in (64, 16, 16, 0)) / 4
+    assert at_target(start, "k3") == pytest.approx((0.5 + passed) / 2)
+    assert at_target(start | {"k3-0.1": evaluated(64, 64, 0, 0)}, "k3") is not None
+    assert at_target(start | {ZERO: evaluated(16, 16, 0, 0)}, "k3") is None, "nothing is extrapolated"
+    assert at_target({name: one for name, one in start.items() if name != "grpo-5e-5-again"}, "k3") is None
+    assert set(families()) >= {name for _, *pair in COMPARISONS for name in pair} - {"mix"}
+
+
+def test_a_difference_is_established_if_the_interval_for_all_comparisons_excludes_0() -> None:
+    spread = [0.2, 0.1, 0.3, 0.2]  # mean 0.2, standard error 0.0408; t(3) is 3.18 at 95 % and 6.44 at 99.3 %
+    text = verdict(spread)
+    assert text == ("+0.20 (+0.07 to +0.33)", "no")
+    assert verdict([0.2, 0.21, 0.19, 0.2]) == ("+0.20 (+0.19 to +0.21)", "yes")
+    assert verdict([0.2]) == verdict([]) == ("–", "–")
+
+
+def test_tables_and_figure_of_two_starts(tmp_path: Path) -> None:
+    names = {name for group in families().values() for name in group}
+    starts = {}
+    for start in (1, 2):
+        made = {name: evaluated(40, 30 - i % 5, 10 - i % 7, i % 3) for i, name in enumerate(sorted(names))}
+        starts[start] = made | {"base": evaluated(16, 16, 12, start), "base-again": evaluated(16, 15, 12, start)}
+    lines = list(comparison_table(starts))
+    assert len(lines) == 2 + len(COMPARISONS) and all("of 2" in line for line in lines[2:])
+    rows = list(arm_table(starts))
+    assert {row.count("|") for row in rows} == {12} and len(rows) == 2 + len(names) + 2 + 3
+    [base] = [row for row in rows if row.startswith("| base |")]
+    assert base.split("|")[2:5] == [" 2 ", " 16,000 ", " 17.8 "], "45.5 of 256"
+    figure(starts, tmp_path / "f" / "anchor.png")
+    assert (tmp_path / "f" / "anchor.png").stat().st_size > 10_000
+
+
+def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path: Path) -> None:
+    root = tmp_path / "start-5"
+    for name in ("base", "solved-js-1", "solved-js-1-step50", "unfinished"):
+        folder = root / "eval" / name
+        folder.mkdir(parents=True)
+        problems = [
+            {"id": f"p{i}", "kind": "2 numbers", "samples": 3, "correct": 2 - i, "greedy": True} for i in (1, 0)
+        ]
+        pq.write_table(pa.Table.from_pylist(problems), folder / "problems.parquet")
+        texts = [("p0", 0, "correct", "(+1+2)"), ("p0", 1, "correct", "(+1+2)"), ("p0", 2, "wrong", "1")]
+        texts += [("p0", -1, "correct", "(+1+2)"), ("p1", 0, "correct", "(*1*2)"), ("p1", 1, "wrong", "other")]
+        rows = [dict(zip(("id", "sample", "outcome", "style"), one, strict=True)) for one in texts]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "completions.parquet")
+        status = "running" if name == "unfinished" else "complete"
+        (folder / "manifest.json").write_text(json.dumps({"status": status}))
+    config = parse("train", ["--preset", "grpo", "--loss.eta", "1", "--out", str(root / "train" / "solved-js-1")])[0]
+    RunDir.start(config.out, "train", config)
+    write(tmp_path / "counts", 5, root, arms())
+    found = read(tmp_path / "counts", 5)
+    assert set(found) == {"base", "solved-js-1", "solved-js-1-step50"}
+    assert found["base"].counts == [(3, 2), (3, 1)] and found["base"].forms == [[2], [1]]
+    assert (found["base"].rollouts, found["solved-js-1"].rollouts) == (0, 48_000)
+    rows = pq.read_table(counts_file(tmp_path / "counts", 5)).to_pylist()
+    assert rows[0]["forms"] == ["(+1+2)"] and str(tmp_path) not in json.dumps(rows)
+    assert json.loads(rows[-1]["settings"])["loss"]["eta"] == 1
+    assert read(tmp_path / "counts", 6) == {}
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no arm 'k4'"):
+        run(["--arms", "k4"])
+    with pytest.raises(UserError, match="no counts"):
+        run(["--report-only", "--counts", str(tmp_path)])
+
+
+def test_published_counts_are_of_the_protocol() -> None:
+    page = (Path(__file__).resolve().parents[1] / "results" / "anchor.md").read_text(encoding="utf-8")
+    files = sorted((Path(__file__).resolve().parents[2] / COUNTS).glob("*.parquet"))
+    starts = {start: read(file.parent, start) for file in files for start in [int(file.stem.partition("-")[2])]}
+    assert set(starts) <= set(STARTS)
+    evaluations = {job.name.removeprefix("eval-") for arm in arms() for job in arm_jobs(1, Path("o"), arm, {})}
+    for found in starts.values():
+        assert set(found) <= evaluations | {"base", "base-again"}
+        assert all(len(one.counts) == 200 and {n for n, _ in one.counts} == {64} for one in found.values())
+        assert all([sum(forms) for forms in one.forms] == [c for _, c in one.counts] for one in found.values())
+    if "None yet." not in page:
+        assert [line for line in comparison_table(starts) if line not in page.splitlines()] == []
+
+
+def test_countdown_in_english_asks_for_the_same(tmp_path: Path) -> None:
+    text = "Use some of the numbers 3, 4, 8 and 9, each at most once, with + - * / and brackets, to make 15."
+    assert in_english("3,4,8,9>15:") == f"{text} Write only the expression."
+    english = CountdownEnglish(dev_problems=5)
+    [problem, *_] = english.problems("dev")
+    assert problem.verifier == "countdown" and all(str(n) in problem.prompt for n in problem.meta["numbers"])
+    assert english.demonstrations(3, 0)[0]["prompt"].startswith("Use some of the numbers")
