@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dph.config import AuditConfig, ModelConfig, RolloutConfig, TaskConfig
+from dph.config import AuditConfig, CertifyConfig, ModelConfig, RewardConfig, RolloutConfig, TaskConfig
 from dph.errors import UserError
 from dph.evaluation import read_samples
 from dph.runs.directory import RunDir
@@ -30,12 +30,26 @@ def test_a_model_against_itself_loses_nothing(tmp_path: Path, capsys: pytest.Cap
     for change in found["changes"]:
         assert change["lost"] == change["gained"] == []
         assert all(difference["estimate"] == 0 for difference in change["differences"].values())
-    assert "pass@4 did not change measurably" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "pass@4 did not change measurably" in shown.out
+    assert "not certified: with 95 %" in shown.out  # ten problems say little
     assert "<svg" in (out / "index.html").read_text()
     one = read_samples(out / "before")
     scores = json.loads((out / "before/scores.json").read_text())["splits"]["test"]
     assert len(one.problems) == scores["problems"]
     assert (one.c / one.n).mean() == pytest.approx(scores["metrics"]["mean@4"]["mean"])
+
+
+def test_what_a_model_masters_is_certified_to_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "any.py").write_text("def easy(**_):\n    return 1.0\n\n\ndef hard(**_):\n    return 0.0\n")
+    easy, hard = (RewardConfig(f"{tmp_path / 'any.py'}:{name}") for name in ("easy", "hard"))
+    out = audit(config(tmp_path / "audit", certify=CertifyConfig(epsilon=0.99), reward=easy))
+    checked = json.loads((out / "audit.json").read_text())["certificate"]
+    assert checked["loss"] == 0 and checked["epsilon"] == 0.99 and checked["lost"] == []
+    assert f"problems like these {checked['problems']} is at most" in capsys.readouterr().out
+    out = audit(config(tmp_path / "nothing", reward=hard))
+    assert json.loads((out / "audit.json").read_text())["certificate"] is None
+    assert "there is no certificate: " in capsys.readouterr().err
 
 
 def test_an_interrupted_audit_samples_only_what_is_missing(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_each_embedded_world_has_a_demo_and_a_base_model_of_its_own(tmp_path: Pa
     assert {run.task.name for run in settings.values()} == {"countdown"}
     assert [settings[name].loss.eta for name in ("grpo", "dph_js")] == [0.0, 0.6]
     assert {run.steps for name, run in settings.items() if name in ("grpo", "dph_js")} == {125}
-    with pytest.raises(UserError, match="no prompts in plain English"):
+    with pytest.raises(SettingsError, match="no prompts in plain English"):
         demo(language_model(tmp_path, task="countdown"))
 
 

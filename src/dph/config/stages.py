@@ -161,8 +161,8 @@ class CertifyStageConfig(EvalConfig):
     """`dph certify`: bound what checkpoints lost of what their base model solved. Models are sampled as by dph eval."""
 
     base: str = ""
-    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a JSONL file with rows
-    {problem_id, sample, correct}, or a model."""
+    """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file that `dph
+    passk` reads, or a model."""
     checkpoints: tuple[str, ...] = ()
     """The same of the checkpoints, in the order of training; with a presample run, models."""
     out: str = ""
@@ -358,6 +358,7 @@ class AuditConfig(EvalConfig):
     """The trained model, its run or its folder; `model.path` names the one before."""
     average: Share = 0.0
     """Also audit the model with this share of the trained weights and the rest of those before; 0: none."""
+    certify: FixedCertify = field(default_factory=CertifyConfig)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,20 @@
 """`dph audit`: what a training changed, from two models and problems."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from dph.config import AuditConfig, EvalConfig, InterpolateConfig, narrowed
+from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, narrowed
 from dph.config.checks import check_model
+from dph.errors import UserError
+from dph.evaluation.certificate import Certificate
 from dph.evaluation.changes import compare
 from dph.evaluation.described import as_json, as_text
 from dph.evaluation.samples import Reading, read_samples
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 from dph.runs.models import find_model
+from dph.stages.certify import of_samples
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate
 
@@ -34,8 +37,15 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     if config.average:
         models[AVERAGE] = str(out / f"{AVERAGE}-model")
         if not Path(models[AVERAGE]).exists():
-            trust = config.model.trust_remote_code
-            interpolate(InterpolateConfig(models[AFTER], config.average, models[BEFORE], models[AVERAGE], trust))
+            interpolate(
+                InterpolateConfig(
+                    run=models[AFTER],
+                    weight=config.average,
+                    initial=models[BEFORE],
+                    out=models[AVERAGE],
+                    trust_remote_code=config.model.trust_remote_code,
+                )
+            )
     for name, model in models.items():
         of_model = replace(config, out=str(out / name), model=replace(config.model, path=model), label=name)
         evaluate(narrowed(EvalConfig, of_model), resume=resume)
@@ -45,7 +55,21 @@ def audit(config: AuditConfig, *, resume: bool = False) -> Path:
     for note in found.notes:
         say(note)
     print(as_text(found))
-    write_atomically(out / "audit.json", json.dumps(as_json(found), indent=1, ensure_ascii=False) + "\n")
+    checked = _certificate(config, out)
+    facts = as_json(found) | {"certificate": asdict(checked) if checked else None}
+    write_atomically(out / "audit.json", json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     page = as_page(found, [side.read_as for side in sides], f"{models[BEFORE]} → {models[AFTER]}")
     write_atomically(out / "index.html", page)
     return out
+
+
+def _certificate(config: AuditConfig, out: Path) -> Certificate | None:
+    """A bound of what was lost of the problems that the model before masters, by the first half of its samples."""
+    sides = CertifyStageConfig(base=str(out / BEFORE), checkpoints=(str(out / AFTER),), choose=config.rollout.n // 2)
+    try:
+        [checked] = of_samples(replace(sides, certify=config.certify), resume=False)
+    except UserError as error:
+        say(f"there is no certificate: {error}")
+        return None
+    print(checked.sentence())
+    return checked

@@ -14,6 +14,7 @@ from dph.config.text import decoded, parse_json
 from dph.errors import DataError, SettingsError
 from dph.evaluation.certificate import Certificate, Samples, certificate, fixed_sequence
 from dph.evaluation.certification import CertificationSet
+from dph.evaluation.samples import read_samples
 from dph.models.policy import Policy
 from dph.process.progress import say
 from dph.runs.files import write_atomically
@@ -31,7 +32,7 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
     if not config.base or not config.checkpoints:
         raise SettingsError("dph certify needs a base and checkpoints: dph certify BASE CHECKPOINT …")
     is_set = (Path(config.base) / "partition.parquet").exists()
-    sequence = fixed_sequence(_of_set(config) if is_set else _of_samples(config, resume))
+    sequence = fixed_sequence(_of_set(config) if is_set else of_samples(config, resume))
     checks = []
     for name, found in zip(config.checkpoints, sequence, strict=False):
         say(f"{name}: {found.sentence()}")
@@ -52,7 +53,7 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)
 
 
-def _of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
+def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
     """Checks of judged samples; models are sampled first."""
     every, allowed, n = _samples(config, 0, 1, resume), config.certify, config.choose
     base = {id: each[n:] for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
@@ -81,8 +82,8 @@ def _samples(config: CertifyStageConfig, place: int, unjudged: int, resume: bool
 
 
 def judged_samples(path: Path, unjudged: int) -> Samples:
-    """By problem, 1 for each correct and 0 for each wrong sample: of a run of `dph eval` or `dph verify`, or of JSONL
-    rows {problem_id, sample, correct}.
+    """By problem, 1 for each correct and 0 for each wrong sample: of a run of `dph eval` or `dph verify`, of JSONL rows
+    {problem_id, sample, correct}, or of a log that `dph passk` reads without further options.
 
     unjudged: for a sample that could not be judged (`correct` is null). Raises DataError for other rows.
     """
@@ -104,5 +105,13 @@ def _rows(path: Path) -> Iterable[Any]:
         if len({row["split"] for row in rows}) > 1:
             rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
         return [row for row in rows if row["sample"] >= 0]
-    text = decoded((path / "verdicts.jsonl" if path.is_dir() else path).read_bytes())
-    return [parse_json(line) for line in text.splitlines() if line.strip()]
+    file = path / "verdicts.jsonl" if path.is_dir() else path
+    lines = decoded(file.read_bytes()).splitlines() if file.suffix == ".jsonl" else []
+    rows = [parse_json(line) for line in lines if line.strip()]
+    if path.is_dir() or (rows and rows[0].keys() >= {"problem_id", "correct"}):
+        return rows
+    log = read_samples(path)
+    return [
+        {"problem_id": log.problems[problem], "correct": bool(right)}
+        for problem, right in zip(log.problem, log.right, strict=True)
+    ]
