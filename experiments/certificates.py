@@ -1,6 +1,6 @@
 """How often are certificates wrong, and which accuracy do methods have at a certified loss? In the embedded world.
 
-    python -m experiments.certificates --out FOLDER           # 66 runs on one core; the same command continues
+    python -m experiments.certificates --out FOLDER           # 60 runs on one core; the same command continues
     python -m experiments.certificates --out FOLDER --report  # tables of the runs that are finished
 
 One base model, one presample run that keeps most near-perfect problems aside, and a training run for each method and
@@ -29,16 +29,17 @@ from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically, written_atomically
 
-METHODS = ("grpo", "grpo_kl", "grpo_wise", "dapo", "dph_f", "dph_js")
-SEEDS = tuple(range(1, 12))
+METHODS = ("grpo", "grpo_kl", "dapo", "exp_only", "dph_f", "dph_js")
+SEEDS = tuple(range(1, 11))
 EPSILONS = (0.02, 0.05, 0.1)
 SET, SAMPLES, CHOICES = 200, 4, 100
 """Problems and samples of a certificate, and random choices of the problems for each run."""
 _SIZES: dict[str, dict[str, str]] = {
     "sft": {},
-    "presample": {"task.options": "train_problems 4200", "certify": "0.75", "certify.samples": "32"},
+    "presample": {"task.options": "train_problems 3700", "certify": "0.75", "certify.samples": "32"},
     "train": {
-        "task.options": "train_problems 4200",
+        "task.options": "train_problems 3700",
+        "steps": "60",
         **{"certify.every": "20", "certify.epsilon": "0.05", "checkpoint-every": "20", "keep-checkpoints": "1"},
         **{"monitor.every": "20", "monitor.split": "test", "monitor.limit": "200", "monitor.n": "4"},
     },

@@ -650,5 +650,5 @@ def test_certificates_have_a_figure_and_rows_in_the_ledger(tmp_path: Path) -> No
     [row] = ([entry.text for entry in line] for line in table.rows)
     assert row == ["grpo, certification set", "0 of 0", "0 of 0", "0 of 1", "0 of 1", "1 of 2", "1 of 2"]
     figure, words = plots.figures(compare(evals, "base"), trains)["certificate"]
-    levels = [list(line.get_ydata()) for line in figure.axes[0].lines]
+    levels = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines]
     assert [0.05, 0.05] in levels and [0.02, 0.07] in levels and "grpo" in words
