@@ -28,15 +28,14 @@ TIMES = 3.0
 """The sampler may be this many times as far from fp32 as the trainer's own rounding to bf16 is."""
 
 
-def check_gap(model: Any, tokenizer: Any, rows: list[Tokens], sampled: list[list[float]], temperature: float) -> str:
-    """Compare a sampler's log-probabilities with the trainer's, in fp32 and in bf16. Returns the numbers as a line.
+def check_gap(policies: list[Policy], rows: list[Tokens], sampled: list[list[float]], temperature: float) -> str:
+    """Compare a sampler's log-probabilities with the trainer's. Returns the numbers as a line.
+
+    policies: the trained model, computed in fp32 and in bf16.
 
     Raises UserError if the mean difference from fp32 is more than rounding to bf16 explains.
     """
-    exact, rounded = (
-        Policy(model, tokenizer, precision=precision).response_logprobs(rows, temperature, 1 << 14)
-        for precision in ("fp32", "bf16")
-    )
+    exact, rounded = (policy.response_logprobs(rows, temperature, 1 << 14) for policy in policies)
     # A response's tool results were not sampled, and have no log-probability
     own = [[value == value and value != 0 for value in row] for row in sampled]
     kept = torch.tensor([one for row in own for one in row])
@@ -56,6 +55,8 @@ def check_gap(model: Any, tokenizer: Any, rows: list[Tokens], sampled: list[list
 class Trainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
     """TRL's trainer with shared prompts, pass@k, and the gate."""
 
+    policies: list[Policy] | None = None
+
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
         sampled = output.get("sampling_per_token_logps")
@@ -69,8 +70,10 @@ class Trainer(SharedPrefixMixin, PassAtKMixin, GRPOTrainer):
             numbers = [
                 (sampled[index] * own[index])[: len(row.response_ids)].tolist() for index, row in enumerate(rows)
             ]
-            model = self.accelerator.unwrap_model(self.model)
-            print(check_gap(model, self.processing_class, rows, numbers, self.temperature))
+            if self.policies is None:
+                model = self.accelerator.unwrap_model(self.model)
+                self.policies = [Policy(model, self.processing_class, precision=name) for name in ("fp32", "bf16")]
+            print(check_gap(self.policies, rows, numbers, self.temperature))
         return output
 
 

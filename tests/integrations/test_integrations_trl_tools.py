@@ -196,12 +196,14 @@ def test_a_transcript_is_judged_by_the_models_last_message():
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("synchronised", [True, False])
-def test_a_sampler_without_the_adapters_is_refused(synchronised, data, tmp_path, capsys):
-    """LoRA, three turns, prompts of some 600 tokens, bf16 and checkpointing; the sampler returns log-probabilities."""
+def test_a_sampler_without_the_adapters_is_refused(synchronised, data, tmp_path, capsys, monkeypatch):
+    """LoRA, three turns, long prompts, bf16 and checkpointing; the sampler returns log-probabilities."""
     import trl_tools
 
-    long = " ".join(f"column {number}" for number in range(60))
+    monkeypatch.setattr(trl_tools, "ROWS", 2)
+    long = " ".join(f"column {number}" for number in range(20))
     prompts = [[{"role": "user", "content": f"{row['prompt'][0]['content']} {long}"}] for row in data]
     data = Dataset.from_dict({"prompt": prompts, "problem": data["problem"]})
 

@@ -20,7 +20,7 @@ from trl import GRPOTrainer
 from dph.errors import UserError
 from dph.integrations.trl.members import SHARED_PREFIX, missing
 from dph.models.batch import Tokens, padded
-from dph.models.packing import Packed, group_by_prompt, pack
+from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import has_noise
@@ -80,9 +80,7 @@ class SharedPrefixReport:
         if self.passes and self.computed == self.stock and not reasons:
             reasons[_SCATTERED] = self.passes
         line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL ({self.saved:.0%} saved)"
-        return "; ".join(
-            [line, *(f"not in {count} of {self.passes} passes, because {reason}" for reason, count in reasons.items())]
-        )
+        return line + "".join(f"; not in {n} of {self.passes} passes, because {why}" for why, n in reasons.items())
 
 
 _SCATTERED = (
@@ -191,24 +189,20 @@ class SharedPrefixMixin(GRPOTrainer):
         if obstacle is not None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
             self._shared.computed += input_ids.numel()
             return super()._get_per_token_logps_and_entropies(*call, **modal)
-        packed = [pack_rows(rows[part], input_ids.shape[1] - logits_to_keep) for part in parts]
-        self._shared.computed += sum(one.input_ids.numel() for one in packed)
-        found = [
-            self._packed(model, one, rows[part], attention_mask[part], logits_to_keep)
-            for one, part in zip(packed, parts, strict=True)
-        ]
-        logprobs, entropies = zip(*found, strict=True)
+        found = [self._packed(model, rows[part], attention_mask[part], logits_to_keep) for part in parts]
+        logprobs, entropies, tokens = zip(*found, strict=True)
+        self._shared.computed += sum(tokens)
         return torch.cat(logprobs), torch.cat(entropies) if compute_entropy else None, None
 
-    def _packed(
-        self, model: Any, packed: Packed, rows: Sequence[Tokens], mask: Tensor, steps: int
-    ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies [B, T] by one forward pass over the packed rows; 0 where a row has no token.
+    def _packed(self, model: Any, rows: Sequence[Tokens], mask: Tensor, steps: int) -> tuple[Tensor, Tensor, int]:
+        """Log-probabilities and entropies [B, T] by one forward pass over the packed rows, 0 where a row has no token;
+        and the tokens of the packed rows.
 
         mask: [B, L], the attention mask of the padded rows. steps: T, their last columns, which hold responses.
         """
         device = self.accelerator.device
         width = mask.shape[1] - steps
+        packed = pack(rows, one_target=True, first_positions=[width - len(row.prompt_ids) for row in rows])
         model = getattr(model, "_orig_mod", model)  # every packed row has another layout, which would compile again
         places = packed.sources[packed.states]
         targets = torch.full_like(packed.input_ids, -100)
@@ -226,7 +220,8 @@ class SharedPrefixMixin(GRPOTrainer):
         def by_row(values: Tensor) -> Tensor:  # [1, N] → [B, T]
             return values.new_zeros(present.shape).index_put((present,), values[0, places])
 
-        return by_row(output.log_probs), by_row(output.log_probs if output.entropy is None else output.entropy)
+        entropies = output.log_probs if output.entropy is None else output.entropy
+        return by_row(output.log_probs), by_row(entropies), packed.input_ids.numel()
 
     def _obstacle(self, model: Any, longest: int, tokens: int) -> str | None:
         """Why rows of up to `longest` tokens cannot be packed into micro-batches of `tokens` for a model; None if they
@@ -273,7 +268,7 @@ class SharedPrefixMixin(GRPOTrainer):
         """Log-probabilities of all response tokens, packed or as TRL computes them."""
         ids, mask, steps = padded_rows(rows, self._tokenizer.pad_token_id, self.accelerator.device)
         if shared:
-            found, _ = self._packed(model, pack_rows(rows, ids.shape[1] - steps), rows, mask, steps)
+            found, *_ = self._packed(model, rows, mask, steps)
         else:
             found, *_ = super()._get_per_token_logps_and_entropies(model, ids, mask, steps)
         return found[mask[:, -steps:].bool()]
@@ -366,11 +361,6 @@ def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:
         Tokens(*(row[column][present[column]].tolist() for column in columns))
         for row, present in zip(ids.cpu(), seen, strict=True)
     ]
-
-
-def pack_rows(rows: Sequence[Tokens], width: int) -> Packed:
-    """Rows packed with the positions that they have in TRL, where prompts are padded on the left to `width` tokens."""
-    return pack(rows, one_target=True, first_positions=[width - len(row.prompt_ids) for row in rows])
 
 
 def group_rows(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
