@@ -77,7 +77,7 @@ def rewards(verifier: FunctionVerifier, *responses: str) -> list[float | None]:
 # Pauses and load ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_stopped_for_good_is_replaced(db: Path):
+def test_a_worker_that_is_stopped_for_good_is_continued(db: Path):
     with SqlVerifier(timeout=0.5, cache_size=0) as verifier:
         verifier.verify([asked(db, "SELECT 1")])
         os.kill(verifier.workers()[0], signal.SIGSTOP)
@@ -113,7 +113,6 @@ from dph.types import Problem
 from dph.verifiers.function import FunctionVerifier
 from dph.verifiers.math.verifier import MathVerifier
 from dph.verifiers.sql.verifier import SqlVerifier
-from kills import descendants
 
 def main():
     kind, db, sql, gold, code = sys.argv[1:]
@@ -168,14 +167,13 @@ def test_only_processor_time_counts_for_a_query(db: Path):
     assert verdict.outcome is Outcome.CORRECT
 
 
-def test_a_stopped_child_of_a_function_is_replaced(tmp_path: Path):
+def test_a_stopped_child_of_a_function_is_continued(tmp_path: Path):
     verifier = function(tmp_path, "import os\ndef f(prompt, completion, **_): return os.getpid()\n", timeout=1.0)
     [pid] = rewards(verifier, "x")
     assert pid
     os.kill(int(pid), signal.SIGSTOP)
-    [other] = rewards(verifier, "x")
+    assert rewards(verifier, "x") == [pid]
     verifier.close()
-    assert other not in (None, pid)
 
 
 def test_a_function_that_sleeps_reaches_its_limit(tmp_path: Path):
@@ -277,6 +275,27 @@ def test_processes_that_a_function_started_end_with_it(tmp_path: Path, end: str)
         verifier.close()
     assert soon(lambda: not any(map(running, pids)))
     verifier.close()
+
+
+SERVED = """
+import subprocess, time
+server = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+def f(prompt, completion, **_):
+    if completion == "hang":
+        time.sleep(600)
+    if completion == "pid":
+        return server.pid
+    server.stdin.write(completion.encode())
+    return float(server.stdout.read(len(completion)))
+"""
+
+
+def test_a_process_that_the_import_started_serves_until_the_end(tmp_path: Path):
+    verifier = function(tmp_path, SERVED, timeout=1.0)
+    [first, hung, second, pid] = rewards(verifier, "1", "hang", "2", "pid")
+    assert (first, hung, second) == (1.0, None, 2.0) and pid and running(int(pid))
+    verifier.close()
+    assert soon(lambda: not running(int(pid)))
 
 
 ENDING = """

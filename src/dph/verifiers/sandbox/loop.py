@@ -109,11 +109,12 @@ _SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # units o
 
 
 class Clock:
-    """The seconds that a process has had since `restart`: its processor time, and the time that it slept.
+    """The seconds that a process has `spent` since `restart`: its processor time, and the time that it slept.
 
     Time in which it was stopped or waited for a processor or a disk does not count, nor does a pause of the whole
-    machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds.
-    Where the system does not tell what a process does (not Linux), all time counts but pauses of the caller.
+    machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds,
+    which also continues a process that something has stopped. Where the system does not tell what a process does (not
+    Linux), all time counts but pauses of the caller.
     """
 
     def __init__(self, pid: int) -> None:
@@ -121,20 +122,18 @@ class Clock:
         self.restart()
 
     def restart(self) -> None:
-        self.spent = self.stalled = 0.0
-        """Seconds that count; and those without progress since the last progress, of a process that does not sleep."""
-        self._seen, (_, self._used) = time.monotonic(), self._look()
+        self.spent, self._seen, (self.state, self._used) = 0.0, time.monotonic(), self._look()
 
     def tick(self) -> None:
-        now, (state, used) = time.monotonic(), self._look()
-        passed, worked = now - self._seen, used - self._used
-        watched = min(passed, 2 * TICK)  # whoever calls later than that was paused
-        self.spent += max(min(worked, passed), watched if state == "S" else 0.0)
-        self.stalled = 0.0 if worked or state == "S" else self.stalled + watched
+        now, (self.state, used) = time.monotonic(), self._look()
+        slept = min(now - self._seen, 2 * TICK) if self.state in "SZ" else 0.0  # the caller was paused if it is longer
+        self.spent += max(min(used - self._used, now - self._seen), slept)
         self._seen, self._used = now, used
+        if self.state == "T":
+            os.kill(self._pid, signal.SIGCONT)
 
     def _look(self) -> tuple[str, float]:
-        """What the process does (S: it sleeps), and its processor seconds."""
+        """What the process does (S: it sleeps; T: it is stopped; Z: it has ended), and its processor seconds."""
         try:
             with open(f"/proc/{self._pid}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
@@ -153,23 +152,24 @@ class Forked:
     """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds; see `Clock`).
 
     Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
-    crashed or ended itself. If something outside ends or stops the child, this process ends too, and the pool sends the
-    request again. Processes that the handler starts end with the child, and only the child can answer.
+    crashed or ended itself. If something outside ends the child, this process ends too, and the pool sends the request
+    again. Processes that the handler starts end with the child, and only the child can answer.
     """
 
     def __init__(self, handle: Callable[[Message], Message]) -> None:
         self._handle = handle
         self._child = self._number = 0
         self._to_child = self._from_child = -1
+        self._older: set[int] = set()
+        """Processes that the handler's file started when it was imported; they end with this process."""
 
     def __call__(self, request: Message) -> Message:
         if not hasattr(os, "fork"):
             return self._handle(request)
         if not self._child:
             self._start()
-        for pid in _children():
-            if pid != self._child:  # an orphan, perhaps one that has ended
-                os.waitpid(pid, os.WNOHANG)
+        for orphan in _children() - self._older - {self._child}:
+            os.waitpid(orphan, os.WNOHANG)  # perhaps it has ended
         clock = Clock(self._child)
         answer = self._exchange(request, clock)
         if answer is not None:
@@ -186,7 +186,8 @@ class Forked:
     def _start(self) -> None:
         if not self._number:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-            atexit.register(self._stop)
+            atexit.register(self._end)
+            self._older = _children()
             if sys.platform == "linux":
                 import ctypes
 
@@ -221,11 +222,11 @@ class Forked:
         os.killpg(0, signal.SIGKILL)  # the worker has ended
 
     def _exchange(self, request: Message, clock: Clock) -> Message | None:
-        """Send a request and read its answer; None if the time is up, or the child has ended or was stopped."""
+        """Send a request and read its answer; None if the time is up, or the child has ended."""
         self._number += 1
         limit, begun = request["timeout"], time.monotonic()
         unsent, received = json.dumps([self._number, request]).encode() + b"\n", b""
-        while clock.spent < limit and clock.stalled < limit:
+        while clock.spent < limit and clock.state != "Z":  # what it started may still hold the pipe
             wanted = ([self._from_child], [self._to_child] if unsent else [])
             readable, writable, _ = select.select(*wanted, [], TICK)
             try:
@@ -250,26 +251,33 @@ class Forked:
     def _stop(self) -> int:
         """Kill the child and all that it started; its exit status (negative: the signal that ended it, perhaps an
         earlier one than ours)."""
-        if not self._child:
-            return 0
-        child, self._child = self._child, 0
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not lead its group yet
-            os.killpg(child, signal.SIGKILL)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+            os.killpg(self._child, signal.SIGKILL)
+        os.kill(self._child, signal.SIGKILL)
+        _, status = os.waitpid(self._child, 0)
         os.close(self._to_child)
         os.close(self._from_child)
-        while orphans := _children():
+        self._child = 0
+        self._kill_orphans()
+        return os.waitstatus_to_exitcode(status)
+
+    def _kill_orphans(self) -> None:
+        while orphans := _children() - self._older:
             for orphan in orphans:
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-        return os.waitstatus_to_exitcode(status)
+
+    def _end(self) -> None:
+        if self._child:
+            self._stop()
+        self._older = set()
+        self._kill_orphans()
 
 
-def _children() -> list[int]:
+def _children() -> set[int]:
     """Process ids of this process's children, which only Linux tells."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return list(map(int, file.read().split()))
+            return set(map(int, file.read().split()))
     except OSError:
-        return []
+        return set()
