@@ -9,11 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dph.config import ModelConfig, TaskConfig, to_toml
+from dph.config import ModelConfig, PresampleConfig, RewardConfig, TaskConfig, VerifierConfig, to_toml
 from dph.errors import UserError
 from dph.models.policy import Policy
 from dph.process.distributed import World
-from dph.rehearsal.check import check_fit, check_sampler, check_start, file_hashes, open_set, other_versions, recheck
+from dph.process.progress import show_messages
+from dph.rehearsal.check import (
+    check_fit,
+    check_sampler,
+    check_start,
+    file_hashes,
+    open_set,
+    other_versions,
+    recheck,
+    warn_of_another_judge,
+)
 from dph.rehearsal.partition import read_partition
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
@@ -46,6 +56,30 @@ def test_a_set_is_refused_where_tokenizer_sampling_or_weights_differ():
     with pytest.raises(UserError, match=r"\(weight_hash '"):
         check()
     check(same_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "reward", "said"),
+    [
+        ({"comparator": "bird"}, {}, "verifier.comparator 'strict' there, 'bird' here"),
+        ({"policy": "qwen"}, {"correct_from": 0.5}, "reward.correct_from 1.0 there, 0.5 here"),
+        ({}, {"function": "mine.py:f"}, "reward.function '' there, 'mine.py:f' here"),
+        ({"workers": 7, "timeout": 9.0, "reward": "arctic"}, {"in_process": True}, ""),
+    ],
+)
+def test_a_set_that_was_judged_by_other_rules_is_named_in_one_line(tmp_path, capsys, verifier, reward, said):
+    there = RunDir.start(str(tmp_path / "p"), "presample", PresampleConfig(), versions={})
+    show_messages()
+    warn_of_another_judge(there, VerifierConfig(**verifier), RewardConfig(**reward))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "judged by other rules" in line]
+    assert len(lines) == (1 if said else 0) and all(said in line and str(tmp_path / "p") in line for line in lines)
+
+
+def test_training_warns_of_a_set_that_was_judged_by_other_rules(tmp_path, capsys):
+    config = train_config(tmp_path / "run", "dph_js")
+    show_messages()
+    train(replace(config, verifier=replace(config.verifier, tolerance=0.5)))
+    assert "verifier.tolerance 1e-09 there, 0.5 here" in capsys.readouterr().err
 
 
 def test_training_refuses_another_model_and_another_temperature(tmp_path):

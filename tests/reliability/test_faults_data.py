@@ -1,6 +1,7 @@
 """Databases and problems that change during a run. The run stops, names them, and continues once they are restored."""
 
 import json
+import os
 import sqlite3
 from dataclasses import replace
 
@@ -227,3 +228,24 @@ def test_a_report_refuses_evaluations_of_different_problems_with_one_id(tmp_path
     with pytest.raises(UserError, match="different problems: 'p7'"):
         report([one, older], tmp_path / "report", base="one", title="")
     assert f"1 of 2 evaluations, for example {older}, do not record the content" in capsys.readouterr().err
+
+
+def test_the_log_of_a_database_belongs_to_its_content(tmp_path):
+    def hashed(path):
+        [hash] = content_hashes([Problem("p", "?", "select 1", "sql", {"db": str(path)})]).values()
+        return hash
+
+    path = tmp_path / "a.sqlite"
+    database(path, 1)
+    os.mkfifo(tmp_path / "pipe")
+    known = hashed(path)
+    (tmp_path / "a.sqlite-wal").touch()
+    assert hashed(path) == known
+    (tmp_path / "a.sqlite-wal").write_bytes(b"frames")
+    with_log = hashed(path)
+    assert with_log != known
+    (tmp_path / "a.sqlite-wal").write_bytes(b"others")
+    os.utime(tmp_path / "a.sqlite-wal", (1, 1))
+    assert hashed(path) not in (known, with_log)
+    places = [tmp_path / "pipe", "/dev/zero", "/proc/kmsg"]
+    assert len({hashed(place) for place in places}) == 3  # at once: they are not read

@@ -50,7 +50,7 @@ TEXTS: list[tuple[Any, str]] = [
     ([said([{"type": "reasoning", "text": r"\boxed{41}"}, {"type": "text", "text": RIGHT}])], RIGHT),
     ([said([{"type": "text", "text": None}])], ""),
     ([said(None, tool_calls=[CALL]), {"role": "tool", "content": RIGHT}], ""),  # not the model's answer
-    ([said("?"), {"role": "user", "content": RIGHT}], ""),
+    ([said("?"), {"role": "user", "content": RIGHT}], "?"),
 ]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from dph.types import Outcome, Problem
 from dph.verifiers.sql.verifier import SqlVerifier
-from kills import killing
+from kills import judging_seconds, killing
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
 
@@ -62,8 +62,7 @@ def verifier() -> Iterator[SqlVerifier]:
         yield made
 
 
-def test_a_worker_that_is_stopped_costs_the_limit(verifier: SqlVerifier, db: Path):
-    """A stopped process answers nothing and ends by nothing but a kill; the response cannot help it."""
+def test_a_worker_that_is_stopped_is_continued(verifier: SqlVerifier, db: Path):
     outcomes(verifier, db, "SELECT 1")
     os.kill(verifier.workers()[0], signal.SIGSTOP)
     started = time.monotonic()
@@ -110,10 +109,10 @@ def test_an_error_in_one_thread_stops_the_others(tmp_path: Path, monkeypatch):
         slow = [(problem(one), f"```sql\n{FOREVER} WHERE n > {n}\n```") for n in range(8)]
         with monkeypatch.context() as patch:
             patch.setattr(subprocess, "Popen", interrupted)
-            started = time.monotonic()
+            started = judging_seconds()
             with pytest.raises(KeyboardInterrupt):
                 verifier.verify([*slow, (problem(two), "```sql\nSELECT 666\n```")])
-        assert time.monotonic() - started < 10  # all eight would take 16 s
+        assert judging_seconds() - started < 10  # all eight would take 16 s
         assert outcomes(verifier, two, "SELECT 1") == [Outcome.CORRECT]
 
 

@@ -130,7 +130,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a log without end": (lambda path: (Path(f"{path}-wal").touch(), os.truncate(f"{path}-wal", 1 << 40)), "too large"),
     "no database": (
         lambda path: (path.write_text("no" * 999), Path(f"{path}-wal").write_text("x")),
-        "cannot be applied",
+        "is not a database",
     ),
 }
 

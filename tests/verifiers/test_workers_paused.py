@@ -77,7 +77,7 @@ def rewards(verifier: FunctionVerifier, *responses: str) -> list[float | None]:
 # Pauses and load ----------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_is_stopped_for_good_is_replaced(db: Path):
+def test_a_worker_that_is_stopped_for_good_is_continued(db: Path):
     with SqlVerifier(timeout=0.5, cache_size=0) as verifier:
         verifier.verify([asked(db, "SELECT 1")])
         os.kill(verifier.workers()[0], signal.SIGSTOP)
@@ -113,7 +113,6 @@ from dph.types import Problem
 from dph.verifiers.function import FunctionVerifier
 from dph.verifiers.math.verifier import MathVerifier
 from dph.verifiers.sql.verifier import SqlVerifier
-from kills import descendants
 
 def main():
     kind, db, sql, gold, code = sys.argv[1:]
@@ -168,14 +167,13 @@ def test_only_processor_time_counts_for_a_query(db: Path):
     assert verdict.outcome is Outcome.CORRECT
 
 
-def test_a_stopped_child_of_a_function_is_replaced(tmp_path: Path):
+def test_a_stopped_child_of_a_function_is_continued(tmp_path: Path):
     verifier = function(tmp_path, "import os\ndef f(prompt, completion, **_): return os.getpid()\n", timeout=1.0)
     [pid] = rewards(verifier, "x")
     assert pid
     os.kill(int(pid), signal.SIGSTOP)
-    [other] = rewards(verifier, "x")
+    assert rewards(verifier, "x") == [pid]
     verifier.close()
-    assert other not in (None, pid)
 
 
 def test_a_function_that_sleeps_reaches_its_limit(tmp_path: Path):

@@ -120,7 +120,7 @@ class VerifierConfig:
     workers: PositiveInt = 1
     """Worker processes that execute queries and grade mathematics."""
     timeout: Positive = 5.0
-    """Seconds that one response may take to be judged."""
+    """Seconds that one response may take to be judged; pauses and load do not count."""
 
 
 @dataclass(frozen=True)

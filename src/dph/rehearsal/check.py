@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dph.config import RehearsalConfig, RolloutConfig
+from dph.config import RehearsalConfig, RewardConfig, RolloutConfig, VerifierConfig, flatten, to_dict
 from dph.errors import UserError
 from dph.models.policy import Policy
-from dph.process.progress import say
+from dph.process.progress import say, warn
 from dph.rehearsal.store import Rehearsal, read_rehearsal
 from dph.runs.directory import RunDir, package_versions
 from dph.verifiers import judging_versions
@@ -110,6 +110,25 @@ def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Pa
         raise UserError(
             f"the rehearsal set of {where} does not fit this run ({'; '.join(wrong)}); run `dph presample` with this "
             "model and this sampling, or train with the model and sampling of the set"
+        )
+
+
+_JUDGES_ALIKE = {"verifier.workers", "verifier.timeout", "verifier.reward", "reward.in_process"}
+
+
+def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: RewardConfig) -> None:
+    """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by:
+    what it rehearses as correct need not be what training pays for."""
+    there, here = (
+        flatten({key: settings.get(key, {}) for key in ("verifier", "reward")})
+        for settings in (presampled.settings(), {"verifier": to_dict(verifier), "reward": to_dict(reward)})
+    )
+    names = [name for name in here if name in there and name not in _JUDGES_ALIKE and here[name] != there[name]]
+    if names:
+        differing = "; ".join(f"{name} {there[name]!r} there, {here[name]!r} here" for name in names)
+        warn(
+            f"the rehearsal set of {presampled.path} was judged by other rules than this training ({differing}); run "
+            "`dph presample` with the same rules, or train with those of the set"
         )
 
 

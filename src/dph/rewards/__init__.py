@@ -28,7 +28,7 @@ __all__ = ["RewardFunction", "reward_function"]
 _LOG = logging.getLogger("dph")
 _WORKERS = 2
 _NOT_META = {"prompts", "completions", "completion_ids"}  # columns that TRL adds
-_NOT_RESPONSES = {"system", "user", "tool", "function"}  # roles
+_RESPONDING = {None, "assistant"}  # roles
 _TEXTS = {"text", "output_text"}  # types of the parts of a message
 
 _Item = tuple[Problem, str]
@@ -175,26 +175,21 @@ def _listed(name: str, values: Any, count: int | None = None) -> Any:
 
 
 def text_of(completion: Any) -> str:
-    """The text of a completion as trainers give it: a text, a message, or a conversation whose last message is the
-    response.
-
-    A response without text is "": there is no message, it only calls tools, or the conversation ends with what a tool
-    or the user said. Raises UserError for what is none of these.
-    """
+    """The text of a completion as trainers give it: a text, a message, or a conversation, in which the response is the
+    model's last message. It is empty if that message only calls tools. Raises UserError for what is none of these."""
     if isinstance(completion, str):
         return completion
-    message = completion
-    if isinstance(completion, list | tuple):
-        message = completion[-1] if completion else {}
-    return "" if isinstance(message, Mapping) and message.get("role") in _NOT_RESPONSES else _content(message)
+    messages = completion if isinstance(completion, list | tuple) else [completion]
+    own = (one for one in reversed(messages) if not isinstance(one, Mapping) or one.get("role") in _RESPONDING)
+    return _content(next(own, {}))
 
 
 def _content(message: Any) -> str:
     """The text of a message, its text parts joined."""
-    content = message.get("content", "") if isinstance(message, Mapping) else message
-    if isinstance(message, Mapping) and (content is None or isinstance(content, str)):
-        return content or ""
-    if not isinstance(message, Mapping) or not isinstance(content, list | tuple):
+    content = message.get("content") or "" if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple):
         raise DataError(f"a text or a list of messages with 'role' and 'content' is needed, not {message!r:.60}")
     parts = [part if isinstance(part, Mapping) else {"text": part} for part in content]
     return "".join(str(part.get("text") or "") for part in parts if part.get("type", "text") in _TEXTS)

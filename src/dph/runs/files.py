@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,27 @@ except ImportError:  # Windows: nothing is locked
 
 _TEMPORARY = re.compile(r"\..+\.(new|old)\.(\d+)(\.\d+)?\.tmp", re.DOTALL)
 _numbers = itertools.count()
+
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Path, inode, size and modification time (ns) of a file and of what belongs to it; another content, another stamp."""
+
+
+def file_stamp(path: str) -> Stamp:
+    """The stamp of a file, and of the logs beside a SQLite database that hold committed rows, or a transaction that was
+    cut off. Raises OSError for a missing file, and for what is not a regular file: reading it might never end."""
+    try:
+        file = os.path.realpath(path)  # SQLite looks for logs beside the file behind a link
+        found = [(name, os.stat(name)) for name in (file, f"{file}-wal", f"{file}-journal") if os.path.lexists(name)]
+        kernel = {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
+    except ValueError as error:  # a path with NUL
+        raise OSError(str(error)) from error
+    if not found or found[0][0] != file:
+        raise FileNotFoundError(f"there is no file {path}")
+    for name, status in found:
+        if not stat.S_ISREG(status.st_mode) or status.st_dev in kernel:
+            raise OSError(f"{name} is not a regular file")
+    return tuple((n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in found if n == file or s.st_size)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

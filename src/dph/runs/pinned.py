@@ -19,7 +19,7 @@ from typing import Any
 from dph.config import absolute, flatten, to_dict
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.runs.files import write_atomically
+from dph.runs.files import Stamp, file_stamp, write_atomically
 from dph.types import Problem
 
 _FILE = "inputs.json"
@@ -27,7 +27,7 @@ ANEW = "start a new run with a different --out"
 
 
 _Stamp = tuple[int, int]
-"""Size and modification time (ns) of a file; its content is read again only if they differ."""
+"""Size and modification time (ns) of a file and its logs; its content is read again only if they differ."""
 
 
 class Pinned:
@@ -140,33 +140,34 @@ def _short(facts: list[Any]) -> str:
 
 def _stamp(path: str) -> _Stamp | None:
     try:
-        status = Path(path).stat()
-    except (OSError, ValueError):
+        stamp = file_stamp(path)
+    except OSError:
         return None
-    return status.st_size, status.st_mtime_ns
+    return sum(size for *_, size, _ in stamp), max(mtime for *_, mtime in stamp)
 
 
 def _hash(path: str) -> str:
     """SHA-256 of a file, or an empty string if it cannot be read."""
-    stamp = _stamp(path)
     try:
-        return _hash_of_content(path, stamp) if stamp is not None else ""
+        return _hash_of_content(file_stamp(path))
     except OSError:
         return ""
 
 
 @functools.cache
-def _hash_of_content(path: str, stamp: _Stamp) -> str:
-    """SHA-256 of a file, of a SQLite database without the counters and the version that its last writer left in the
-    header: the same data written by another version of SQLite are the same."""
-    with open(path, "rb") as file:
-        head = file.read(100)
-        if head.startswith(b"SQLite format 3\0"):
-            head = head[:24] + bytes(4) + head[28:92] + bytes(8)
-        digest = hashlib.sha256(head)
-        while part := file.read(1 << 20):
-            digest.update(part)
-        return digest.hexdigest()
+def _hash_of_content(stamp: Stamp) -> str:
+    """SHA-256 of a file, of a SQLite database with its logs and without the counters and the version that its last
+    writer left in the header: the same data written by another version of SQLite are the same."""
+    digest = hashlib.sha256()
+    for name, *_ in stamp:
+        with open(name, "rb") as file:
+            head = file.read(100)
+            if head.startswith(b"SQLite format 3\0"):
+                head = head[:24] + bytes(4) + head[28:92] + bytes(8)
+            digest.update(head)
+            while part := file.read(1 << 20):
+                digest.update(part)
+    return digest.hexdigest()
 
 
 def code_hashes(config: Any) -> dict[str, str]:

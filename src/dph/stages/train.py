@@ -15,7 +15,7 @@ from dph.objective.objective import Objective
 from dph.process.distributed import World
 from dph.process.memory import FreedMemory
 from dph.process.progress import say
-from dph.rehearsal.check import check_rehearsal, open_rehearsal
+from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
 from dph.rehearsal.store import RehearsalSet
 from dph.runs.coverage import drop_visits
@@ -91,6 +91,8 @@ def load(
     """The policy and all that trains it: from the settings at the start, or from a checkpoint."""
     fresh, rollout = saved is None, config.rollout
     stored = open_rehearsal(config.rehearsal, rollout, run, fresh=fresh)
+    if stored is not None and world.leads:
+        warn_of_another_judge(stored.run, config.verifier, config.reward)
     task, problems = load_problems(config.task)
     problems = training_problems(config.rehearsal.path, config.task, config.prompt_set, problems, fresh=fresh)
     problems = usable_problems(verifiers, problems)

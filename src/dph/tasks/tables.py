@@ -88,20 +88,18 @@ def _read_parquet(path: Path) -> list[Any]:
 
 
 def with_short_floats(row: dict[str, Any], schema: Any) -> dict[str, Any]:
-    """A row in which numbers of 16 and 32 bits are the shortest decimals that round to them: 0.1, as the file's author
-    wrote, not 0.10000000149011612. schema: of Arrow."""
+    """A row in which numbers of 16 and 32 bits are the decimals that the file's author wrote: 0.1, not
+    0.10000000149011612. schema: of Arrow."""
     narrow = [field for field in schema if "float" in str(field.type)]  # a type of 64 bits is called double
     return row | {field.name: _short(row[field.name], field.type) for field in narrow}
 
 
 def _short(value: Any, kind: Any) -> Any:
-    if isinstance(value, float) and str(kind) != "double":
-        return float(str(kind.to_pandas_dtype()(value)))
     if isinstance(value, list):
         return [_short(item, kind.value_type) for item in value]
     if isinstance(value, dict):
         return {field.name: _short(value[field.name], field.type) for field in kind}
-    return value
+    return float(str(kind.to_pandas_dtype()(value))) if isinstance(value, float) else value
 
 
 def _parse_lines(path: Path, text: str) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dph.errors import UserError
-from dph.verifiers.sql.files import database_uri
+from dph.verifiers.sql.files import database
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Schema:
 def connect(path: Path) -> sqlite3.Connection:
     """A read-only connection that preserves text that is not UTF-8. Raises UserError for a file that is missing or
     cannot be used."""
-    connection = sqlite3.connect(database_uri(path), uri=True)
+    connection = sqlite3.connect(database(str(path))[0], uri=True)
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     return connection
 

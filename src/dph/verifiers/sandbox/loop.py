@@ -109,11 +109,12 @@ _SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # units o
 
 
 class Clock:
-    """The seconds that a process has had since `restart`: its processor time, and the time that it slept.
+    """The seconds that a process has `spent` since `restart`: its processor time, and the time that it slept.
 
     Time in which it was stopped or waited for a processor or a disk does not count, nor does a pause of the whole
-    machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds.
-    Where the system does not tell what a process does (not Linux), all time counts but pauses of the caller.
+    machine, so a limit on this clock depends neither on pauses nor on load. Somebody must `tick` it every TICK seconds,
+    which also continues a process that something has stopped. Where the system does not tell what a process does (not
+    Linux), all time counts but pauses of the caller.
     """
 
     def __init__(self, pid: int) -> None:
@@ -121,20 +122,18 @@ class Clock:
         self.restart()
 
     def restart(self) -> None:
-        self.spent = self.stalled = 0.0
-        """Seconds that count; and those without progress since the last progress, of a process that does not sleep."""
-        self._seen, (_, self._used) = time.monotonic(), self._look()
+        self.spent, self._seen, (self.state, self._used) = 0.0, time.monotonic(), self._look()
 
     def tick(self) -> None:
-        now, (state, used) = time.monotonic(), self._look()
-        passed, worked = now - self._seen, used - self._used
-        watched = min(passed, 2 * TICK)  # whoever calls later than that was paused
-        self.spent += max(min(worked, passed), watched if state == "S" else 0.0)
-        self.stalled = 0.0 if worked or state == "S" else self.stalled + watched
+        now, (self.state, used) = time.monotonic(), self._look()
+        slept = min(now - self._seen, 2 * TICK) if self.state in "SZ" else 0.0  # the caller was paused if it is longer
+        self.spent += max(min(used - self._used, now - self._seen), slept)
         self._seen, self._used = now, used
+        if self.state == "T":
+            os.kill(self._pid, signal.SIGCONT)
 
     def _look(self) -> tuple[str, float]:
-        """What the process does (S: it sleeps), and its processor seconds."""
+        """What the process does (S: it sleeps; T: it is stopped; Z: it has ended), and its processor seconds."""
         try:
             with open(f"/proc/{self._pid}/stat") as file:
                 fields = file.read().rpartition(")")[2].split()
@@ -153,8 +152,8 @@ class Forked:
     """Calls a handler in a child process, with the limit that the request's "timeout" sets (in seconds; see `Clock`).
 
     Answers have "outcome" and "detail": those of the handler, "timeout" if the child was stopped, "error" if it
-    crashed or ended itself. If something outside ends or stops the child, this process ends too, and the pool sends the
-    request again. Processes that the handler starts end with the child, and only the child can answer.
+    crashed or ended itself. If something outside ends the child, this process ends too, and the pool sends the request
+    again. Processes that the handler starts end with the child, and only the child can answer.
     """
 
     def __init__(self, handle: Callable[[Message], Message]) -> None:
@@ -221,11 +220,11 @@ class Forked:
         os.killpg(0, signal.SIGKILL)  # the worker has ended
 
     def _exchange(self, request: Message, clock: Clock) -> Message | None:
-        """Send a request and read its answer; None if the time is up, or the child has ended or was stopped."""
+        """Send a request and read its answer; None if the time is up, or the child has ended."""
         self._number += 1
         limit, begun = request["timeout"], time.monotonic()
         unsent, received = json.dumps([self._number, request]).encode() + b"\n", b""
-        while clock.spent < limit and clock.stalled < limit:
+        while clock.spent < limit and clock.state != "Z":  # what it started may still hold the pipe
             wanted = ([self._from_child], [self._to_child] if unsent else [])
             readable, writable, _ = select.select(*wanted, [], TICK)
             try:

@@ -1,8 +1,8 @@
 """A pool of killable worker processes: model output is executed there, never in the training process.
 
 The parent enforces a limit on every request by killing the process, which also stops a long call inside a C library.
-A worker that dies for another reason, or that something outside stopped, is replaced, and its request is sent again:
-once if the process crashed, many times if something outside ended it.
+A worker that dies for another reason is replaced, and its request is sent again: once if the process crashed, many
+times if something outside ended it.
 """
 
 import contextlib

@@ -130,15 +130,12 @@ class Worker:
         return None if self._process is None else self._process.pid
 
     def kill_if_overdue(self) -> None:
-        """Called by the watchdog thread in each TICK; the lock prevents it from killing the next request.
-
-        A process that makes no progress although it does not sleep was stopped from outside: it is lost, not late.
-        """
+        """Called by the watchdog thread in each TICK; the lock prevents it from killing the next request."""
         with self._lock:
             if self._limit is not None and self._process is not None and self._clock is not None:
                 self._clock.tick()
-                self._expired = self._clock.spent > self._limit
-                if self._expired or self._clock.stalled > self._limit:
+                if self._clock.spent > self._limit:
+                    self._expired = True
                     self._process.kill()
 
     def _ensure_running(self) -> None:

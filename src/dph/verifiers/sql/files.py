@@ -5,14 +5,14 @@ import hashlib
 import os
 import shutil
 import sqlite3
-import stat
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
-from functools import cache
+from contextlib import closing
+from functools import cache, lru_cache
 from pathlib import Path
 
 from dph.errors import DataError, UserError
+from dph.runs.files import Stamp, file_stamp
 from dph.types import Problem
 
 Databases = tuple[tuple[str, str], ...]
@@ -20,98 +20,52 @@ Databases = tuple[tuple[str, str], ...]
 
 _MOST_HASHED = 256 << 20  # bytes; the content of larger files is not read
 _MOST_COPIED = 1 << 30  # bytes
-_LOGS = ("-wal", "-journal")
-_Stamp = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and modification time (ns) of a database file, and of its logs that are not empty."""
 
 
 class MissingDatabase(DataError):
     """A database file is missing, unreadable, truncated, or not a file."""
 
 
-class DatabaseFiles:
-    """Finds and hashes files; a file is read again only if its size or modification time has changed."""
+def database_finder() -> Callable[[Problem], Databases]:
+    """A function that returns a problem's databases, those with equal content once; for one batch, because it looks at
+    each file once, and reads a file again only if its size or modification time has changed.
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[_Stamp, tuple[str, str]]] = {}
+    It raises UserError if the problem names none, MissingDatabase for a file that cannot be used.
+    """
+    located = cache(database)
 
-    def batch(self) -> Callable[[Problem], Databases]:
-        """A function that returns a problem's databases, those with equal content once; for one batch, because it looks
-        at each file once.
+    def databases(problem: Problem) -> Databases:
+        distinct: dict[str, tuple[str, str]] = {}
+        for found in map(located, paths(problem.id, problem.meta)):
+            distinct.setdefault(found[1], found)
+        return tuple(distinct.values())
 
-        It raises UserError if the problem names none, MissingDatabase for a file that cannot be used.
-        """
-        locate = cache(self._locate)
-
-        def databases(problem: Problem) -> Databases:
-            distinct: dict[str, tuple[str, str]] = {}
-            for uri, digest in map(locate, paths(problem.id, problem.meta)):
-                distinct.setdefault(digest, (uri, digest))
-            return tuple(distinct.values())
-
-        return databases
-
-    def _locate(self, path: str) -> tuple[str, str]:
-        """URI and hash of a database."""
-        stamp = _stamp(path)
-        known = self._known.get(path)
-        if known is None or known[0] != stamp:
-            known = self._known[path] = stamp, _identified(path, stamp)
-        return known[1]
+    return databases
 
 
-def database_uri(path: str | Path) -> str:
-    """The URI under which SQLite reads a database file and writes nothing.
+def database(path: str) -> tuple[str, str]:
+    """The URI under which SQLite reads a database file and writes nothing, and a hash of its content.
 
     A database with a log (a write-ahead log, or the journal of a transaction that was cut off) is read from a copy in a
     temporary folder, to which SQLite has applied the log. Raises MissingDatabase for a file that cannot be used.
     """
-    return _identified(str(path), _stamp(str(path)))[0]
-
-
-def _stamp(path: str) -> _Stamp:
-    stamps, real = [], path
-    for suffix in ("", *_LOGS):
-        try:
-            real = real if suffix else os.path.realpath(path)  # SQLite looks for logs beside the file behind a link
-            status = os.stat(real + suffix)
-        except (OSError, ValueError) as error:
-            if not suffix:
-                raise MissingDatabase(f"no database file at {path}") from error
-            continue
-        # Reading a pipe, a device or a file of the kernel might never end.
-        if not stat.S_ISREG(status.st_mode) or status.st_dev in _kernel_devices():
-            raise MissingDatabase(f"the database {path} cannot be used: {real + suffix} is not a regular file")
-        if not suffix or status.st_size:
-            stamps.append((real + suffix, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(stamps)
-
-
-@cache
-def _kernel_devices() -> set[int]:
-    devices = set()
-    for folder in ("/proc", "/sys"):
-        with suppress(OSError):
-            devices.add(os.stat(folder).st_dev)
-    return devices - {os.stat("/").st_dev}
-
-
-def _identified(path: str, stamp: _Stamp) -> tuple[str, str]:
-    """URI and hash of the database whose files have this stamp; of a large one, of the stamp instead of its content."""
-    file = stamp[0][0] if len(stamp) == 1 else _with_log_applied(path, stamp)
     try:
-        size = os.path.getsize(file)
-        with open(file, "rb") as stream:
-            whole = _size_by_header(stream.read(100))
-            if size < whole:
-                raise MissingDatabase(f"the database file {path} is cut short: it has {size} of {whole} bytes")
-            stream.seek(0)
-            if size > _MOST_HASHED:
-                digest = hashlib.blake2b(repr(stamp).encode())
-            else:
-                digest = hashlib.file_digest(stream, "blake2b")
-    except OSError as error:
-        raise MissingDatabase(f"no database file at {path} that can be read ({error.strerror})") from error
+        stamp = file_stamp(path)
+        return _identified(path, stamp, os.getpid() if len(stamp) > 1 else 0)
+    except (OSError, sqlite3.Error) as error:
+        raise MissingDatabase(f"the database file {path} cannot be read: {error}") from error
+
+
+@lru_cache(65536)
+def _identified(path: str, stamp: Stamp, process: int) -> tuple[str, str]:
+    file = stamp[0][0] if len(stamp) == 1 else _with_log_applied(path, stamp, process)
+    with open(file, "rb") as stream:
+        size, whole = os.path.getsize(file), _size_by_header(stream.read(100))
+        if size < whole:
+            raise MissingDatabase(f"the database file {path} is cut short: it has {size} of {whole} bytes")
+        stream.seek(0)
+        large = size > _MOST_HASHED
+        digest = hashlib.blake2b(repr(stamp).encode()) if large else hashlib.file_digest(stream, "blake2b")
     return f"{Path(file).as_uri()}?mode=ro&immutable=1", digest.hexdigest()[:32]
 
 
@@ -123,41 +77,26 @@ def _size_by_header(header: bytes) -> int:
     return int.from_bytes(header[28:32], "big") * (65536 if page == 1 else page) if said else 0
 
 
-_copies: dict[tuple[int, str], tuple[_Stamp, str]] = {}
-"""The newest copy of each database with a log, by process."""
-
-
-def _with_log_applied(path: str, stamp: _Stamp) -> str:
-    """A copy of a database, which this process keeps until it ends, to which SQLite has applied the log."""
-    known, old = _copies.get((os.getpid(), path), (None, ""))
-    if known == stamp:
-        return old
-    size = sum(bytes_ for _, _, bytes_, _ in stamp)
-    if size > _MOST_COPIED:
+def _with_log_applied(path: str, stamp: Stamp, process: int) -> str:
+    """A copy of a database to which SQLite has applied the log; it lasts as long as this process."""
+    if sum(size for *_, size, _ in stamp) > _MOST_COPIED:
         raise MissingDatabase(
-            f"the database {path} has a log beside it and is too large for a copy ({size >> 20} MB); apply the log: "
+            f"the database {path} has a log beside it and is too large for a copy; apply the log: "
             f"sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
         )
-    copy = os.path.join(tempfile.mkdtemp(dir=_folder(os.getpid())), "copy.sqlite")
-    try:
-        for file, *_ in stamp:
-            shutil.copyfile(file, copy + file.removeprefix(stamp[0][0]))
-        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
-            [mode] = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-    except (OSError, sqlite3.Error) as error:
-        raise MissingDatabase(f"the log of the database {path} cannot be applied: {error}") from error
-    if mode != "delete" or _stamp(path) != stamp:
+    copy = os.path.join(tempfile.mkdtemp(dir=_copies(process)), "copy.sqlite")
+    for file, *_ in stamp:
+        shutil.copyfile(file, copy + file.removeprefix(stamp[0][0]))
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        [mode] = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    if mode != "delete" or file_stamp(path) != stamp:
         raise MissingDatabase(f"the database {path} is being written; try again when that has ended")
-    _copies[os.getpid(), path] = stamp, copy
-    if old:
-        shutil.rmtree(os.path.dirname(old), ignore_errors=True)
     return copy
 
 
 @cache
-def _folder(process: int) -> str:
-    """The folder of a process's copies."""
+def _copies(process: int) -> str:
     folder = tempfile.mkdtemp(prefix="dph-databases-")
     atexit.register(lambda: process == os.getpid() and shutil.rmtree(folder, ignore_errors=True))
     return folder

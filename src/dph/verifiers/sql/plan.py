@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
-from dph.verifiers.sql.files import MissingDatabase, database_uri
+from dph.verifiers.sql.files import MissingDatabase, database
 
 _GRACE = 1.0  # seconds for the process and the pipe
 _MOST_STEPS = 10_000  # of a plan
@@ -29,12 +29,12 @@ class PlanReader(UsesWorkers):
         limits = {"max_rows": _MOST_STEPS, "max_bytes": 1 << 20}
         self._pool = WorkerPool(f"{__package__}.worker", options | limits, workers)
 
-    def plans(self, database: Path, queries: Sequence[str]) -> list[str | None]:
+    def plans(self, path: Path, queries: Sequence[str]) -> list[str | None]:
         """The plan of each query on one SQLite file; None if a text is not a valid query there, the file cannot be
         used, or the time limit was hit. Raises WorkersFailed if something outside ended every worker that had a
         query."""
         try:
-            uri = database_uri(database)
+            uri, _ = database(str(path))
         except MissingDatabase:
             return [None] * len(queries)
         distinct = list(dict.fromkeys(queries))

@@ -10,7 +10,7 @@ from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.lru import LRU
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive, short_key
 from dph.verifiers.sandbox.pool import Reply, Request, UsesWorkers, WorkerPool, read_reply
-from dph.verifiers.sql.files import DatabaseFiles, Databases, MissingDatabase
+from dph.verifiers.sql.files import Databases, MissingDatabase, database_finder
 from dph.verifiers.sql.rewards import REWARDS, RewardName, calls_with_sql
 from dph.verifiers.sql.rules import Columns, Options, Rule, get_rule
 from dph.verifiers.sql.text import GoldFlag, changes_by_itself, plain_text, tie_probes
@@ -97,7 +97,6 @@ class SqlVerifier(UsesWorkers):
         self._gold_timeout = gold_timeout
         self._whole = answer == "whole"
         self._unterminated = unterminated
-        self._files = DatabaseFiles()
         self._verdicts = LRU(cache_size)
         self._golds = LRU(cache_size)
         self._returned = LRU(cache_size if answers else 1)
@@ -112,7 +111,7 @@ class SqlVerifier(UsesWorkers):
         read, or returns too much; timeout; gold_error if the gold query itself fails; infra_error if something outside
         ended every worker that had it.
         """
-        databases = self._files.batch()
+        databases = database_finder()
         judged = judge_once([self._asked(*item, databases) for item in items], self._verdicts, self._judge)
         if not self._reward.tool_bonus:
             return judged
@@ -153,7 +152,7 @@ class SqlVerifier(UsesWorkers):
                 flags[problem.id] = [GoldFlag.EMPTY]
             elif (probes := tie_probes(gold, reply.value["columns"])) is not None:
                 doubtful.append((problem, probes))
-        databases = self._files.batch()
+        databases = database_finder()
         requests = [[self._request(databases(p), str(p.answer), probes=probes)] for p, probes in doubtful]
         for (problem, _), [reply] in zip(doubtful, self._pool.run_all(requests), strict=True):
             same = reply.value.get("same")
@@ -170,7 +169,7 @@ class SqlVerifier(UsesWorkers):
 
         Raises WorkersFailed, a UserError, if something outside ended every worker that had a query.
         """
-        databases = self._files.batch()
+        databases = database_finder()
         asked: list[tuple[Databases, str] | None] = []
         for problem, response in items:
             query = self._asked(problem, response, databases)
@@ -210,7 +209,7 @@ class SqlVerifier(UsesWorkers):
     def _run_golds(self, problems: Sequence[Problem], *, suite: bool = True) -> list[tuple[Problem, Reply]]:
         """Replies to gold queries alone; for several databases (`suite`), the reply of the last one or of the first
         failure. Equal queries run once."""
-        databases = self._files.batch()
+        databases = database_finder()
         asked: list[tuple[Databases, str]] = []
         for problem in problems:
             try:
