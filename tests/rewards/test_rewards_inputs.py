@@ -82,6 +82,12 @@ def test_prompts_are_of_any_form(judge: RewardFunction, prompt: Any):
     assert judge(prompts=[prompt] * 2, completions=[RIGHT, "42"], answer=["42", "42"]) == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("prompt", [3, ["?"], [["?"]], {"role": "user", "content": 3}])
+def test_what_is_no_prompt_is_one_sentence(judge: RewardFunction, prompt: Any):
+    with pytest.raises(UserError, match="a text or a list of messages with"):
+        judge(prompts=[prompt], completions=[RIGHT], answer=["42"])
+
+
 LENGTHS: list[tuple[dict[str, Any], str]] = [
     ({"completions": [RIGHT] * 2, "answer": ["42"]}, "'answer' has 1 entries, but there are 2 completions"),
     ({"completions": [RIGHT], "answer": ["42"] * 3}, "'answer' has 3 entries, but there are 1 completions"),
@@ -105,7 +111,8 @@ def test_a_column_of_another_length_is_named(judge: RewardFunction, columns: dic
 
 def test_columns_may_be_tuples_and_arrays(judge: RewardFunction):
     assert judge(completions=(RIGHT, "no"), answer=np.array([42, 42])) == [1.0, 0.0]
-    assert judge(completions=np.array([RIGHT, "no"]), answer=("42", "42"), prompts=np.array(["?", "?"])) == [1.0, 0.0]
+    completions: Any = np.array([RIGHT, "no"])
+    assert judge(completions=completions, answer=("42", "42"), prompts=np.array(["?", "?"])) == [1.0, 0.0]
     assert judge(completions=[], answer=[]) == []
 
 

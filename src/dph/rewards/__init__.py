@@ -157,7 +157,8 @@ class _Shared:
 
 def _item(response: Any, answer: Any, meta: Mapping[str, Any], prompt: Any = "") -> _Item:
     if not isinstance(prompt, str):
-        prompt = tuple({**message, "content": _content(message)} for message in prompt or ())
+        turns = prompt if isinstance(prompt, list | tuple) else [] if prompt is None else [prompt]
+        prompt = tuple({**turn, "content": text} for turn, text in zip(turns, map(_content, turns), strict=True))
     return Problem("", prompt, answer, "", meta), text_of(response)
 
 

@@ -15,9 +15,9 @@ from dph.verifiers.protocol import register_verifier
 
 def gold_list(answer: Any) -> list[Any]:
     """The accepted answers of a problem: the items of a list or an array, or its only answer."""
-    if getattr(answer, "shape", None) == () and not isinstance(answer, Number | str):
-        answer = answer[()]  # an array without dimensions
-    return [*answer] if isinstance(answer, list | tuple) or getattr(answer, "ndim", 0) else [answer]
+    if isinstance(answer, str | Number) or not hasattr(answer, "shape"):
+        return [*answer] if isinstance(answer, list | tuple) else [answer]
+    return [*answer] if answer.shape else [answer[()]]
 
 
 def gold_fault(answer: Any) -> str:
@@ -53,9 +53,9 @@ def gold_text(gold: Any) -> str:
 
 
 def plain_gold(answer: Any) -> Any:
-    """A gold answer as JSON has it: numbers that it lacks, of numpy or decimal, as text."""
+    """A gold answer of a file as JSON has it: decimal numbers, which it lacks, as text."""
     items = [item if isinstance(item, str | int | float) else gold_text(item) for item in gold_list(answer)]
-    return items if isinstance(answer, list | tuple) or getattr(answer, "ndim", 0) else items[0]
+    return items if isinstance(answer, list | tuple) else items[0]
 
 
 class ExactVerifier:
