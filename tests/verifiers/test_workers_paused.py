@@ -277,6 +277,27 @@ def test_processes_that_a_function_started_end_with_it(tmp_path: Path, end: str)
     verifier.close()
 
 
+SERVED = """
+import subprocess, time
+server = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+def f(prompt, completion, **_):
+    if completion == "hang":
+        time.sleep(600)
+    if completion == "pid":
+        return server.pid
+    server.stdin.write(completion.encode())
+    return float(server.stdout.read(len(completion)))
+"""
+
+
+def test_a_process_that_the_import_started_serves_until_the_end(tmp_path: Path):
+    verifier = function(tmp_path, SERVED, timeout=1.0)
+    [first, hung, second, pid] = rewards(verifier, "1", "hang", "2", "pid")
+    assert (first, hung, second) == (1.0, None, 2.0) and pid and running(int(pid))
+    verifier.close()
+    assert soon(lambda: not running(int(pid)))
+
+
 ENDING = """
 import sys, time
 from dph.types import Problem

@@ -160,15 +160,16 @@ class Forked:
         self._handle = handle
         self._child = self._number = 0
         self._to_child = self._from_child = -1
+        self._older: set[int] = set()
+        """Processes that the handler's file started when it was imported; they end with this process."""
 
     def __call__(self, request: Message) -> Message:
         if not hasattr(os, "fork"):
             return self._handle(request)
         if not self._child:
             self._start()
-        for pid in _children():
-            if pid != self._child:  # an orphan, perhaps one that has ended
-                os.waitpid(pid, os.WNOHANG)
+        for orphan in _children() - self._older - {self._child}:
+            os.waitpid(orphan, os.WNOHANG)  # perhaps it has ended
         clock = Clock(self._child)
         answer = self._exchange(request, clock)
         if answer is not None:
@@ -185,7 +186,8 @@ class Forked:
     def _start(self) -> None:
         if not self._number:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-            atexit.register(self._stop)
+            atexit.register(self._end)
+            self._older = _children()
             if sys.platform == "linux":
                 import ctypes
 
@@ -249,26 +251,33 @@ class Forked:
     def _stop(self) -> int:
         """Kill the child and all that it started; its exit status (negative: the signal that ended it, perhaps an
         earlier one than ours)."""
-        if not self._child:
-            return 0
-        child, self._child = self._child, 0
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it may not lead its group yet
-            os.killpg(child, signal.SIGKILL)
-        os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+            os.killpg(self._child, signal.SIGKILL)
+        os.kill(self._child, signal.SIGKILL)
+        _, status = os.waitpid(self._child, 0)
         os.close(self._to_child)
         os.close(self._from_child)
-        while orphans := _children():
+        self._child = 0
+        self._kill_orphans()
+        return os.waitstatus_to_exitcode(status)
+
+    def _kill_orphans(self) -> None:
+        while orphans := _children() - self._older:
             for orphan in orphans:
                 os.kill(orphan, signal.SIGKILL)
                 os.waitpid(orphan, 0)
-        return os.waitstatus_to_exitcode(status)
+
+    def _end(self) -> None:
+        if self._child:
+            self._stop()
+        self._older = set()
+        self._kill_orphans()
 
 
-def _children() -> list[int]:
+def _children() -> set[int]:
     """Process ids of this process's children, which only Linux tells."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return list(map(int, file.read().split()))
+            return set(map(int, file.read().split()))
     except OSError:
-        return []
+        return set()
