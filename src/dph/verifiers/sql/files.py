@@ -52,6 +52,8 @@ def database(path: str) -> tuple[str, str]:
     try:
         stamp = file_stamp(path)
         return _identified(path, stamp, os.getpid() if len(stamp) > 1 else 0)
+    except FileNotFoundError as error:
+        raise MissingDatabase(f"no database file at {path}") from error
     except (OSError, sqlite3.Error) as error:
         raise MissingDatabase(f"the database file {path} cannot be read: {error}") from error
 
