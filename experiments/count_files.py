@@ -8,11 +8,13 @@ model) and problem:
     split, id, kind, content         content: hash of the problem, where the evaluation recorded it
     samples, correct, greedy         judged samples, correct ones, whether the greedy response is correct
     styles, styles_correct           distinct styles among 32 samples, and among the correct ones of these
+    style_counts                     JSON: how many of all correct samples have each style; in files since this was kept
     distinct_sql …                   the measures of diversity, to three decimals
     settings                         JSON: the settings of each stage that made the run, without the place of the data
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -32,8 +34,11 @@ from dph.runs.files import written_atomically
 from experiments.finished import Counts, Results
 from experiments.plan import AGAIN, Choice, RunPaths, check_same, check_settings, settings_of, stages_of
 
-_OPTIONAL = ("kind", "content", *MEASURES)
-_COLUMNS = ("split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct", *MEASURES)
+_OPTIONAL = ("kind", "content", "style_counts", *MEASURES)
+_COLUMNS = (
+    *("split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct", "style_counts"),
+    *MEASURES,
+)
 _DECIMALS = 3
 _DICTIONARY_BYTES = 2**26
 """Room for the settings of all runs of a file, so that each is stored once."""
@@ -76,7 +81,7 @@ def write_table(file: Path, runs: Mapping[str, Mapping[int, EvalRun]], settings:
         {"run": name, "seed": seed} | _rounded(row)
         for name, by_seed in runs.items()
         for seed, run in sorted(by_seed.items())
-        for row in run.problems
+        for row in _with_styles(run)
     ]
     names = [name for name in ("run", "seed", *_COLUMNS) if any(name in row for row in rows)]
     table = pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
@@ -90,6 +95,24 @@ def write_table(file: Path, runs: Mapping[str, Mapping[int, EvalRun]], settings:
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
             row_group_size=len(rows),
         )
+
+
+def styles_of(evaluation: Path) -> dict[tuple[str, str], dict[str, int]]:
+    """How many correct samples of an evaluation have each style, by split and problem; {} without its completions."""
+    if not (evaluation / "completions.parquet").exists():
+        return {}
+    columns, counts = ["split", "id", "sample", "outcome", "style"], dict[tuple[str, str], Counter[str]]()
+    for row in pq.read_table(evaluation / "completions.parquet", columns=columns).to_pylist():
+        own = counts.setdefault((row["split"], row["id"]), Counter())
+        own[row["style"]] += row["sample"] >= 0 and row["outcome"] == "correct"
+    return {key: {style: own[style] for style in sorted(own) if style and own[style]} for key, own in counts.items()}
+
+
+def _with_styles(run: EvalRun) -> list[dict[str, Any]]:
+    """The rows of the problems, with the counts of their styles if the completions are there."""
+    styles = styles_of(run.path)
+    found = {key: {"style_counts": json.dumps(own)} for key, own in styles.items()}
+    return [dict(row) | found.get((row["split"], row["id"]), {}) for row in run.problems]
 
 
 def _again(base: str) -> str:
@@ -206,7 +229,7 @@ def _read(file: Path, labels: Mapping[str, str]) -> dict[str, dict[int, EvalRun]
 
 def _evaluation(path: Path, label: str, rows: Sequence[dict[str, Any]]) -> EvalRun:
     """An evaluation of these problems, without the columns that other runs of the file have and this one has not."""
-    absent = [name for name in ("content", *MEASURES) if all(row.get(name) is None for row in rows)]
+    absent = [name for name in ("content", "style_counts", *MEASURES) if all(row.get(name) is None for row in rows)]
     rows = [{name: value for name, value in row.items() if name not in absent} for row in rows]
     return EvalRun(path, label, path, _splits(rows), rows)
 

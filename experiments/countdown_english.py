@@ -20,7 +20,7 @@ def in_english(prompt: str) -> str:
 
 @register_task("countdown_english")
 class CountdownEnglish(Countdown):
-    """Splits, options and styles are those of `countdown`; only the prompts differ."""
+    """It has the splits, options and styles of `countdown`; only the prompts differ."""
 
     def problems(self, split: str) -> list[Problem]:
         return [replace(one, prompt=in_english(as_text(one.prompt))) for one in super().problems(split)]

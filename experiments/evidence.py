@@ -124,7 +124,7 @@ def against_tuned(bench: Runs, arm: str, b: int) -> list[list[float]]:
 
 
 def above_mix(bench: Runs, arm: str) -> list[float]:
-    """In each world that has it: pass@32 minus that of `FAST` mixed with base samples at the same mean, same seed."""
+    """In each world that has it: pass@32 minus pass@32 of `FAST` mixed with base samples, at the same mean and seed."""
     found = []
     for world in WORLDS:
         base, values = counts_of(bench[f"world-{world}", 0, "test"]), []

@@ -32,6 +32,7 @@ from experiments.tables import (
     cost_table,
     diversity_table,
     forgetting_table,
+    free_table,
     sampling_table,
     settings_table,
     variants_table,
@@ -167,7 +168,7 @@ def tables(results: Results) -> list[Table]:
         if base.name in results.bases:
             found.append(accuracy_table(results, base, title))
     if bases and bases[0].name in results.bases:
-        found.append(comparison_table(results, bases[0]))
+        found += [comparison_table(results, bases[0]), free_table(results, bases[0])]
         found.append(forgetting_table(results, bases[0]))
         found += [sampling_table(results, bases[0], domain) for domain in DOMAINS]
         found += [diversity_table(results, bases[0]), variety_table(results, bases[0])]

@@ -24,6 +24,8 @@ from experiments.finished import (
     values,
 )
 from experiments.grid import Base, train_settings
+from experiments.mixing import cover_of, mixed, pass_of
+from experiments.mixing import mean_of as mean_of_counts
 from experiments.plan import AGAIN, Choice
 
 
@@ -129,6 +131,45 @@ def comparison_table(results: Results, base: Base, against: Sequence[str] = ("gr
         "chance if nothing differed."
     )
     return Table("Differences, in-domain", columns, rows, note)
+
+
+def free_table(results: Results, base: Base) -> Table | None:
+    """Every arm, and every arm with some of its k samples from the base model, in-domain: what costs no training."""
+    split = results.split(IN_DOMAIN)
+    if not split:
+        return None
+    k = min(32, results.bases[base.name].splits[split].samples)
+    shares = [b for b in (k // 16, k // 8, k // 4) if b]
+    every = [results.bases[base.name], *(run for _, runs in _trained(results, base) for run in runs)]
+    judged = [{row["id"] for row in run.problems if row["split"] == split and row["samples"] >= k} for run in every]
+    whole = sorted(set.intersection(*judged))
+    if not whole:
+        return None
+
+    def counted(run: EvalRun) -> list[tuple[int, int]]:
+        found = {row["id"]: (row["samples"], row["correct"]) for row in run.problems if row["split"] == split}
+        return [found[id] for id in whole]
+
+    def measured(one: list[tuple[int, int]]) -> list[float]:
+        return [mean_of_counts(one), pass_of(one, k), cover_of(one, 0.25, k)]
+
+    own = counted(results.bases[base.name])
+    rows = [[Cell(base.label), *_percent(measured(own)), *[Cell("–")] * (2 * len(shares))]]
+    for label, runs in _trained(results, base):
+        each = [[*measured(one), *(v for b in shares for v in mixed(one, own, b, k))] for one in map(counted, runs)]
+        rows.append([Cell(label), *_percent(np.mean(each, axis=0))])
+    columns = ["", "mean@n", f"pass@{k}", f"cover@¼ of {k}"]
+    columns += [f"{b} from the base: {metric}" for b in shares for metric in ("mean", f"pass@{k}")]
+    note = (
+        f"Percent, means over seeds, {len(whole)} problems. A mix has that many of its {k} samples from the base "
+        "model: compare a method with the mix of GRPO at the same mean. cover@¼: at least a quarter of the samples is "
+        "correct, which rare guesses do not reach."
+    )
+    return Table("Free baselines, in-domain", columns, rows, note)
+
+
+def _percent(shares: Sequence[float] | np.ndarray) -> list[Cell]:
+    return [Cell(f"{100 * share:.1f}") for share in shares]
 
 
 def variants_table(results: Results, base: Base) -> Table | None:

@@ -6,7 +6,6 @@ make the model, pre-sampling included; `settings`, JSON of what trained it ("" f
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from dph.process.jobs import is_complete
 from dph.runs.directory import RunDir
 from dph.runs.files import written_atomically
 from experiments.anchor.design import Arm
+from experiments.count_files import styles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,13 @@ def write(folder: Path, start: int, root: Path, arms: Sequence[Arm]) -> None:
 
 
 def _problems(evaluation: Path) -> list[dict]:
-    forms: dict[str, Counter[str]] = {}
-    columns = ["id", "sample", "outcome", "style"]
-    for row in pq.read_table(evaluation / "completions.parquet", columns=columns).to_pylist():
-        if row["sample"] >= 0 and row["outcome"] == "correct":
-            forms.setdefault(row["id"], Counter())[row["style"]] += 1
-    columns = ["id", "kind", "samples", "correct", "greedy"]
+    forms = styles_of(evaluation)
+    columns = ["split", "id", "kind", "samples", "correct", "greedy"]
     problems = pq.read_table(evaluation / "problems.parquet", columns=columns).to_pylist()
     found = []
     for row in sorted(problems, key=lambda row: row["id"]):
-        counted = sorted(forms.get(row["id"], Counter()).items())
-        found.append(row | {"forms": [name for name, _ in counted], "form_counts": [count for _, count in counted]})
+        own = forms.get((row.pop("split"), row["id"]), {})
+        found.append(row | {"forms": list(own), "form_counts": list(own.values())})
     return found
 
 

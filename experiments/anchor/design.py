@@ -109,7 +109,7 @@ def arm_jobs(start: int, out: Path, arm: Arm, extra: dict[str, tuple[str, ...]])
 
 
 def evaluation(start: int, out: Path, name: str, model: str, extra: dict[str, tuple[str, ...]]) -> Job:
-    """An evaluation on the test problems of the start, with random numbers of its own: with those of the base model, a
+    """An evaluation on the test problems of the start, with random numbers of its own: with the base model's, a
     model would look more like it than it is, and a mix of both would not be unbiased."""
     seed = str(zlib.crc32(name.encode()))
     words = (*world(start), "--label", name, "--seed", seed, "--model.path", model, "--out", str(out / "eval" / name))

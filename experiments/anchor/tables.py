@@ -1,6 +1,6 @@
 """Tables and the figure of experiment B from the counts of its starts.
 
-A family's frontier in a start has its arms in the order of their strength; that of an anchor begins with GRPO at the
+A family's frontier in a start has its arms in the order of their strength. An anchor's frontier begins with GRPO at the
 same learning rate, the anchor of strength 0. Comparisons are made at one mean of samples, the mean of GRPO at 5e-5,
 between neighbouring points of a frontier and never beyond its ends.
 """
@@ -37,7 +37,7 @@ COMPARISONS = (
     ("4 direction", "k3_is", "k3"),
     ("4 direction", f"{SOLVED}-reverse_kl", f"{SOLVED}-forward_kl"),
 )
-"""Hypotheses of the protocol: pass@32 of the first family minus that of the second, at equal mean."""
+"""Hypotheses of the protocol: pass@32 of the first family minus pass@32 of the second, at equal mean."""
 Start = Mapping[str, Evaluated]
 
 
@@ -158,7 +158,7 @@ def _spread(values: Sequence[float]) -> str:
 
 def _kinds(one: Evaluated, base: Evaluated) -> tuple[float, float] | None:
     """Expected solutions among `CORRECT` correct samples, and the probability that two differ, over the problems with
-    so many correct samples of the model and of the base model."""
+    as many correct samples of the model and of the base model."""
     both = [own for own, other in zip(one.forms, base.forms, strict=True) if min(sum(own), sum(other)) >= CORRECT]
     return (fmean(distinct_among(own, CORRECT) for own in both), fmean(map(simpson, both))) if both else None
 

@@ -127,13 +127,13 @@ def test_counts_hold_solutions_rollouts_and_settings_and_are_read_back(tmp_path:
     for name in ("base", "solved-js-1", "solved-js-1-step50", "unfinished"):
         folder = root / "eval" / name
         folder.mkdir(parents=True)
-        problems = [
-            {"id": f"p{i}", "kind": "2 numbers", "samples": 3, "correct": 2 - i, "greedy": True} for i in (1, 0)
-        ]
+        common = {"split": "test", "kind": "2 numbers", "samples": 3, "greedy": True}
+        problems = [common | {"id": f"p{i}", "correct": 2 - i} for i in (1, 0)]
         pq.write_table(pa.Table.from_pylist(problems), folder / "problems.parquet")
         texts = [("p0", 0, "correct", "(+1+2)"), ("p0", 1, "correct", "(+1+2)"), ("p0", 2, "wrong", "1")]
         texts += [("p0", -1, "correct", "(+1+2)"), ("p1", 0, "correct", "(*1*2)"), ("p1", 1, "wrong", "other")]
-        rows = [dict(zip(("id", "sample", "outcome", "style"), one, strict=True)) for one in texts]
+        columns = ("id", "sample", "outcome", "style")
+        rows = [{"split": "test"} | dict(zip(columns, one, strict=True)) for one in texts]
         pq.write_table(pa.Table.from_pylist(rows), folder / "completions.parquet")
         status = "running" if name == "unfinished" else "complete"
         (folder / "manifest.json").write_text(json.dumps({"status": status}))

@@ -17,16 +17,23 @@ import pytest
 from dph.config import flatten
 from dph.errors import UserError
 from dph.process.jobs import Job
-from dph.report.data import EvalRun
+from dph.report.data import EvalRun, read_eval
 from dph.report.tables import Table, to_markdown
 from experiments.config import ReproduceConfig
-from experiments.count_files import read_counts, recorded_settings
+from experiments.count_files import read_counts, recorded_settings, write_table
 from experiments.finished import Results, difference, mean_value, read_results
 from experiments.grid import read_grid
 from experiments.plan import Choice, RunPaths, write_settings
 from experiments.run import reproduce, tables, write_results
 from experiments.strata import kinds_table, strata_table
-from experiments.tables import accuracy_table, comparison_table, diversity_table, sampling_table, variety_table
+from experiments.tables import (
+    accuracy_table,
+    comparison_table,
+    diversity_table,
+    free_table,
+    sampling_table,
+    variety_table,
+)
 from experiments.tests.support import small_grid
 from report_support import interval, write_eval
 
@@ -88,6 +95,21 @@ def test_tables_from_counts_are_those_of_the_runs(choice: Choice, counts: Path, 
     page = write_results(choice, RunPaths(tmp_path / "new"), read_counts(choice, counts))
     assert page.name == "tables.md" and (page.parent / "figures" / "fig1_gap.png").exists()
     assert not (page.parent / "counts").exists()  # nothing was run here
+
+
+def test_counts_of_styles_are_taken_from_the_completions_and_kept(tmp_path: Path) -> None:
+    run = write_eval(tmp_path / "grpo", "GRPO", [2, 0, 0, 0, 0], splits=("test", "cross"))
+    [id, *_] = [row["id"] for row in pq.read_table(run / "problems.parquet").to_pylist() if row["split"] == "test"]
+    texts = [(0, "correct", "cte"), (1, "correct", "cte"), (2, "wrong", "plan"), (3, "correct", "")]
+    texts += [(-1, "correct", "cte"), (4, "correct", "plan")]
+    rows = [
+        {"split": "test", "id": id, "sample": sample, "outcome": outcome, "style": style}
+        for sample, outcome, style in texts
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), run / "completions.parquet")
+    write_table(tmp_path / "counts.parquet", {"grpo": {1: read_eval(run)}}, {"grpo": "{}"})
+    stored = [row["style_counts"] for row in rows_of(tmp_path / "counts.parquet", "grpo")]
+    assert stored[0] == '{"cte": 2, "plan": 1}' and set(stored[1:]) == {None}
 
 
 def rows_of(file: Path, name: str) -> list[dict[str, Any]]:
@@ -255,6 +277,30 @@ def test_the_published_core_table_is_that_of_the_published_counts() -> None:
     for table in (accuracy_table(results, tiny.bases["base"], ""), comparison_table(results, tiny.bases["base"])):
         cells = with_intervals(table, lambda title: "pass@8 − " not in title)
         assert cells and [cell for cell in cells if cell not in text] == []
+
+
+def test_free_baselines_of_the_core_comparison_by_hand() -> None:
+    tiny = read_grid("tiny")
+    results = published("tiny", {"grpo": (1, 2), "dph_f": (1,)})
+    table = free_table(results, tiny.bases["base"])
+    assert table is not None and [row[0].text for row in table.rows] == ["base", "GRPO (2 seeds)", "DPH-F (1 seed)"]
+    assert table.columns[1:6] == [
+        "mean@n",
+        "pass@32",
+        "cover@¼ of 32",
+        "2 from the base: mean",
+        "2 from the base: pass@32",
+    ]
+    base = {row["id"]: row["correct"] for row in results.bases["base"].problems if row["split"] == "test"}
+    means, passed = [], []
+    for run in results.arms["grpo"]:
+        own = {row["id"]: row["correct"] for row in run.problems if row["split"] == "test"}
+        means += [(30 * own[id] + 2 * base[id]) / 32 / 64 for id in base]
+        lost = [math.comb(64 - own[id], 30) * math.comb(64 - base[id], 2) for id in base]
+        passed += [1 - one / math.comb(64, 30) / math.comb(64, 2) for one in lost]
+    cells = [f"{100 * sum(values) / len(values):.1f}" for values in (means, passed)]
+    assert [cell.text for cell in table.rows[1][4:6]] == cells and len(base) == 400
+    assert [cell.text for cell in table.rows[0][4:]] == ["–"] * 6
 
 
 def test_the_published_diversity_of_the_core_comparison_is_that_of_the_published_counts() -> None:

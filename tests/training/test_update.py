@@ -23,6 +23,7 @@ CASES = {
     "dph_f": LossConfig(eta=0.4, divergence="forward_kl"),
     "dph_js": LossConfig(eta=0.4, divergence="js", reduction="per_set"),
     "dph_js_def": LossConfig(eta=0.4, estimator="definition"),
+    "rows_and_kl": LossConfig(eta=0.4, divergence="js", reduction="per_set", kl="k3", kl_coef=0.3),
     "entropy": LossConfig(eta=0.0, entropy_coef=0.1),
     "sequence": LossConfig(eta=0.4, divergence="reverse_kl", aggregation="sequence", reduction="per_set"),
 }
@@ -437,7 +438,7 @@ def test_a_reference_is_asked_only_where_the_objective_needs_it():
 
     for name, config in CASES.items():
         rows = mixed_rows(policy, config)
-        if name in ("grpo_kl", "dph_js_def"):
+        if name in ("grpo_kl", "dph_js_def", "rows_and_kl"):
             with pytest.raises(AssertionError, match="was asked"):
                 update(policy, [rows], settings(config), Untouchable())
             with pytest.raises(RuntimeError, match="can be its own reference"):

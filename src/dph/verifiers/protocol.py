@@ -99,7 +99,7 @@ class Verifiers:
 
         Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
         """
-        return self._told("answers", items)
+        return self._texts("answers", items)
 
     def solutions(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         """How each response solves its problem, as a text that equal solutions share; None for a response without one.
@@ -107,9 +107,9 @@ class Verifiers:
         Only verifiers with a method of this name know (countdown: the expression up to order and brackets); with
         others, None for all. Evaluations count distinct solutions.
         """
-        return self._told("solutions", items)
+        return self._texts("solutions", items)
 
-    def _told(self, what: str, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+    def _texts(self, what: str, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         texts: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
             if read := getattr(self._get(name), what, None):
