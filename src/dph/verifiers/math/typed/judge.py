@@ -181,9 +181,10 @@ class Comparison:
             return self.collections(gold, answer)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
-            values = replace(fixed, items=tuple(x.items[-1] for x in listed.items)) if _names_differ(listed) else None
-            pair = (values, answer) if gold.kind == "list" else (gold, values)
-            return values is not None and fixed.marks == "()" and self.in_order(pair[0].items, pair[1].items)
+            if not _names_differ(listed) or fixed.marks != "()":
+                return False
+            values = [x.items[-1] for x in listed.items]
+            return self.in_order(values, answer.items) if gold.kind == "list" else self.in_order(gold.items, values)
         if kinds & {"letters", "choice"}:
             return _letters(gold) is not None and _letters(gold) == _letters(answer)
         if gold.kind != answer.kind:
@@ -487,7 +488,8 @@ class Comparison:
         )
         if same or len(left) != 2:
             return same
-        return proportional(*(("+", sides[0], ("-", sides[1])) for sides in (left, right)), self.budget, positive=True)
+        left, right = (("+", sides[0], ("-", sides[1])) for sides in (left, right))
+        return proportional(left, right, self.budget, positive=True)
 
     def progressions(self, answer: Answer) -> list[tuple[Any, Any]] | None:
         """(offset, period) of each a + b k; None for another kind of answer."""

@@ -129,8 +129,10 @@ def read(text: str, *, units: bool = False) -> Answer | None:
         return None
     plain = plain_latex(text)
     words = plain_words(plain)
-    if not words or (answer := _read_words(words, marked="\x01" in plain)):
-        return answer if words else None
+    if not words:
+        return None
+    if answer := _read_words(words, marked="\x01" in plain):
+        return answer
     if base := _BASE.fullmatch(plain):
         radix = base[3] or base[4] or base[5]
         radix = int(radix) if radix.isdigit() else _NUMBER_WORDS.get(radix, 0)
@@ -219,6 +221,9 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
     return Answer("text", re.sub("^(?:an?|the) ", "", text))
 
 
+_DEGREES = {"C": "celsius", "F": "fahrenheit"}
+
+
 def sign_of_infinity(node: Any) -> int:
     """1 for ∞, -1 for -∞, else 0."""
     return (node == INFINITY) - (node == MINUS_INFINITY)
@@ -266,13 +271,18 @@ def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:
     return None if None in answers else tuple(x for answer in answers if answer for x in [answer])
 
 
+def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Answers, with the items of lists in their place."""
+    return tuple(item for x in answers for item in (x.items if x.kind == "list" else (x,)))
+
+
 def _typed(node: Node) -> Answer | None:
     """The typed value of one item, or None."""
     if node[0] == "-" and node[1][0] in ("unit", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     if holds(node, "pm") and node[0] not in ("set", "seq", "cases"):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
-        return both and Answer("list", items=both)
+        return Answer("list", items=both) if both else None
     match node:
         case ("rel", sides, operators):
             return _relation(sides, operators)
@@ -287,14 +297,14 @@ def _typed(node: Node) -> Answer | None:
             return _quantity(value, words)
         case ("units", *parts):
             quantities = _all(parts)
-            return quantities and _compound(quantities)
+            return _compound(quantities) if quantities else None
         case ("/", ("unit", top, words), ("unit", bottom, others)) if _plain(top, bottom):
             unit = read_unit((*words, "/", *others))
             return unit and Answer("quantity", fraction(top, bottom), unit=unit)
         case ("deg", value) if _plain(value):
             return Answer("quantity", value, unit=(DEGREE, Fraction(1)))
         case ("*", ("deg", value), ("s", "C" | "F" | "K" as letter)):
-            return Answer("quantity", value, unit=read_unit(({"C": "celsius", "F": "fahrenheit"}.get(letter, letter),)))
+            return Answer("quantity", value, unit=read_unit((_DEGREES.get(letter, "kelvin"),)))
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
@@ -308,18 +318,15 @@ def _typed(node: Node) -> Answer | None:
             return _set_operation(operator, _typed(left), _typed(right))
         case ("set", nodes):
             items = _all(nodes)
-            return items and Answer(
-                "set", items=tuple(y for x in items for y in (x.items if x.kind == "list" else (x,)))
-            )
+            return Answer("set", items=_flat(items)) if items else None
         case ("where", item, conditions, links):
             return _set_builder(item, conditions, links)
         case ("seq", opens, nodes, closes):
             return _sequence(opens, nodes, closes)
         case ("*", ("s", name), ("seq", "(", nodes, ")")) if len(name) == 1 and name.isupper():
             items = _all(nodes)
-            return items and Answer(
-                "assigned", (node[1], node[2]), (Answer("tuple", nodes, items, marks="()"),), node[1], links=("=",)
-            )
+            point = Answer("tuple", nodes, items, marks="()") if items else None
+            return Answer("assigned", node[1:], (point,), ("s", name), links=("=",)) if point else None
         case ("cases", rows):
             return _cases(rows)
         case ("ratio", terms):
@@ -348,7 +355,7 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
     if value[0] == "unit" and (inner := _quantity(value[1], value[2])) and inner.kind == "expression":  # $5 million
         value = inner.value
     if value[0] == "deg":
-        value, words = value[1], ({"C": "celsius", "F": "fahrenheit"}.get(words[0], "degree"), *words[1:])
+        value, words = value[1], (_DEGREES.get(words[0], "degree"), *words[1:])
     while words and (scale := _SCALES.get(words[0].lower().removesuffix("s"))):  # 5 million
         number = Fraction(scale)
         value = (
@@ -394,7 +401,7 @@ def _cases(rows: tuple[tuple[Node, ...], ...]) -> Answer | None:
     """Values with their conditions; or a system of relations."""
     if len(rows[0]) == 1:
         items = _all([row[0] for row in rows])
-        return items and Answer("list", items=items, links=(",",) * (len(items) - 1))
+        return Answer("list", items=items, links=(",",) * (len(items) - 1)) if items else None
     answers = [_all(row) for row in rows if len(row) == 2]
     if None in answers or len(answers) < len(rows):
         return None
@@ -474,11 +481,11 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
             return Answer(
                 "list", items=tuple(Answer("assigned", None, (x,), left, links=("=",)) for x in values[0].items)
             )
-        return values and Answer("assigned", sides, values, left, links=operators)
+        return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
         return Answer("equation", sides) if _plain(*sides) else None
     values = _all(sides)
-    return values and Answer("assigned", items=values, links=("=", *operators))
+    return Answer("assigned", items=values, links=("=", *operators)) if values else None
 
 
 def to_intervals(answer: Answer | None) -> Any:
@@ -496,7 +503,7 @@ def to_intervals(answer: Answer | None) -> Any:
             return tuple((x.value, True, x.value, True) for x in answer.items)
         case Answer("list") if answer.links and {*answer.links} == {"or"}:
             pieces = [to_intervals(x) if x.kind != "expression" else None for x in answer.items]
-            return None if None in pieces else tuple(piece for part in pieces for piece in part)
+            return None if None in pieces else tuple(piece for part in pieces for piece in part or ())
     return None
 
 
@@ -575,6 +582,6 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
         return whole and Answer("member", items=(whole,), name=answers[0].name)
     if all(x.kind == "intervals" for x in answers) and {*links} == {"or"}:
         return _combined(answers, links)
-    flat = tuple(y for x in answers for y in (x.items if x.kind == "list" else (x,)))
+    flat = _flat(answers)
     compound = _compound(answers) if {*links} == {"and"} else None  # 2 hours and 30 minutes
     return Answer("list", items=flat, links=tuple(links), others=(compound,) if compound else ())

@@ -204,7 +204,7 @@ class Numeric(Exact):
         self.budget.spend(mp.dps**2 // 10_000)
         try:
             value = mp.convert(super().__call__(node))
-        except (ZeroDivisionError, ValueError, mpmath.libmp.NoConvergence):
+        except (ZeroDivisionError, ValueError, mp.NoConvergence):
             raise Undefined(node[0]) from None
         size = abs(value)
         if not mp.isfinite(size):
