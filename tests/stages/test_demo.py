@@ -35,6 +35,7 @@ def test_each_embedded_world_has_a_demo_and_a_base_model_of_its_own(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_demo_of_countdown_ends_with_a_report(tmp_path: Path) -> None:
     page = demo(DemoConfig(out=str(tmp_path), task="countdown", methods=("dph_f",), smoke=True, jobs=1))
     assert "distinct solutions" in page.read_text(encoding="utf-8")

@@ -22,22 +22,22 @@ Solutions = dict[str, tuple[int, Tree]]
 
 
 @lru_cache(maxsize=8192)
-def solve(numbers: tuple[int, ...], largest: int, most: int) -> dict[int, Solutions]:
-    """The solutions to every target up to `most`: all ways to use two or more of the numbers, each at most once, with
-    whole positive results up to `largest` on the way."""
+def solve(numbers: tuple[int, ...], targets: frozenset[int], largest: int) -> dict[int, Solutions]:
+    """The solutions to each target that has any: all ways to use two or more of the numbers, each at most once, with
+    whole positive results up to `largest`."""
     solutions: dict[int, Solutions] = {}
     for size in range(2, len(numbers) + 1):
         for chosen in dict.fromkeys(combinations(numbers, size)):
-            for target, trees in _ways(chosen, largest, most).items():
+            for target, trees in _ways(chosen, targets, largest).items():
                 for form, tree in trees.items():
                     solutions.setdefault(target, {}).setdefault(form_text(form), (size, tree))
     return solutions
 
 
 @lru_cache(maxsize=8192)
-def _ways(numbers: tuple[int, ...], largest: int, most: int) -> dict[int, dict[Form, Tree]]:
-    """The ways to use all numbers, by result up to `most` and by form. Of a sum or product, the larger operand is
-    written first."""
+def _ways(numbers: tuple[int, ...], targets: frozenset[int] | None, largest: int) -> dict[int, dict[Form, Tree]]:
+    """The ways to use all numbers, by result (one of the targets; None: any) and by form. Of a sum or product, the
+    larger operand is written first."""
     if len(numbers) == 1:
         return {numbers[0]: {(1, numbers[0]): numbers[0]}}
     results: dict[int, dict[Form, Tree]] = {}
@@ -46,10 +46,10 @@ def _ways(numbers: tuple[int, ...], largest: int, most: int) -> dict[int, dict[F
         left_numbers, right_numbers = (
             tuple(number for i, number in enumerate(numbers) if bits >> i & 1) for bits in (part, every ^ part)
         )
-        for left, left_ways in _ways(left_numbers, largest, largest).items():
-            for right, right_ways in _ways(right_numbers, largest, largest).items():
+        for left, left_ways in _ways(left_numbers, None, largest).items():
+            for right, right_ways in _ways(right_numbers, None, largest).items():
                 for operator, result in _results(left, right, ordered=(left, part) > (right, every ^ part)):
-                    if result <= most:
+                    if result <= largest and (targets is None or result in targets):
                         trees = results.setdefault(result, {})
                         for left_form, left_tree in left_ways.items():
                             for right_form, right_tree in right_ways.items():
@@ -115,6 +115,7 @@ class Countdown:
         self._seed, self._count, self._highest, self._largest = seed, count, highest, largest
         self._targets, self._ways = range(lowest_target, highest_target + 1), ways
         self._easy, self._short = easy, short
+        self._own: dict[tuple[tuple[int, ...], str], frozenset[int]] = {}  # targets by numbers and split
 
     def problems(self, split: str) -> list[Problem]:
         """The problems of a split. Raises UserError for an unknown split, and for options that allow too few."""
@@ -162,17 +163,13 @@ class Countdown:
         """Numbers in ascending order, target and solutions of a random pair of a split; "" for the demonstrations."""
         for _ in range(10_000):
             numbers = tuple(sorted(rng.randint(1, self._highest) for _ in range(self._count)))
-            solved = solve(numbers, self._largest, self._targets[-1])
-            targets = [
-                target
-                for target in self._targets
-                if target not in numbers
-                and len(solved.get(target, ())) >= self._ways
-                and (_fewest(solved[target]) == 2) == easy
-                and self._split(numbers, target) == split
-            ]
-            if targets:
-                target = rng.choice(targets)
+            if (numbers, split) not in self._own:
+                own = [t for t in self._targets if t not in numbers and self._split(numbers, t) == split]
+                self._own[numbers, split] = frozenset(own)
+            solved = solve(numbers, self._own[numbers, split], self._largest)
+            found = [t for t in sorted(solved) if len(solved[t]) >= self._ways and (_fewest(solved[t]) == 2) == easy]
+            if found:
+                target = rng.choice(found)
                 return numbers, target, solved[target]
         raise UserError("countdown: no problem has these options; lower the option ways or widen the targets")
 
