@@ -190,7 +190,7 @@ def test_without_stored_rows_there_is_no_rehearsal_term() -> None:
         ({"dph": {"rows": 6, "rehearsal": "run", "divergence": "chi"}}, "chi"),
         ({"dph": {"advantage": "best"}}, "best"),
         ({"dph": {"advantage": "mara", "advantage_options": {"beta": "0.1"}}}, "reads a reference model"),
-        ({"dph": {"advantage": "uniqueness"}}, "to text"),
+        ({"dph": {"advantage": "uniqueness"}}, "by text"),
         ({"dph": {"advantage_options": {"normalize_std": "false"}}}, "norm_adv_by_std_in_grpo"),
         ({"dph": {"advantage": "maxrl"}, "algorithm__norm_adv_by_std_in_grpo": False}, "leave it at true"),
         ({"dph": {"policy": "kl_cov"}}, "'kl_cov' selects tokens of the whole"),
@@ -220,8 +220,8 @@ def test_a_problem_survives_the_way_through_another_engine() -> None:
 
 
 def test_responses_are_judged_by_the_problems_verifier() -> None:
-    assert judge("four") == {"score": 1.0, "outcome": "correct", "scored": 1.0, "acc": 1.0}
-    assert judge("five") == {"score": 0.0, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
+    assert judge("four") == {"score": 1.0, "outcome": "correct", "scored": 1.0, "acc": 1.0, "problem": "p/1"}
+    assert judge("five") == {"score": 0.0, "outcome": "wrong", "scored": 1.0, "acc": 0.0, "problem": "p/1"}
 
 
 def test_an_option_that_no_verifier_has_is_refused() -> None:
@@ -231,11 +231,17 @@ def test_an_option_that_no_verifier_has_is_refused() -> None:
 
 def test_a_response_that_could_not_be_judged_has_no_accuracy_and_is_not_scored() -> None:
     for outcome in (Outcome.INFRA_ERROR, Outcome.GOLD_ERROR):
-        assert score(Verdict(outcome, 0.0)) == {"score": 0.0, "outcome": str(outcome), "scored": 0.0}
+        assert score(Verdict(outcome, 0.0)) == {"score": 0.0, "outcome": str(outcome), "scored": 0.0, "problem": ""}
 
 
 def test_a_partial_reward_is_not_a_correct_answer() -> None:
-    assert score(Verdict(Outcome.WRONG, 0.1)) == {"score": 0.1, "outcome": "wrong", "scored": 1.0, "acc": 0.0}
+    assert score(Verdict(Outcome.WRONG, 0.1)) == {
+        "score": 0.1,
+        "outcome": "wrong",
+        "scored": 1.0,
+        "acc": 0.0,
+        "problem": "",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -272,7 +278,7 @@ def test_as_many_responses_are_judged_at_once_as_there_are_workers(pairs: str) -
 def test_a_judge_that_fails_gives_no_verdict_and_continues(pairs: str) -> None:
     info = {"problem": problem_json(Problem("p/1", "", "", pairs))}
     broken = asyncio.run(compute_score("toy", "broken", "", info))
-    assert broken == {"score": 0.0, "outcome": "infra_error", "scored": 0.0}
+    assert broken == {"score": 0.0, "outcome": "infra_error", "scored": 0.0, "problem": "p/1"}
     assert judge("four")["acc"] == 1.0
 
 

@@ -41,7 +41,9 @@ def test_a_model_against_itself_loses_nothing(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_what_a_model_masters_is_certified_to_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "any.py").write_text("def easy(**_):\n    return 1.0\n\n\ndef hard(**_):\n    return 0.0\n")
+    (tmp_path / "any.py").write_text(
+        "def easy(prompt, completion, **_):\n    return 1.0\n\n\ndef hard(prompt, completion, **_):\n    return 0.0\n"
+    )
     easy, hard = (RewardConfig(f"{tmp_path / 'any.py'}:{name}") for name in ("easy", "hard"))
     out = audit(config(tmp_path / "audit", certify=CertifyConfig(epsilon=0.99), reward=easy))
     checked = json.loads((out / "audit.json").read_text())["certificate"]

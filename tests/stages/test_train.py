@@ -371,6 +371,7 @@ def test_dropped_groups_count_in_the_metrics_of_what_was_sampled():
         "kept/informative": 1,
         "kept/response_length": 12 / 3,
         "kept/truncated": 1 / 3,
+        "kept/unparsed": 0.0,
         "kept/unscored": 1 / 3,
     }
     assert stats.tokens == 18 and stats.metrics() == pytest.approx(MEANS | kept | {"groups": 1})

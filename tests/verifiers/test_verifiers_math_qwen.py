@@ -179,9 +179,9 @@ def test_the_set_decides_how_a_response_is_read(qwen: MathVerifier):
 
 
 def test_an_empty_gold_answer_is_never_met(qwen: MathVerifier):
-    assert not judge(qwen, "", r"\boxed{x}")
-    assert not judge(qwen, "", "")
-    assert not judge(qwen, [], r"\boxed{x}")
+    for gold, response in (("", r"\boxed{x}"), ("", ""), ([], r"\boxed{x}")):
+        [verdict] = qwen.verify([(Problem("p", "?", gold, "math", {"set": "math500"}), response)])
+        assert verdict.outcome is Outcome.GOLD_ERROR
 
 
 def test_any_of_several_golds_will_do(qwen: MathVerifier):

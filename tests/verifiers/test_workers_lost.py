@@ -166,7 +166,7 @@ def with_sql(folder: Path, db: Path) -> None:
 
 
 def with_math(folder: Path, db: Path) -> None:
-    with MathVerifier() as verifier:
+    with MathVerifier(policy="math_verify") as verifier:
         verifier.verify([(Problem("p", "?", r"\frac{x}{2}", "math"), r"\boxed{0.5x}")])
 
 
@@ -221,7 +221,7 @@ from dph.types import Problem
 from dph.verifiers import Verifiers
 show_messages()
 try:
-    with Verifiers({"math": {"workers": 1, "memory_mb": int(sys.argv[2])}}) as verifiers:
+    with Verifiers({"math": {"policy": "math_verify", "workers": 1, "memory_mb": int(sys.argv[2])}}) as verifiers:
         for _ in range(2):
             [verdict] = verifiers.verify([(Problem("q", "x", "x^2+2*x+1", "math"), r"\\boxed{(x+1)^2}")])
             print(verdict.outcome)

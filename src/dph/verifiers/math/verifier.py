@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
-from dph.verifiers.exact import gold_fault, gold_faults
+from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
 from dph.verifiers.math.answer import Fallback
 from dph.verifiers.math.policy import Decimals, PolicyName, gold_texts, judge_at_sight, make_policy
@@ -68,8 +68,8 @@ class MathVerifier(UsesWorkers):
 
     def _asked(self, problem: Problem, response: str) -> Verdict | _Question:
         """The verdict on a response, or the question that takes algebra."""
-        empty = "" if any(gold_texts(problem)) else "the answer is empty"
-        if fault := gold_fault(problem.answer) or empty or self._policy.gold_fault(problem):
+        [*faults] = gold_faults([problem], gold_texts).values()
+        if fault := next(iter(faults), "") or self._policy.gold_fault(problem):
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
         answer = self._policy.extract(problem, response)
         if answer is None:
