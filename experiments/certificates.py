@@ -23,11 +23,12 @@ from dph.cli.main import ending
 from dph.errors import UserError
 from dph.evaluation.certificate import upper_bound
 from dph.evaluation.wilson import wilson_interval
-from dph.process.jobs import Job, check_finished, is_complete, run_jobs
+from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say, show_messages
 from dph.runs.coverage import CERTIFICATE, read_visits
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically, written_atomically
+from experiments.finished import check_finished
 
 METHODS = ("grpo", "grpo_kl", "dapo", "exp_only", "dph_f", "dph_js")
 SEEDS = tuple(range(1, 11))

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +29,7 @@ from experiments.anchor.tables import (
 from experiments.countdown_english import CountdownEnglish, in_english
 
 
-def settings_of(name: str) -> tuple[dict, dict]:
+def settings_of(name: str) -> tuple[Any, dict[str, Any]]:
     """Settings of an arm's training run, and all of its jobs by name."""
     [arm] = [arm for arm in arms() if arm.name == name]
     jobs = list(arm_jobs(21, Path("out"), arm, {}))

@@ -457,7 +457,7 @@ def test_advantages_are_those_of_the_native_engine(name, options, tmp_path):
     assert list(made._logs["advantages"]) == pytest.approx([*itertools.chain(*expected_by_group)])
 
 
-def test_the_logged_table_has_the_advantages_of_the_newest_step_only(tmp_path):
+def test_the_logged_table_has_the_advantages_of_the_newest_step_only(tmp_path, monkeypatch):
     """Two generations of 12 responses; the table is as long as one."""
     rewards = []
 
@@ -472,7 +472,8 @@ def test_the_logged_table_has_the_advantages_of_the_newest_step_only(tmp_path):
     made = trainer(args, reward_funcs=[verdict], advantage="maxrl")
     tables = []
     log = made.log
-    made.log = lambda *given: tables.append(list(made._logs["advantages"])) or log(*given)
+    logged = lambda *given: tables.append(list(made._logs["advantages"])) or log(*given)  # noqa: E731
+    monkeypatch.setattr(made, "log", logged)
     made.train()
     # m = ¼: 3 for the right response of each group, which is the first and then the second; −1 for the others
     assert rewards[0] != rewards[1]

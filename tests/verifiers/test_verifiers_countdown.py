@@ -145,7 +145,9 @@ def rewritings(tree: Tree) -> set[Tree]:
     if isinstance(tree, int):
         return {tree}
     operator, left, right = tree
-    found = {(operator, one, right) for one in rewritings(left)} | {(operator, left, one) for one in rewritings(right)}
+    found: set[Tree] = {(operator, one, right) for one in rewritings(left)} | {
+        (operator, left, one) for one in rewritings(right)
+    }
     if operator in "+*":
         found.add((operator, right, left))
     if isinstance(left, tuple):
@@ -158,7 +160,7 @@ def rewritings(tree: Tree) -> set[Tree]:
             swapped = operator if inner == "*" else {"*": "/", "/": "*"}[operator]
             found.add((inner, a, (swapped, b, right)))
             found.add((inner, (operator, a, right), b))
-    if operator in "*/" and all(isinstance(one, tuple) and one[0] == "-" for one in (left, right)):
+    if operator in "*/" and isinstance(left, tuple) and isinstance(right, tuple) and left[0] == right[0] == "-":
         found.add((operator, ("-", left[2], left[1]), ("-", right[2], right[1])))
     if operator in "*/" and right == 1:
         found.add(("*" if operator == "/" else "/", left, right))

@@ -186,7 +186,8 @@ class SharedPrefixMixin(GRPOTrainer):
         if obstacle is not None:
             self._shared.reasons[obstacle.removeprefix("of ")] += len(parts)
             self._tell(f"prompts are computed once for each response, as in TRL, because {obstacle}")
-        if obstacle is not None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts):
+        alone = rows is None or all(len(group_by_prompt(rows[part])) == len(rows[part]) for part in parts)
+        if obstacle is not None or rows is None or alone:
             self._shared.computed += input_ids.numel()
             return super()._get_per_token_logps_and_entropies(*call, **modal)
         found = [self._packed(model, rows[part], attention_mask[part], logits_to_keep) for part in parts]

@@ -101,7 +101,9 @@ class PassAtKMixin(PPOTrainer):
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         self._ledgers = self._ledgers or {}
-        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3], self._ledgers)
+        return super()._val_metrics_update(*args, **kwargs) | validation_passes(
+            args[0], args[1], args[2], self._ledgers
+        )
 
 
 def validation_passes(
@@ -249,7 +251,7 @@ class DPHTrainerSync(GroupedBatchMixin, PassAtKMixin, PPOTrainerSync):
 
 def judged_advantages(
     advantage: Advantage, judged: Sequence[JudgedResponse], settings: DPHSettings, limit: int
-) -> list[float | list[float] | None]:
+) -> list[float | Sequence[float] | None]:
     """The advantage of each response in its group, one for all of its tokens or one for each, by the native engine's
     shaping; None for one that leaves the loss.
 
