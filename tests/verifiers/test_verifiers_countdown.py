@@ -145,9 +145,9 @@ def rewritings(tree: Tree) -> set[Tree]:
     if isinstance(tree, int):
         return {tree}
     operator, left, right = tree
-    found: set[Tree] = {(operator, one, right) for one in rewritings(left)} | {
-        (operator, left, one) for one in rewritings(right)
-    }
+    found: set[Tree] = set()
+    found.update((operator, one, right) for one in rewritings(left))
+    found.update((operator, left, one) for one in rewritings(right))
     if operator in "+*":
         found.add((operator, right, left))
     if isinstance(left, tuple):
