@@ -28,6 +28,7 @@ from complaints import complaint, run
 from dph.cli.main import COMMANDS, main
 from dph.config import ModelConfig
 from dph.errors import UserError, one_line, reason_of
+from dph.evaluation.measures import RULES
 from dph.process.progress import say
 from dph.report.write import report
 from helpers import base_run, folder, presampled
@@ -446,8 +447,10 @@ def evaluation(path, hostile):
         "style_shares": {text("style"): 1.0},
         "by_kind": {text("kind"): {"problems": 3, "greedy": 0.5}},
     }
-    (path / "scores.json").write_text(json.dumps({"label": text("label"), "model": "m", "splits": {"test": split}}))
-    facts = {"split": "test", "samples": 2, "greedy": False, "styles": 1, "styles_correct": 0}
+    (path / "scores.json").write_text(
+        json.dumps({"label": text("label"), "model": "m", "measures": RULES, "splits": {"test": split}})
+    )
+    facts = {"split": "test", "samples": 2, "greedy": False, "styles": 1, "styles_correct": 0, "content": "c"}
     rows = [facts | {"id": f"{i}{text('')}", "kind": text("kind"), "correct": i % 2} for i in range(3)]
     shown = {"prompt": text("prompt"), "answer": text("answer")}
     pq.write_table(pa.Table.from_pylist([row | shown for row in rows]), path / "problems.parquet")

@@ -61,5 +61,5 @@ def test_a_changed_file_is_read_anew_and_a_missing_one_is_refused(tool, database
         connection.execute("DELETE FROM item")
     connection.close()
     assert tool.query(str(database), "SELECT count(*) FROM item").split("\n")[1] == "0"
-    with pytest.raises(UserError, match="finds no database"):
+    with pytest.raises(UserError, match="no database file at"):
         tool.query(str(tmp_path / "missing"), "SELECT 1")

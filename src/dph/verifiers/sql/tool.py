@@ -9,6 +9,7 @@ from typing import Any
 from dph.errors import UserError
 from dph.verifiers.protocol import require_positive
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool
+from dph.verifiers.sql import files
 
 _GRACE = 0.3  # seconds for the process and the pipe
 _MOST_ROWS = 10_000  # of a result that is computed; fewer are shown
@@ -40,12 +41,11 @@ class SqlTool(UsesWorkers):
         start."""
         if not isinstance(sql, str):
             return "Error: the query must be a text"
-        file = Path(database).absolute()
-        if not file.is_file():
-            raise UserError(f"the SQL tool finds no database at {database}; name the file of the problem")
-        status = file.stat()
-        payload = {"shown": sql, "uri": f"{file.as_uri()}?mode=ro&immutable=1", "timeout": self._timeout}
-        payload |= {"rows": self._rows, "stamp": f"{status.st_size} {status.st_mtime_ns}"}
+        try:
+            uri, content = files.database(str(Path(database).absolute()))
+        except files.MissingDatabase as error:
+            raise UserError(f"the SQL tool: {error}; name the file of the problem") from error
+        payload = {"shown": sql, "uri": uri, "timeout": self._timeout, "rows": self._rows, "stamp": content}
         [[reply]] = self._pool.run_all([[Request(payload, self._timeout + _GRACE)]])
         if reply.status != "ok":
             return f"Error: no result after {self._timeout:g} s"
