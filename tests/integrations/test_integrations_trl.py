@@ -494,7 +494,7 @@ def test_settings_of_trls_own_advantages_are_refused_with_another(setting, tmp_p
     [
         ("unlikeliness", {}, "log-probabilities of whole groups"),
         ("mara", {"beta": "0.1"}, "log-probabilities of whole groups"),
-        ("uniqueness", {}, "by of advantage uniqueness to text"),
+        ("uniqueness", {}, "uniqueness: by text"),
         ("nobody", {}, "nobody"),
     ],
 )

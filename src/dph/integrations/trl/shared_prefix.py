@@ -148,7 +148,7 @@ class SharedPrefixMixin(GRPOTrainer):
         if self._shared.passes:
             if not any(text.startswith("shared prompts: ") for text in self._told):
                 self._tell(str(self._shared))
-            logs = {**logs, "shared_prefix/saved": self._shared.saved}
+            logs["shared_prefix/saved"] = self._shared.saved
         super().log(logs, *args, **kwargs)
 
     # Log-probabilities -----------------------------------------------------------------------------------------------
