@@ -342,6 +342,10 @@ def walk(trap):
     yield "push", runs["sft"], "--out", next(new)
     yield "push", runs["sft"], "a/b", "--evals", runs["eval"]
     yield "report", runs["eval"], runs["train"], "--out", next(new)
+    yield "passk", runs["eval"], runs["eval"]
+    yield "certify", runs["eval"], runs["eval"]
+    yield "certify", runs["presample"], runs["train"], "--out", next(new)
+    yield "audit", *TOY, "--model.path", runs["sft"], "--after", runs["train"], "--out", next(new)
     yield "demo", "--smoke", "--out", runs["train"]
     yield "verl", "--preset", "grpo", "--model.path", model, "--out", next(new)
     yield (
