@@ -168,7 +168,9 @@ def stages_of(grid: Grid, base: Base, arm: Arm | None = None) -> dict[str, str]:
 def stage_settings(choice: Choice, stage: str, name: str, settings: Mapping[str, Any], base: Base) -> Any:
     """The complete settings of a stage: those of the world's presets, what `settings` overrides, smoke sizes, data and
     the task of the base model. Raises UserError, before anything runs, for settings that the stage would refuse."""
-    usual = merge_settings(stage, choice.grid.world, [])
+    # The published studies were judged by this policy, which decides their questions from arithmetic
+    judged = {} if stage == "sft" else {"verifier": {"policy": "math_verify"}}
+    usual = joined(judged, merge_settings(stage, choice.grid.world, []))
     tiny = choice.grid.smoke.get("evaluate" if stage == "eval" else stage, {}) if choice.smoke else {}
     data = {"task": {"options": {"root": choice.data}}} if choice.data else {}
     task = {"task": base.task} if base.task else {}
