@@ -9,14 +9,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import comb
 
+import numpy as np
+
+from dph.evaluation.passk import FloatArray, missed_at_k, pass_at_k
+
 Counts = Sequence[tuple[int, int]]
 """Samples and correct samples of each problem."""
 
 
-def missed(n: int, c: int, k: int) -> float:
-    """Probability that k of n samples, drawn without replacement, contain none of the c correct ones: unbiased for
-    (1 − p)^k, of which a policy with success rate p fails k times. NaN if k is above n."""
-    return comb(n - c, k) / comb(n, k) if k <= n else math.nan
+def missed(counts: Counts, k: int) -> FloatArray:
+    """Of each problem, the probability that k samples hold no correct one; NaN if it has fewer than k samples."""
+    n, c = np.array(counts).T
+    enough = n >= k
+    values = np.full(len(n), math.nan)
+    values[enough] = missed_at_k(n[enough], c[enough], k)
+    return values
 
 
 def mean_of(counts: Counts) -> float:
@@ -26,7 +33,7 @@ def mean_of(counts: Counts) -> float:
 
 def pass_of(counts: Counts, k: int) -> float:
     """pass@k, mean over problems."""
-    return 1 - sum(missed(n, c, k) for n, c in counts) / len(counts)
+    return 1 - float(missed(counts, k).mean())
 
 
 def cover_of(counts: Counts, share: float, k: int) -> float:
@@ -42,8 +49,7 @@ def cover_of(counts: Counts, share: float, k: int) -> float:
 def mixed(counts: Counts, base: Counts, b: int, k: int) -> tuple[float, float]:
     """Mean and pass@k, over problems, if b of k samples come from the base model: unbiased from the counts of both."""
     mean = (b * mean_of(base) + (k - b) * mean_of(counts)) / k
-    both = [missed(*one, k - b) * missed(*other, b) for one, other in zip(counts, base, strict=True)]
-    return mean, 1 - sum(both) / len(both)
+    return mean, 1 - float((missed(counts, k - b) * missed(base, b)).mean())
 
 
 def interpolated(points: Sequence[tuple[float, float]], mean: float) -> float | None:
@@ -66,8 +72,7 @@ def mix_at(counts: Counts, base: Counts, mean: float, k: int) -> float | None:
 
 def distinct_among(kinds: Sequence[int], m: int) -> float:
     """Expected number of kinds among m samples drawn without replacement; kinds: how many samples are of each kind."""
-    n = sum(kinds)
-    return sum(1 - missed(n, count, m) for count in kinds)
+    return float(pass_at_k(sum(kinds), kinds, m).sum())
 
 
 def simpson(kinds: Sequence[int]) -> float:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError
 from dph.evaluation.intervals import student_quantile
-from dph.evaluation.passk import FloatArray, majority_at_k, pass_at_k, powers_of_two
+from dph.evaluation.passk import FloatArray, cover_at, majority_at_k, missed_at_k, pass_at_k, powers_of_two
 from dph.evaluation.samples import Samples
 from dph.evaluation.wilson import Interval
 
@@ -142,7 +142,7 @@ def _metrics(side: Samples, ks: Sequence[int]) -> dict[str, FloatArray]:
     n, c = side.n, side.c
     metrics = {f"pass@{k}": pass_at_k(n, c, k) for k in ks}
     for share in SHARES if n.max() > 1 else ():
-        metrics[f"cover@{share:g}"] = (c >= share * n - 1e-9).astype(float)
+        metrics[f"cover@{share:g}"] = cover_at(n, c, share)
     if side.answer is not None:
         equal = n.min() == n.max()
         for k in ks:
@@ -261,10 +261,8 @@ def _mixed(
 ) -> float:
     """The mean probability that b samples of BEFORE or a of AFTER hold a correct one: unbiased, as the two are
     independent."""
-    wrong = np.ones(len(first))
-    for side, places, k in ((before, first, b), (after, second, a)):
-        wrong *= 1 - pass_at_k(side.n[places], side.c[places], k) if k else 1
-    return float(1 - wrong.mean())
+    missed = missed_at_k(before.n[first], before.c[first], b) * missed_at_k(after.n[second], after.c[second], a)
+    return float(1 - missed.mean())
 
 
 def _sign_test(one: int, other: int) -> float:

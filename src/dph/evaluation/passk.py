@@ -46,6 +46,12 @@ def pass_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
     return 1.0 - all_wrong
 
 
+def missed_at_k(n: ArrayLike, c: ArrayLike, k: int) -> FloatArray:
+    """Unbiased probability that k samples of each problem hold no correct one: 1 − pass@k, and 1 for k = 0. The product
+    of two policies' values is that of a mix of their samples. Shapes and errors are those of `pass_at_k`."""
+    return 1.0 - pass_at_k(n, c, k) if k else np.ones(_counts(n, c)[0].shape)
+
+
 def mean_at_k(n: ArrayLike, c: ArrayLike) -> FloatArray:
     """mean@k of each problem, k = n: the share c/n of correct samples (Table 8); the same as pass@1."""
     samples, correct = _counts(n, c)
