@@ -24,6 +24,7 @@ Form = tuple[int, Body]
 
 LONGEST = 200
 """Longer responses, in characters, are not read. This bounds the size of trees and numbers too."""
+_UNREADABLE = "not an expression"
 _TOKEN = re.compile(r" *(0|[1-9][0-9]*|[-+*/()])")
 _TEXT_ANSWER = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
 
@@ -135,7 +136,7 @@ def read(problem: Problem, response: str) -> tuple[Tree | None, str]:
     """The tree of a response that uses only given numbers, each at most once, and ""; or None and the reason."""
     tree = parse(response)
     if tree is None:
-        return None, "not an expression"
+        return None, _UNREADABLE
     if Counter(numbers(tree)) - Counter(problem.meta["numbers"]):
         return None, "uses a number that is not given, or too often"
     return tree, ""
@@ -164,7 +165,7 @@ class CountdownVerifier:
             return Verdict(Outcome.GOLD_ERROR, 0.0, fault)
         tree, reason = read(problem, response)
         if tree is None:
-            return Verdict(Outcome.NO_ANSWER if parse(response) is None else Outcome.WRONG, 0.0, reason)
+            return Verdict(Outcome.NO_ANSWER if reason == _UNREADABLE else Outcome.WRONG, 0.0, reason)
         result = value(tree)
         if result == Fraction(problem.answer):
             return Verdict(Outcome.CORRECT, 1.0)

@@ -85,7 +85,6 @@ _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]*)\}|(\d+|[A-Za-z]|\\[A-Za-z]+|\x01[
 _PRIMES = re.compile("'+")
 _TIMES_TEN = re.compile(r"\s*[xX]\s*10\s*(?:\^|\*\*)")
 _ARGUMENTS = re.compile(r"\(\s*\\?[A-Za-z0-9]+(?:\s*,\s*\\?[A-Za-z0-9]+)*\s*\)\s*(?:=|<|>|\\[lg]eq?(?![a-z]))")
-_MIXED_END = frozenset(["%", ")", "]", "}", ",", ";", ":"])
 
 
 def tokens(text: str, letters: bool, units: bool) -> list[Token]:

@@ -127,20 +127,12 @@ class Comparison:
         equal = gold == answer or self.equal(gold, answer)
         if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
             equal = self.families(gold, answer) or equal
-        if (
-            equal is not True
-            and gold.kind == "quantity"
-            and answer.kind == "expression"
-            and (other := read(answer_text, units=True))
-        ):
-            equal = (other.kind == "quantity" and self.equal(gold, other)) or equal
-        if (
-            equal is not True
-            and answer.kind == "quantity"
-            and gold.kind == "expression"
-            and (other := read(gold_text, units=True))
-        ):
-            equal = (other.kind == "quantity" and self.equal(other, answer)) or equal
+        if equal is not True and {gold.kind, answer.kind} == {"quantity", "expression"}:
+            bare_answer = answer.kind == "expression"
+            other = read(answer_text if bare_answer else gold_text, units=True)
+            if other:
+                pair = (gold, other) if bare_answer else (other, answer)
+                equal = (other.kind == "quantity" and self.equal(*pair)) or equal
         return equal
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
