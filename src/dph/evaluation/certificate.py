@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.errors import UserError
+from dph.errors import DataError
 from dph.evaluation.passk import FloatArray, pass_at_k
 
 _BOLDEST = 0.9
@@ -74,12 +74,12 @@ def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
     """
     if base.keys() != checkpoint.keys() or not base:
         other = min(base.keys() ^ checkpoint.keys(), default="")
-        raise UserError(
+        raise DataError(
             "a certificate compares samples of the same problems, but "
             + (f"only one side has {other!r}; sample both on the same data" if other else "there are none")
         )
     if short := [id for id in base if min(len(base[id]), len(checkpoint[id])) < k]:
-        raise UserError(
+        raise DataError(
             f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer; draw more, or lower certify.k"
         )
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())

@@ -1,17 +1,17 @@
 """The certification set of a presample run: near-perfect problems kept aside, and new samples of the base model."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dph.build import load_problems, make_sampler
 from dph.config import CertifyConfig, ModelConfig, PresampleConfig, SamplerConfig, differences, from_dict, to_dict
-from dph.errors import UserError
+from dph.errors import RunError
 from dph.evaluation.certificate import Certificate, Samples, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
-from dph.rehearsal.check import check_facts, open_presampled
+from dph.rehearsal.check import check_facts, judging_rules, open_presampled
 from dph.rehearsal.partition import check_problems, new_counts
 from dph.runs.directory import RunDir
 from dph.sampling.protocol import Sampler
@@ -42,7 +42,7 @@ class CertificationSet:
         base = {id: [1] * (n - judged + correct) + [0] * (judged - correct) for id, (correct, judged) in counts.items()}
         opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
         if not opened.certificate(base).certified:
-            raise UserError(
+            raise RunError(
                 f"the {len(base)} problems that {run.path} kept aside cannot certify a loss of {allowed.epsilon:g} "
                 f"even if nothing is lost; {smallest_set(allowed.epsilon, allowed.alpha)} can: raise certify.share of "
                 "`dph presample`, or certify.epsilon"
@@ -52,7 +52,7 @@ class CertificationSet:
     def check_apart(self, what: str, ids: Iterable[str]) -> None:
         """Raises UserError if one of the problems is in the set."""
         if shared := self.base.keys() & set(ids):
-            raise UserError(
+            raise RunError(
                 f"{len(shared)} problems of the certification set of {self.run.path} are {what}; leave these out, or "
                 "use one presample run for both"
             )
@@ -62,8 +62,9 @@ class CertificationSet:
         that judge otherwise than the presample run."""
         facts = {"tokenizer_hash": policy.tokenizer_hash()} | ({"weight_hash": policy.weight_hash()} if base else {})
         check_facts(self.run.manifest, facts, self.run.path)
-        if config is not None and (changed := differences(_judging(self.made), _judging(config))):
-            raise UserError(
+        there, here = judging_rules(to_dict(self.made)), judging_rules(to_dict(config or self.made))
+        if changed := differences(there, here):
+            raise RunError(
                 f"{self.run.path} judged the base model otherwise ({'; '.join(changed)}); use its settings, or run "
                 "`dph presample` again"
             )
@@ -94,8 +95,3 @@ def solved(evaluator: Evaluator, problems: Sequence[Problem]) -> dict[str, list[
     """A policy's samples of each problem; one that could not be judged counts as wrong."""
     groups = [group for group, _ in evaluator.responses(problems)] if problems else []
     return {group.problem.id: [int(rollout.verdict.correct) for rollout in group.rollouts] for group in groups}
-
-
-def _judging(config: Any) -> dict[str, Any]:
-    verifier, reward = replace(config.verifier, workers=1, timeout=1.0), replace(config.reward, in_process=False)
-    return {"verifier": to_dict(verifier), "reward": to_dict(reward)}

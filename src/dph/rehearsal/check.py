@@ -113,17 +113,22 @@ def check_facts(manifest: Mapping[str, Any], facts: Mapping[str, Any], where: Pa
         )
 
 
-_JUDGES_ALIKE = {"verifier.workers", "verifier.timeout", "verifier.reward", "reward.in_process"}
+_JUDGES_ALIKE = {"verifier.workers", "verifier.timeout", "reward.in_process"}
+
+
+def judging_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a stage's settings, as nested dictionaries, those that decide verdicts, by their dotted names."""
+    rules = flatten({key: settings.get(key, {}) for key in ("verifier", "reward")})
+    return {name: value for name, value in rules.items() if name not in _JUDGES_ALIKE}
 
 
 def warn_of_another_judge(presampled: RunDir, verifier: VerifierConfig, reward: RewardConfig) -> None:
     """Warn, in one line, if a rehearsal set was judged by other rules than a training with these settings judges by:
     what it rehearses as correct need not be what training pays for."""
-    there, here = (
-        flatten({key: settings.get(key, {}) for key in ("verifier", "reward")})
-        for settings in (presampled.settings(), {"verifier": to_dict(verifier), "reward": to_dict(reward)})
-    )
-    names = [name for name in here if name in there and name not in _JUDGES_ALIKE and here[name] != there[name]]
+    there = judging_rules(presampled.settings())
+    here = judging_rules({"verifier": to_dict(verifier), "reward": to_dict(reward)})
+    del here["verifier.reward"]  # what a wrong response earns, which is not rehearsed
+    names = [name for name in here if name in there and here[name] != there[name]]
     if names:
         differing = "; ".join(f"{name} {there[name]!r} there, {here[name]!r} here" for name in names)
         warn(

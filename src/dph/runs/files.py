@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from dph.errors import RunError
@@ -31,19 +32,24 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 """Path, inode, size and modification time (ns) of a file and of what belongs to it; another content, another stamp."""
 
 
+@cache
+def _kernel_devices() -> set[int]:
+    """The devices whose files the kernel makes up while they are read."""
+    return {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
+
+
 def file_stamp(path: str) -> Stamp:
     """The stamp of a file, and of the logs beside a SQLite database that hold committed rows, or a transaction that was
     cut off. Raises OSError for a missing file, and for what is not a regular file: reading it might never end."""
     try:
         file = os.path.realpath(path)  # SQLite looks for logs beside the file behind a link
         found = [(name, os.stat(name)) for name in (file, f"{file}-wal", f"{file}-journal") if os.path.lexists(name)]
-        kernel = {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
     except ValueError as error:  # a path with NUL
         raise OSError(str(error)) from error
     if not found or found[0][0] != file:
         raise FileNotFoundError(f"there is no file {path}")
     for name, status in found:
-        if not stat.S_ISREG(status.st_mode) or status.st_dev in kernel:
+        if not stat.S_ISREG(status.st_mode) or status.st_dev in _kernel_devices():
             raise OSError(f"{name} is not a regular file")
     return tuple((n, s.st_ino, s.st_size, s.st_mtime_ns) for n, s in found if n == file or s.st_size)
 

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from dph.build import make_sampler, make_verifiers
 from dph.config import CertifyConfig, ModelConfig, SamplerConfig
-from dph.errors import UserError
+from dph.errors import SettingsError
 from dph.evaluation.certification import CertificationSet
 from dph.models.card import save_with_card
 from dph.models.policy import Policy
@@ -35,13 +35,13 @@ class CertifyCallback(TrainerCallback):
         """
         self._held = CertificationSet.open(config)
         if verifiers is None and self._held.made.reward.function:
-            raise UserError(f"{config.set} judges by a reward function; name it: make_verifiers(…, function=…)")
+            raise SettingsError(f"{config.set} judges by a reward function; name it: make_verifiers(…, function=…)")
         self._verifiers = verifiers or make_verifiers(self._held.made.verifier)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare the model with that of the presample run, and read earlier checks of a resumed run."""
         if args.world_size > 1:
-            raise UserError("CertifyCallback works in one process; certify saved checkpoints with `dph certify`")
+            raise SettingsError("CertifyCallback works in one process; certify saved checkpoints with `dph certify`")
         precision = "bf16" if args.bf16 or args.fp16 else "fp32"
         policy = Policy(kwargs["model"], kwargs["processing_class"], precision=precision)
         self._held.check(policy, base=state.global_step == 0)
