@@ -2,14 +2,14 @@
 `Clock`, by which limits on time are kept; and `Forked`, which handles requests in a forked child, for handlers whose
 imports take seconds.
 
-Standard library only, so that a new worker is ready in a few hundredths of a second. Where fork is missing (Windows),
-the worker handles requests itself, and the pool replaces the worker when it kills it.
+Standard library only, so that a new worker is ready in a few hundredths of a second.
 """
 
 import atexit
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -30,10 +30,6 @@ def _limit(memory_mb: int, *, may_write: bool) -> tuple[list[str], int]:
     Returns the limits that this system does not enforce, and the address space in MB that the process has: less than
     `memory_mb` if it was started with a lower limit, which stays.
     """
-    try:
-        import resource
-    except ImportError:  # Windows
-        return ["memory", "files", "processor time"], memory_mb
     unlimited = ["memory"] if sys.platform == "darwin" else []  # macOS accepts the limit but does not enforce it
     limits = {"RLIMIT_AS": memory_mb << 20, "RLIMIT_CORE": 0} | ({} if may_write else {"RLIMIT_FSIZE": 0})
     for kind, value in limits.items():
@@ -50,10 +46,6 @@ def _limit(memory_mb: int, *, may_write: bool) -> tuple[list[str], int]:
 
 def limit_cpu(seconds: float) -> None:
     """Limit this process to about `seconds` more CPU time, so that it dies even if its parent is gone."""
-    try:
-        import resource
-    except ImportError:
-        return
     usage = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(usage.ru_utime + usage.ru_stime + seconds) + 2
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]  # perhaps set from outside; it can only be lowered
@@ -89,9 +81,8 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
 
     memory_mb: address space of this process. may_write: allow it to write files.
     """
-    for name in ("SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the parent handles Ctrl-C and the end of a terminal
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # the parent handles Ctrl-C and the end of a terminal
+        signal.signal(ignored, signal.SIG_IGN)
     unlimited, memory_mb = _limit(memory_mb, may_write=may_write)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:  # a dead parent closes the pipe, but a busy worker would not notice
@@ -105,7 +96,7 @@ def serve(handle: Callable[[Message], Message], memory_mb: int, *, may_write: bo
 
 TICK = 0.05
 """Seconds between two looks at a clock."""
-_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # units of processor time
+_SECOND = os.sysconf("SC_CLK_TCK")  # units of processor time
 
 
 class Clock:
@@ -142,7 +133,7 @@ class Clock:
         return fields[0], (int(fields[11]) + int(fields[12])) / _SECOND
 
 
-CRASHES = {getattr(signal, name, None) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")}
+CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _CHUNK = 1 << 16
 _ALIVE = 2.0  # seconds beyond the limit that the worker has for saying that it still watches its child
 _ADOPTS = 36  # PR_SET_CHILD_SUBREAPER
@@ -164,8 +155,6 @@ class Forked:
         """Processes that the handler's file started when it was imported; they end with this process."""
 
     def __call__(self, request: Message) -> Message:
-        if not hasattr(os, "fork"):
-            return self._handle(request)
         if not self._child:
             self._start()
         for orphan in _children() - self._older - {self._child}:
@@ -175,7 +164,7 @@ class Forked:
         if answer is not None:
             return answer
         status = self._stop()
-        if clock.spent >= request["timeout"] or -status == getattr(signal, "SIGXCPU", None):
+        if clock.spent >= request["timeout"] or -status == signal.SIGXCPU:
             return {"outcome": "timeout", "detail": "stopped at the time limit"}
         if -status in CRASHES:
             return {"outcome": "error", "detail": f"crashed by signal {-status}"}

@@ -172,8 +172,7 @@ def _after_fork() -> None:
         pool._open()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,6 @@ _START_ATTEMPTS = 20  # attempts to start a worker that something outside kills 
 _UNLIMITED = {
     "memory": "a query or an expression may take more memory than memory_mb",
     "files": "only SQLite's own guards prevent writing files",
-    "processor time": "a worker may keep running if this process is killed",
 }
 REMEDY = "if memory is short, the system ends such processes: use fewer --workers, and repeat the command with --resume"
 """What a user can do when something outside ends worker processes."""
@@ -120,7 +119,7 @@ class Worker:
         """Why the process ended while a request was waiting."""
         expired = self._expired
         code = self.stop()
-        if expired or -code == getattr(signal, "SIGXCPU", None):
+        if expired or -code == signal.SIGXCPU:
             return Reply("timeout")
         return Reply("crash" if code < 0 and -code in CRASHES else "lost", self._resume)
 
@@ -218,8 +217,7 @@ class Worker:
         if process is None:
             return 0
         process.terminate()  # then it ends what it started
-        if hasattr(signal, "SIGCONT"):
-            process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
         try:
             process.wait(_END_LIMIT)
         except subprocess.TimeoutExpired:
