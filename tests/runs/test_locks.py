@@ -16,6 +16,7 @@ from dph.process.jobs import Job
 from dph.runs.directory import RunDir
 from dph.runs.files import LOCK, lock, unlock, waiting_for
 from dph.stages import demo
+from workers import state_of
 
 SOURCE = str(Path(demo.__file__).parents[2])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
@@ -116,18 +117,10 @@ def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):
     )
     process = python(code, stdout=subprocess.PIPE, text=True)
     worker = int(line_of(process))
-    assert state(worker) in ("R", "S")
+    assert state_of(worker) in ("R", "S")
     process.kill()
     process.communicate()
     end = time.monotonic() + 20
-    while state(worker) not in ("", "Z") and time.monotonic() < end:
+    while state_of(worker) not in ("", "Z") and time.monotonic() < end:
         time.sleep(0.05)
-    assert state(worker) in ("", "Z")
-
-
-def state(pid):
-    """A process's state letter, or nothing when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
+    assert state_of(worker) in ("", "Z")

@@ -16,6 +16,7 @@ import pytest
 from dph.types import Outcome, Problem
 from dph.verifiers.sql.verifier import SqlVerifier
 from kills import judging_seconds, killing
+from workers import soon, state_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
 
@@ -39,16 +40,6 @@ def outcomes(verifier: SqlVerifier, path: Path | str, *queries: str) -> list[Out
 
 def descriptors(pid: int | str = "self") -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether something becomes true within 20 seconds, which is an age even for a busy machine."""
-    end = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @pytest.fixture
@@ -294,11 +285,7 @@ def test_a_busy_worker_ends_when_its_parent_is_killed(db: Path):
         worker = int(parent.stdout.readline())
         assert Path(f"/proc/{worker}").exists()
         parent.kill()
-    assert soon(lambda: not Path(f"/proc/{worker}").exists() or _state(worker) == "Z")
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    assert soon(lambda: state_of(worker) in ("", "Z"))
 
 
 _WITHOUT_LIMITS = """

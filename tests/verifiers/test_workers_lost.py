@@ -1,10 +1,8 @@
 """Workers that something outside ends: their requests are sent again, and what stays unanswered is an error of its own,
 never a verdict about a response or a gold answer."""
 
-import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from dph.verifiers.sandbox.pool import Reply, Request, WorkerPool
 from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.verifier import SqlVerifier
 from kills import killing
+from workers import COUNTING, of_seconds, one_row
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
 
@@ -77,42 +76,25 @@ def test_a_request_that_always_loses_its_worker(tmp_path: Path, name: str, statu
 
 # Verifiers ----------------------------------------------------------------------------------------------------------
 
-SLOW = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < {}) SELECT max(n) FROM x"
-
 
 @pytest.fixture
 def db(tmp_path: Path) -> Path:
-    path = tmp_path / "data.sqlite"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE t AS SELECT 1 AS a")
-    connection.commit()
-    connection.close()
-    return path
+    return one_row(tmp_path)
 
 
 def problem(db: Path, gold: str) -> Problem:
     return Problem("p", "?", gold, "sql", {"db": str(db)})
 
 
-def slow_query() -> str:
-    """A query of about a second of processor time."""
-    connection = sqlite3.connect(":memory:")
-    started = time.process_time()
-    connection.execute(SLOW.format(200_000)).fetchall()
-    count = int(200_000 / max(0.01, time.process_time() - started))
-    connection.close()
-    return SLOW.format(count)
-
-
 def test_a_gold_answer_whose_workers_are_lost_is_not_called_broken(db: Path):
-    gold = slow_query()
+    gold, _ = of_seconds(1.0)
     with SqlVerifier(timeout=60, gold_timeout=60) as verifier, killing(databases=1, after=0.3, most=3) as killed:
         assert verifier.check([problem(db, gold)]) == {}
     assert len(killed) == 3
 
 
 def endless() -> str:
-    return SLOW.format(10**12)
+    return COUNTING.format(10**12)
 
 
 def test_a_gold_answer_whose_workers_are_always_lost_ends_the_check(db: Path):

@@ -3,13 +3,11 @@ takes for its own, processes that a reward function starts and leaves behind."""
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,50 +16,22 @@ from dph.types import Outcome, Problem
 from dph.verifiers.function import FunctionVerifier
 from dph.verifiers.sql.verifier import SqlVerifier
 from kills import descendants
+from workers import of_seconds, one_row, soon, state_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
-COUNTING = "WITH RECURSIVE x(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM x WHERE n < {}) SELECT max(n) FROM x"
-
-
-def soon(condition: Callable[[], bool], seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
-
 
 def running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return state_of(pid) not in ("", "Z")
 
 
 @pytest.fixture
 def db(tmp_path: Path) -> Path:
-    path = tmp_path / "data.sqlite"
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE t AS SELECT 1 AS a")
-    connection.commit()
-    connection.close()
-    return path
+    return one_row(tmp_path)
 
 
 def asked(db: Path, sql: str, gold: str = "SELECT a FROM t") -> tuple[Problem, str]:
     return Problem("p", "?", gold, "sql", {"db": str(db)}), f"```sql\n{sql}\n```"
-
-
-def of_seconds(seconds: float) -> tuple[str, int]:
-    """A query that takes so much processor time here, and its result."""
-    connection = sqlite3.connect(":memory:")
-    started = time.process_time()
-    connection.execute(COUNTING.format(200_000)).fetchall()
-    count = int(200_000 * seconds / max(0.001, time.process_time() - started))
-    connection.close()
-    return COUNTING.format(count), count
 
 
 def function(tmp_path: Path, code: str, **options) -> FunctionVerifier:
