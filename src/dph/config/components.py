@@ -3,6 +3,7 @@
 A stage reads a part whole, or without the fields that its settings declare as `Unread`.
 """
 
+import math
 from dataclasses import Field, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -377,3 +378,25 @@ class NewModelConfig:
     """Width of the feed-forward layers."""
     context: PositiveInt = 512
     """Longest sequence, in tokens."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files of judged samples are read; what is empty is found out by the names and values of their columns."""
+
+    id: str = ""
+    """Column that names the problem, or `line` for the place in the file; empty: found by its name."""
+    correct: str = ""
+    """Column with the verdict, or COLUMN=VALUE for the value that means right; empty: found by its name."""
+    answer: str = ""
+    """Column with the answers that maj@k counts, or `none`; empty: found by its name."""
+    prompt: str = ""
+    """Column with the prompt, which must not change under one id, or `none`; empty: found by its name."""
+    filter: tuple[str, ...] = ()
+    """Rows that count: COLUMN=VALUE, a value of the column `filter`, or 2 for the second row of each problem."""
+    threshold: float = math.inf
+    """A score is right from this value on; needed if scores are graded (inf: none is set)."""
+    records: str = ""
+    """Key of a JSON document that holds the samples, if several do."""
+    partial: bool = False
+    """Count what is there if samples, verdicts or problems are missing; otherwise that is an error."""

@@ -1,6 +1,5 @@
 """Settings of every stage as frozen dataclasses; `dph.config.load` fills them from presets, files and flags."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -20,6 +19,7 @@ from dph.config.components import (
     Positive,
     PositiveInt,
     PositiveShare,
+    Reading,
     RehearsalConfig,
     RewardConfig,
     RolloutConfig,
@@ -318,27 +318,11 @@ class ReportConfig:
 
 
 @dataclass(frozen=True)
-class PasskConfig:
+class PasskConfig(Reading):
     """`dph passk`: pass@k of judged samples of any harness, with intervals, and the problems that were lost."""
 
     files: tuple[str, ...] = ()
     """Judged samples, as files or folders: BEFORE, then each AFTER."""
-    id: str = ""
-    """Column that names the problem, or `line` for the place in the file; empty: found by its name."""
-    correct: str = ""
-    """Column with the verdict, or COLUMN=VALUE for the value that means right; empty: found by its name."""
-    answer: str = ""
-    """Column with the answers that maj@k counts, or `none`; empty: found by its name."""
-    prompt: str = ""
-    """Column with the prompt, which must not change under one id, or `none`; empty: found by its name."""
-    filter: tuple[str, ...] = ()
-    """Rows that count: COLUMN=VALUE, a value of the column `filter`, or 2 for the second row of each problem."""
-    threshold: float = math.inf
-    """A score is right from this value on; needed if scores are graded (inf: none is set)."""
-    records: str = ""
-    """Key of a JSON document that holds the samples, if several do."""
-    partial: bool = False
-    """Count what is there if samples, verdicts or problems are missing; otherwise that is an error."""
     k: tuple[int, ...] = ()
     """The k of pass@k and maj@k; empty: 1, 2, 4 … and the number of samples."""
     fail_if_lost: Share = 1.0

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dph.config import Reading
 from dph.errors import DataError
 from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_number, verdict_rank
 from dph.evaluation.logs import Column, Table, read_table
@@ -28,28 +29,6 @@ _FAILED_RUN = {"error", "failed", "cancelled", "canceled", "started", "running"}
 _SHOWN = 4
 
 IntArray = NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How files are read, as far as it is not found out; empty: by the names and values of the columns."""
-
-    id: str = ""
-    """Column that names the problem; `line` for the place in the file."""
-    correct: str = ""
-    """Column with the verdict, or COLUMN=VALUE for the value that means "right"."""
-    answer: str = ""
-    """Column with the answer that is compared; `none` for no answers."""
-    prompt: str = ""
-    """Column with the prompt, which must be the same for all samples of a problem; `none` to compare none."""
-    filter: Sequence[str] = ()
-    """Which rows count: COLUMN=VALUE, a value of the column `filter`, or the number of a problem's row."""
-    threshold: float = math.inf
-    """A score from this one on is right; inf if none is needed."""
-    records: str = ""
-    """Key of a JSON document that holds the samples."""
-    partial: bool = False
-    """Count what is there if samples or problems are missing."""
 
 
 @dataclass(frozen=True, slots=True)

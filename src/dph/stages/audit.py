@@ -4,13 +4,13 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, narrowed
+from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, Reading, narrowed
 from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.evaluation.certificate import Certificate
 from dph.evaluation.changes import compare
 from dph.evaluation.described import as_json, as_text
-from dph.evaluation.samples import Reading, read_samples
+from dph.evaluation.samples import read_samples
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 from dph.runs.models import find_model

@@ -4,10 +4,10 @@ import json
 import sys
 from pathlib import Path
 
-from dph.config import PasskConfig, narrowed
+from dph.config import PasskConfig
 from dph.evaluation.changes import Comparison, compare
 from dph.evaluation.described import as_json, as_text
-from dph.evaluation.samples import NONE, Reading, read_samples
+from dph.evaluation.samples import NONE, read_samples
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 
@@ -18,8 +18,7 @@ TOO_MANY_LOST = 3
 def passk(config: PasskConfig) -> Comparison:
     """Print the comparison of the files and write the page; ends the process with status 3 if too many problems were
     lost. Raises UserError for files that cannot be read or compared."""
-    reading = narrowed(Reading, config)
-    sides = [read_samples(file, reading) for file in config.files]
+    sides = [read_samples(file, config) for file in config.files]
     for side in sides:
         say(side.read_as)
     found = compare(*sides, ks=config.k, partial=config.partial, same_prompts=config.prompt != NONE)
