@@ -15,8 +15,8 @@ class ReproduceConfig:
     embedded world), llm_medium and llm_short (llm in fewer hours), or full (the paper's models and data: launches for a
     cluster are written, nothing is run)."""
     methods: tuple[str, ...] = ("core",)
-    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full recipes, too; for
-    bench names and your own preset files (core: all of its methods)."""
+    """Methods by name or tier: core, wide (the rest of the paper), more (beyond it), all; for full tables
+    (table-1, figure-3), recipes and arms; for bench names and your own preset files (core: all of its methods)."""
     seeds: tuple[int, ...] = ()
     """Training seeds of every method; empty: those of the grid."""
     out: str = ""
@@ -25,8 +25,10 @@ class ReproduceConfig:
     """Folder of the data set (scales small and llm: Spider's; scale full: a folder with one for each data set)."""
     smoke: bool = False
     """A few steps only, to see that everything works; its numbers mean nothing."""
+    dry_run: bool = False
+    """Scale full: verl's own configuration has to accept every launch. Needs verl, no GPU."""
     report_only: bool = False
-    """Run nothing: tables and figures of what is finished."""
+    """Run nothing: tables of what is finished, and figures of every scale but full."""
     counts: str = ""
     """Folder with the counts of finished runs (experiments/counts, or report/counts of another reproduction): these
     runs are not made again, and are in the tables and figures. Every scale but full."""

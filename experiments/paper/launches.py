@@ -1,95 +1,105 @@
+# pyright: reportMissingImports=false
 """`python -m experiments paper`: launches for the paper's own models and data. Nothing is run or loaded.
 
-OUT/RECIPE/presample.toml, presample.sh   partition and rehearsal set of the base model, once for all methods
-OUT/RECIPE/METHOD/                        the launch of `dph verl`: data.sh, ray.sh, train.sh, eval.sh
-OUT/RECIPE/evaluate.sh                    every benchmark for the base model (twice: the noise floor) and every method
-OUT/README.md                             the order of it all, by table of the paper
+OUT/RECIPE/presample.toml, presample.sh   partition and rehearsal set of the base model, once for all arms
+OUT/RECIPE/ARM/seed-N/                    the launch of `dph verl`: data.sh, ray.sh, train.sh, eval.sh
+OUT/RECIPE/evaluate.sh                    every benchmark for the base model (twice: the noise floor) and every arm
+OUT/README.md                             the order of it all, by table of the paper, with GPU-hours by estimate
+OUT/tables.md                             the paper's tables from the evaluations that are finished (--report-only)
 """
 
 import shlex
-import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from dph.config import PresampleConfig, from_dict, merge_settings, to_toml
 from dph.errors import UserError
 from dph.integrations.verl.launch import presample_script, preset_launch, script
-from dph.integrations.verl.sizes import ModelShape
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 from dph.tasks.benchmarks import BENCHMARKS
 from experiments.config import ReproduceConfig
+from experiments.paper.study import Arm, Recipe, Study, evaluation_folder, read_study
+from experiments.paper.tables import paper_tables
 from experiments.plan import AGAIN, AGAIN_SEED
 
 NAME = "full"
-RECIPES = Path(__file__).with_name("recipes.toml")
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One base model trained on one data set by every method."""
-
-    name: str
-    tables: str
-    """The paper's tables that it makes."""
-    preset: str
-    model: str
-    data: str
-    """Task of the training data, and the name of its folder within the data folder."""
-    benchmarks: tuple[str, ...]
-    out_of_domain: tuple[str, ...]
-    """Benchmarks of the other domain (Table 3); its average is taken without AIME25."""
-    other_preset: str
-    """The preset that samples those benchmarks."""
-    shape: ModelShape
-
-
-def read_full() -> tuple[list[Recipe], list[str], int]:
-    """The recipes, the methods, and the GPUs of the paper's runs."""
-    tree = tomllib.loads(RECIPES.read_text(encoding="utf-8"))
-    recipes = []
-    for name, value in tree["recipes"].items():
-        lists = {key: tuple(value[key]) for key in ("benchmarks", "out_of_domain")}
-        recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"])}))
-    return recipes, list(tree["methods"]), int(tree["gpus"])
 
 
 def reproduce_full(config: ReproduceConfig) -> Path:
-    """Write every launch and the evaluation commands; returns the README.
+    """Write every launch and the evaluation commands; returns the README, or the tables with `report_only`.
 
-    `config.methods` may name recipes, methods, or "core" for everything. `config.data` is the folder with one folder
-    for each data set. Raises UserError for unknown names, and where `dph verl` does.
+    `config.methods` may name tables ("table-1", "figure-3"), recipes and arms; "core" is every table. With `dry_run`
+    verl's own configuration has to accept each launch. `config.data` is the folder with one folder for each data set.
+    Raises UserError for unknown names, and where `dph verl` does.
     """
-    recipes, methods, gpus = read_full()
-    recipes, methods = _chosen(recipes, methods, config.methods)
+    study = read_study()
+    runs = _chosen(study, config.methods)
     out = Path(config.out or f"runs/reproduce-{NAME}").resolve()
+    if config.report_only:
+        return paper_tables(study, out)
+    if config.dry_run and find_spec("verl") is None:
+        raise UserError("--dry-run needs verl; install it with: pip install 'dph-rl[verl]'")
     data = Path(config.data or "data").resolve()
-    seeds = config.seeds or (1,)
-    for recipe in recipes:
+    written = 0
+    for recipe, arms in runs.items():
         folder = out / recipe.name
         _write_presample(recipe, folder, data)
-        for method in methods:
-            for seed in seeds:
-                _write_launch(recipe, method, seed, folder, data, gpus)
-        write_atomically(folder / "evaluate.sh", _evaluation(recipe, methods, seeds, folder, data))
+        seeds = {arm: config.seeds or arm.seeds for arm in arms}
+        for arm in arms:
+            for seed in seeds[arm]:
+                launch = _write_launch(recipe, arm, seed, folder, data, study.gpus)
+                written += 1
+                if config.dry_run:
+                    check_launch(launch)
+        write_atomically(folder / "evaluate.sh", _evaluation(recipe, seeds, folder, data))
         (folder / "evaluate.sh").chmod(0o755)
-    write_atomically(out / "README.md", _readme(recipes, methods, seeds, out, data, gpus))
-    say(f"{len(recipes) * len(methods) * len(seeds)} launches are written; {out / 'README.md'} says what to run")
+    write_atomically(out / "README.md", _readme(study, runs, config.seeds, out, data))
+    checked = " and checked by verl" if config.dry_run else ""
+    say(f"{written} launches are written{checked}; {out / 'README.md'} says what to run")
     return out / "README.md"
 
 
-def _chosen(recipes: Sequence[Recipe], methods: Sequence[str], names: Sequence[str]) -> tuple[list[Recipe], list[str]]:
+def check_launch(launch: Path) -> None:
+    """Compose a launch as `train.sh` does and let verl validate it, without a GPU. Raises UserError if verl
+    refuses it."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from dph.integrations.verl.settings import configured
+
+    with initialize_config_dir(str(launch), version_base=None):
+        composed = compose("launch")
+    plain: Any = OmegaConf.to_container(composed, resolve=True)
+    configured(plain)
+    try:
+        validate_config(composed, need_reference_policy(composed), need_critic(composed))
+    except (AssertionError, ValueError) as error:
+        raise UserError(f"verl refuses the launch {launch}: {error}") from error
+
+
+def _chosen(study: Study, names: Sequence[str]) -> dict[Recipe, list[Arm]]:
+    """The arms to train for each recipe: those of every table, or of what is named."""
     everything = {"core", "wide", "all"}
-    known = {*everything, *methods, *(recipe.name for recipe in recipes)}
+    tables = {table.word: table for table in study.tables}
+    recipes = {recipe.name for recipe in study.recipes}
     for name in names:
-        if name not in known:
-            listed = ", ".join(["all", *(recipe.name for recipe in recipes), *methods])
-            raise UserError(f"the scale {NAME!r} has no recipe or method {name!r}; known are: {listed}")
-    some_recipes = [recipe for recipe in recipes if recipe.name in names] or list(recipes)
-    some_methods = [method for method in methods if method in names] or list(methods)
-    return some_recipes, some_methods
+        if name not in {*everything, *tables, *recipes, *study.arms}:
+            listed = ", ".join(["all", *tables, *sorted(recipes), *study.arms])
+            raise UserError(f"the scale {NAME!r} has no table, recipe or method {name!r}; known are: {listed}")
+    some_tables = [table for word, table in tables.items() if word in names] or study.tables
+    some_recipes = [recipe for recipe in study.recipes if recipe.name in names] or study.recipes
+    some_arms = [name for name in study.arms if name in names]
+    runs = {}
+    for recipe in some_recipes:
+        rows = some_arms or [arm for table in some_tables for arm in table.rows.get(recipe.name, ())]
+        if rows:
+            runs[recipe] = [study.arms[name] for name in dict.fromkeys(rows)]
+    return runs
 
 
 def _task(recipe: Recipe, data: Path) -> dict[str, Any]:
@@ -107,22 +117,24 @@ def _write_presample(recipe: Recipe, folder: Path, data: Path) -> None:
     (folder / "presample.sh").chmod(0o755)
 
 
-def _launch_folder(folder: Path, method: str, seed: int) -> Path:
-    return folder / method / f"seed-{seed}"
+def _launch_folder(folder: Path, arm: str, seed: int) -> Path:
+    return folder / arm / f"seed-{seed}"
 
 
-def _write_launch(recipe: Recipe, method: str, seed: int, folder: Path, data: Path, gpus: int) -> None:
+def _write_launch(recipe: Recipe, arm: Arm, seed: int, folder: Path, data: Path, gpus: int) -> Path:
     settings = {
+        "method": arm.name,
         "model": {"path": recipe.model},
         "rehearsal": {"path": str(folder / "presample")},
         "cluster": {"gpus": gpus},
         "seed": seed,
     }
-    out = _launch_folder(folder, method, seed)
-    preset_launch([recipe.preset, method], out, settings | _task(recipe, data), recipe.shape)
+    out = _launch_folder(folder, arm.name, seed)
+    preset_launch([recipe.preset, arm.preset], out, {**settings, **_task(recipe, data), **arm.settings}, recipe.shape)
+    return out
 
 
-def _evaluation(recipe: Recipe, methods: Sequence[str], seeds: Sequence[int], folder: Path, data: Path) -> str:
+def _evaluation(recipe: Recipe, seeds: Mapping[Arm, Sequence[int]], folder: Path, data: Path) -> str:
     """`dph eval` of every benchmark for the base model, the base model again, and each training run's last model."""
     lines = ['newest() { ls -d "$1"/models/step-* | sort -V | tail -n 1; }', ""]
 
@@ -137,30 +149,28 @@ def _evaluation(recipe: Recipe, methods: Sequence[str], seeds: Sequence[int], fo
     lines.append("# The base model, and other samples of it: the noise floor.")
     add("base", shlex.quote(recipe.model), folder / "eval" / "base", 0)
     add("base" + AGAIN, shlex.quote(recipe.model), folder / "eval" / "base-again", AGAIN_SEED)
-    for method in methods:
-        for seed in seeds:
-            launch = _launch_folder(folder, method, seed)
-            lines += ["", f"# {method}, seed {seed}: merged by its eval.sh first."]
+    for arm, numbers in seeds.items():
+        for seed in numbers:
+            launch = _launch_folder(folder, arm.name, seed)
+            lines += ["", f"# {arm.label}, seed {seed}: merged by its eval.sh first."]
             model = f'"$(newest {shlex.quote(str(launch))})"'
-            add(method, model, folder / "eval" / method / f"seed-{seed}", seed)
+            add(arm.label, model, evaluation_folder(folder, arm.name, seed), seed)
     title = "Every benchmark; finished evaluations are left as they are, so that it can be started again."
     return script(folder, title, "dph-rl[vllm]", "\n".join(lines) + "\n")
 
 
-def _readme(
-    recipes: Sequence[Recipe], methods: Sequence[str], seeds: Sequence[int], out: Path, data: Path, gpus: int
-) -> str:
+def _readme(study: Study, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[int], out: Path, data: Path) -> str:
     parts = [
         "# The paper's experiments at their own size",
-        f"Written by `python -m experiments paper`; nothing here was run. Each training run takes {gpus} GPUs of 80 "
-        f"GB as in the paper. The data are expected in {data}, a folder for each data set; every node must see both "
+        f"Written by `python -m experiments paper`; nothing here was run. Each training run takes {study.gpus} GPUs of "
+        f"80 GB as in the paper. The data are expected in {data}, a folder for each data set; every node must see both "
         "directories under the same path.",
+        study.hours_table(runs, given),
     ]
-    for recipe in recipes:
+    for recipe, arms in runs.items():
         rows = [
-            f"## {recipe.tables}",
-            f"Model `{recipe.model}`, data `{recipe.data}`, methods {', '.join(methods)}, "
-            f"seeds {', '.join(map(str, seeds))}.",
+            f"## {recipe.name}",
+            f"Model `{recipe.model}`, data `{recipe.data}`: {', '.join(arm.name for arm in arms)}.",
             "```sh",
             f"cd {shlex.quote(str(out / recipe.name))}",
             "./presample.sh                         # once",
@@ -172,4 +182,6 @@ def _readme(
         for name in [*recipe.benchmarks, *recipe.out_of_domain]:
             rows.append(f"dph report eval/base/{name} eval/*/seed-*/{name} --out report/{name}")
         parts += ["\n".join(rows[:2]), "\n".join([*rows[2:], "```"])]
+    tables = f"python -m experiments paper --report-only --out {shlex.quote(str(out))}"
+    parts.append(f"The paper's tables from what is finished, beside its own numbers:\n\n```sh\n{tables}\n```")
     return "\n\n".join(parts) + "\n"

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -238,38 +237,6 @@ def test_published_counts_are_shown_without_the_data_set(tmp_path: Path) -> None
     )
     tables = reproduce(config).with_name("tables.md").read_text(encoding="utf-8")
     assert "| DPH-F, adaptive by class (1 seed) |" in tables
-
-
-# ---- the paper's own size -----------------------------------------------------------------------------------------
-
-
-def test_the_full_scale_writes_a_launch_of_every_method_and_evaluations_that_parse(tmp_path: Path) -> None:
-    config = ReproduceConfig(scale="full", methods=("omnisql_32b", "grpo", "dph_js"), out=str(tmp_path / "o"), data="d")
-    page = reproduce(config)
-    recipe = page.parent / "omnisql_32b"
-    assert sorted(path.name for path in page.parent.iterdir()) == ["README.md", "omnisql_32b"]
-    train = tomllib.loads((recipe / "dph_js" / "seed-1" / "train.toml").read_text())
-    assert train["loss"]["divergence"] == "js" and train["rehearsal"]["path"] == str(recipe / "presample")
-    assert tomllib.loads((recipe / "presample.toml").read_text())["threshold"] == 7
-    lines = (recipe / "evaluate.sh").read_text().splitlines()
-    commands = [shlex.split(line)[3:] for line in lines if "dph eval" in line]
-    settings = [parse("eval", words[1:])[0] for words in commands]
-    labels = {(found.label, found.task.name, found.rollout.n, found.rollout.temperature) for found in settings}
-    assert labels == {
-        (label, task, 32, 1.0) for label in ("base", "base (again)", "grpo", "dph_js") for task in ("bird", "spider")
-    }
-    assert len({found.out for found in settings}) == len(settings) == 8
-    assert all(found.verifier.comparator == found.task.name for found in settings)
-    with pytest.raises(UserError, match="no recipe or method 'nothing'"):
-        reproduce(replace(config, methods=("nothing",)))
-
-
-def test_out_of_domain_benchmarks_are_sampled_as_their_own_domain_asks(tmp_path: Path) -> None:
-    page = reproduce(ReproduceConfig(scale="full", methods=("llama_sql", "grpo"), out=str(tmp_path / "o"), data="d"))
-    lines = (page.parent / "llama_sql" / "evaluate.sh").read_text().splitlines()
-    commands = [shlex.split(line)[4:] for line in lines if "dph eval" in line]
-    found = {s.task.name: (s.rollout.n, s.rollout.temperature) for s in (parse("eval", words)[0] for words in commands)}
-    assert found["bird"] == (32, 1.0) and found["aime24"] == (128, 0.6) and found["math500"] == (16, 0.6)
 
 
 # ---- results ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,152 @@
+"""The paper's study: its recipes, arms and tables as recipes.toml has them, and GPU-hours by estimate."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dph.config import VerlConfig, from_dict, merge_settings
+from dph.integrations.verl.sizes import ModelShape
+from dph.tasks.benchmarks import BENCHMARKS
+
+FILE = Path(__file__).with_name("recipes.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One base model trained on one data set."""
+
+    name: str
+    preset: str
+    model: str
+    data: str
+    """Task of the training data, and the name of its folder within the data folder."""
+    benchmarks: tuple[str, ...]
+    out_of_domain: tuple[str, ...]
+    """Benchmarks of the other domain (Table 3)."""
+    other_preset: str
+    """The preset that samples those benchmarks."""
+    prompt: int
+    response: int
+    """Mean lengths in tokens, assumed for the estimate of GPU-hours."""
+    shape: ModelShape
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A method as it is trained: a preset, and the settings that vary it."""
+
+    name: str
+    label: str
+    preset: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    seeds: tuple[int, ...] = (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """A table of the paper: its columns, and the arms of each recipe."""
+
+    name: str
+    title: str
+    benchmarks: Sequence[str]
+    metrics: Sequence[str]
+    """greedy, pass@8 …; pass@k and mean@k stand for each benchmark's own k."""
+    rows: Mapping[str, Sequence[str]]
+    average: bool = False
+    paper: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    """The published numbers by recipe and arm, in the order of the columns, in percent."""
+    others: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Rows that others published, of which the paper quotes the first columns."""
+
+    @property
+    def word(self) -> str:
+        """Its name on the command line: table-1, figure-3."""
+        return self.name.replace("_", "-") if "_" in self.name else f"table-{self.name}"
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Benchmark and metric of each column, with the benchmark's own k in the place of "k"."""
+        return [
+            (name, metric.replace("@k", f"@{BENCHMARKS[name].k}"))
+            for name in self.benchmarks
+            for metric in self.metrics
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """All that recipes.toml holds."""
+
+    gpus: int
+    recipes: Sequence[Recipe]
+    arms: Mapping[str, Arm]
+    tables: Sequence[PaperTable]
+    cost: Mapping[str, Any]
+
+    def hours(self, recipe: Recipe, arm: Arm) -> float:
+        """GPU-hours of one training run and its evaluation, by arithmetic: twice as many operations as parameters for a
+        token in a forward pass, three times that in training and once more for recomputation, at the assumed shares of
+        the peak rate. Each prompt is computed once for its responses."""
+        settings = {"model": {"path": recipe.model}, **arm.settings}
+        default = from_dict(VerlConfig, merge_settings("verl", [recipe.preset, arm.preset], []))
+        config = from_dict(VerlConfig, settings, default=default)
+        forward = 2 * recipe.shape.parameters
+        draws = self.cost["draws"] if config.dynamic_sampling.enabled else 1
+        group = recipe.prompt + config.rollout.n * recipe.response
+        stored = config.rehearsal.rows * (recipe.prompt + recipe.response)
+        passes = 5 + (
+            1 if config.loss.kl_coef or config.loss.estimator == "definition" else 0
+        )  # old, 3 + 1 in training
+        trained = forward * (passes * config.rollout.prompts * group + (passes - 1) * stored)
+        sampled = forward * draws * config.rollout.prompts * group
+        step = sampled / self.cost["sampling"] + trained / self.cost["training"]
+        evaluated = sum(
+            self.cost["problems"][name] * (recipe.prompt + 2 * BENCHMARKS[name].k * recipe.response)
+            for name in (*recipe.benchmarks, *recipe.out_of_domain)
+        )
+        operations = config.steps * step + forward * evaluated / self.cost["sampling"]
+        return operations / self.cost["flops"] / 3600
+
+    def hours_table(self, runs: Mapping[Recipe, Sequence[Arm]], given: Sequence[int]) -> str:
+        """GPU-hours of every table as Markdown; a run that several tables share is counted in each.
+
+        given: seeds in the place of each arm's own.
+        """
+        chosen = {(recipe.name, arm.name) for recipe, arms in runs.items() for arm in arms}
+        recipes = {recipe.name: recipe for recipe in self.recipes}
+        lines = ["| | runs | GPU-hours |", "|---|---:|---:|"]
+
+        def line(title: str, cells: Sequence[tuple[str, str]]) -> str:
+            runs = [(recipes[recipe], self.arms[arm]) for recipe, arm in cells for _ in given or self.arms[arm].seeds]
+            return f"| {title} | {len(runs)} | {sum(self.hours(*run) for run in runs):,.0f} |"
+
+        for table in self.tables:
+            cells = [(recipe, arm) for recipe, arms in table.rows.items() for arm in arms if (recipe, arm) in chosen]
+            if cells:
+                lines.append(line(f"{table.word}: {table.title}", cells))
+        lines.append(line("all, each run once", sorted(chosen)))
+        share = f"{self.cost['training']:.0%} of the peak rate in training and {self.cost['sampling']:.0%} in sampling"
+        note = f"GPU-hours are an estimate by arithmetic at {share}, and at assumed lengths (recipes.toml)."
+        return "\n".join(lines) + f"\n\n{note}"
+
+
+def evaluation_folder(recipe: Path, arm: str, seed: int) -> Path:
+    """Where the evaluations of a training run are."""
+    return recipe / "eval" / arm / f"seed-{seed}"
+
+
+def read_study() -> Study:
+    """The study of recipes.toml."""
+    tree = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    recipes = []
+    for name, value in tree["recipes"].items():
+        lists = {key: tuple(value[key]) for key in ("benchmarks", "out_of_domain")}
+        recipes.append(Recipe(name, **{**value, **lists, "shape": ModelShape(**value["shape"])}))
+    arms = {
+        name: Arm(name, **{"preset": name, **value, "seeds": tuple(value.get("seeds", (1,)))})
+        for name, value in tree["arms"].items()
+    }
+    tables = [PaperTable(name, **value) for name, value in tree["tables"].items()]
+    return Study(int(tree["gpus"]), recipes, arms, tables, tree["cost"])

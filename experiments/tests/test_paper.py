@@ -1,0 +1,133 @@
+"""The paper's study at its own size: launches, evaluations, GPU-hours, and tables of evaluations with known numbers."""
+
+import shlex
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dph.cli.main import parse
+from dph.errors import UserError
+from engine_marks import needs
+from experiments.config import ReproduceConfig
+from experiments.paper.study import read_study
+from experiments.run import reproduce
+from report_support import interval, write_eval
+
+
+def config(tmp_path: Path, *methods: str, **more: object) -> ReproduceConfig:
+    return replace(ReproduceConfig(scale="full", methods=methods, out=str(tmp_path / "o"), data="d"), **more)
+
+
+def evaluations(recipe: Path) -> list[list[str]]:
+    lines = (recipe / "evaluate.sh").read_text().splitlines()
+    return [shlex.split(line)[4:] for line in lines if "dph eval" in line]
+
+
+def test_a_launch_of_every_method_and_evaluations_that_parse(tmp_path: Path) -> None:
+    settings = config(tmp_path, "omnisql_32b", "grpo", "dph_js", seeds=(1,))
+    page = reproduce(settings)
+    recipe = page.parent / "omnisql_32b"
+    assert sorted(path.name for path in page.parent.iterdir()) == ["README.md", "omnisql_32b"]
+    train = tomllib.loads((recipe / "dph_js" / "seed-1" / "train.toml").read_text())
+    assert train["loss"]["divergence"] == "js" and train["rehearsal"]["path"] == str(recipe / "presample")
+    assert tomllib.loads((recipe / "presample.toml").read_text())["threshold"] == 7
+    parsed = [parse("eval", words)[0] for words in evaluations(recipe)]
+    labels = {(found.label, found.task.name, found.rollout.n, found.rollout.temperature) for found in parsed}
+    names = ("base", "base (again)", "GRPO", "DPH-JS, η = 0.2")
+    assert labels == {(label, task, 32, 1.0) for label in names for task in ("bird", "spider")}
+    assert len({found.out for found in parsed}) == len(parsed) == 8
+    assert all(found.verifier.comparator == found.task.name for found in parsed)
+    with pytest.raises(UserError, match="recipe or method 'nothing'"):
+        reproduce(replace(settings, methods=("nothing",)))
+
+
+def test_out_of_domain_benchmarks_are_sampled_as_their_own_domain_asks(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "llama_sql", "grpo"))
+    seeds = {path.name for path in (page.parent / "llama_sql" / "grpo").iterdir()}
+    assert seeds == {"seed-1", "seed-2", "seed-3"}  # App. G.1
+    parsed = [parse("eval", words)[0] for words in evaluations(page.parent / "llama_sql")]
+    found = {s.task.name: (s.rollout.n, s.rollout.temperature) for s in parsed}
+    assert found["bird"] == (32, 1.0) and found["aime24"] == (128, 0.6) and found["math500"] == (16, 0.6)
+
+
+def test_every_published_table_has_its_arms_with_the_settings_that_the_paper_names(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "core", seeds=(1,)))
+    read = {
+        path.parent.parent.relative_to(page.parent).as_posix(): tomllib.loads(path.read_text())
+        for path in page.parent.glob("*/*/seed-1/train.toml")
+    }
+    sql = {arm: settings for key, settings in read.items() for recipe, arm in [key.split("/")] if recipe == "llama_sql"}
+    assert [sql[f"alpha_{n}"]["loss"]["alpha"] for n in ("02", "05", "08")] == [0.2, 0.5, 0.8]
+    for form, estimator in (("dph_js", "generator"), ("dph_js_def", "definition")):
+        etas = [sql[form + strength]["loss"]["eta"] for strength in ("_001", "_005", "")]
+        assert etas == [0.01, 0.05, 0.2] and sql[form]["loss"]["estimator"] == estimator
+    betas = [sql[f"rkl{strength}"]["loss"]["kl_coef"] for strength in ("_0001", "_0003", "", "_003", "_01")]
+    assert betas == [0.001, 0.003, 0.01, 0.03, 0.1]
+    on_exp = sql["dapo_exp"]
+    assert on_exp["prompt_set"] == "explore" and on_exp["rehearsal"]["rows"] == 0
+    assert (
+        on_exp["dynamic_sampling"] == sql["dapo"]["dynamic_sampling"] and on_exp["overlong"] == sql["dapo"]["overlong"]
+    )
+    assert {key.split("/")[0] for key in read} == {"llama_sql", "omnisql_32b", "llama_math", "qwen_math"}
+
+
+def test_rehearsal_is_composed_with_dapo_where_it_is_named(tmp_path: Path) -> None:
+    page = reproduce(config(tmp_path, "llama_sql", "dph_js_dapo"))
+    assert [path.name for path in (page.parent / "llama_sql" / "dph_js_dapo").iterdir()] == ["seed-1"]
+    train = tomllib.loads((page.parent / "llama_sql" / "dph_js_dapo" / "seed-1" / "train.toml").read_text())
+    assert train["dynamic_sampling"]["enabled"] and train["overlong"]["buffer"] == 512
+    assert train["rehearsal"]["rows"] == 256 and train["loss"]["divergence"] == "js"
+
+
+def test_published_numbers_fill_every_column_and_averages_are_theirs() -> None:
+    for table in read_study().tables:
+        for recipe, rows in table.paper.items():
+            assert set(rows) <= {"base", *table.rows[recipe]}
+            for numbers in rows.values():
+                assert len(numbers) == len(table.columns) + table.average
+                if table.average:
+                    *parts, average = numbers
+                    assert abs(sum(parts) / len(parts) - average) < 0.1  # of rounded numbers
+
+
+def test_gpu_hours_follow_the_work() -> None:
+    study = read_study()
+    recipe = {recipe.name: recipe for recipe in study.recipes}
+    hours = {name: study.hours(recipe["llama_sql"], arm) for name, arm in study.arms.items()}
+    assert hours["grpo"] < hours["rkl"] < hours["dapo"]  # a reference model, and groups that are drawn again
+    assert hours["exp_only"] < hours["dph_f"] == hours["dph_js"] < hours["dph_js_def"]
+    # GRPO by hand: 209 steps of 128 groups, forward passes of 2 operations for each parameter.
+    forward, group = 2 * 8_030_261_248, 2500 + 16 * 500
+    step = 128 * group * forward * (1 / 0.08 + 5 / 0.35)
+    tokens = sum(n * (2500 + 2 * k * 500) for n, k in ((1534, 16), (1034, 16), (30, 64), (30, 64), (40, 16)))
+    tokens += sum(n * (2500 + 2 * 8 * 500) for n in (500, 675, 272, 2818))
+    assert hours["grpo"] == pytest.approx((209 * step + forward * tokens / 0.08) / 312e12 / 3600)
+
+
+def test_tables_are_made_of_what_is_finished(tmp_path: Path) -> None:
+    settings = config(tmp_path, "core", report_only=True)
+    with pytest.raises(UserError, match="no finished evaluation"):
+        reproduce(settings)
+    folder = tmp_path / "o" / "llama_sql" / "eval"
+    correct = [16, 8, 0, 0]
+    for where, greedy in (("base", 0.25), ("dapo/seed-1", 0.5), ("dapo/seed-2", 0.75)):
+        found = {"greedy": interval(greedy)}
+        write_eval(folder / where / "bird", where, correct, splits=("dev",), metrics=found)
+    text = reproduce(settings).read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if "DAPO" in line or "base model" in line or ": GRPO" in line]
+    assert "62.5 \\[60.0\\] (50.0–75.0)" in next(row for row in rows if "DAPO (2 seeds)" in row)
+    assert "| 25.0 \\[42.4\\]" in rows[0]
+    assert "| – \\[58.5\\] |" in rows[1]  # GRPO was not run
+    assert "table-1" in text and "table-2" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in read_study().recipes])
+class TestWithVerl:
+    pytestmark = needs("verl")
+
+    def test_verls_own_configuration_accepts_every_launch(self, recipe: str, tmp_path: Path) -> None:
+        reproduce(config(tmp_path, recipe, dry_run=True, seeds=(1,)))
+        assert list((tmp_path / "o" / recipe).glob("*/seed-1/launch.yaml"))
