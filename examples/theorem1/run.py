@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from theory import Bound, improved_policy, random_mdp, random_policy, rehearse, theorem_1
+from theory import DIVERGENCES, Bound, improved_policy, random_mdp, random_policy, rehearse, theorem_1
 
 DISCOUNTS = (0.0, 0.02, 0.05, 0.1, 0.3, 0.6, 0.9)
 COVERAGES = {"every state in D_pef": 1.0, "half of the states in D_pef": 0.5}
 
 
-def bounds(rng: np.random.Generator, trials: int, discount: float, coverage: float, pull: float) -> Iterator[Bound]:
+def bounds(
+    rng: np.random.Generator, trials: int, discount: float, coverage: float, pull: float, divergence: str
+) -> Iterator[Bound]:
     """One bound per trial: a small policy-improvement step from π_old, pulled towards π_pef in the states of D_pef."""
     states, actions = 6, 4
     for _ in range(trials):
@@ -28,7 +30,7 @@ def bounds(rng: np.random.Generator, trials: int, discount: float, coverage: flo
         policy = rehearse(step, expert, pull, rehearsed)
         # Outside D_pef the paper sets π_pef to the policy itself.
         pef = np.where(rehearsed[:, None], expert, policy)
-        yield theorem_1(mdp, policy, old, pef, "forward_kl")
+        yield theorem_1(mdp, policy, old, pef, divergence)
 
 
 def drawn(out: Path, lines: list[tuple[str, str, str, list[float], list[float]]]) -> None:
@@ -55,6 +57,7 @@ def drawn(out: Path, lines: list[tuple[str, str, str, list[float], list[float]]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--divergence", choices=DIVERGENCES, default="forward_kl")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("theorem1.png"))
     args = parser.parse_args()
@@ -66,7 +69,7 @@ def main() -> None:
         for pull in (0.0, 0.5):
             shares: list[tuple[float, float]] = []
             for discount in DISCOUNTS:
-                found = list(bounds(rng, args.trials, discount, coverage, pull))
+                found = list(bounds(rng, args.trials, discount, coverage, pull, args.divergence))
                 holds = np.array([b.slack >= -1e-12 for b in found])
                 bonus = np.array([b.bonus > 1e-12 for b in found])
                 delta = np.mean([b.delta > 1e-12 for b in found])

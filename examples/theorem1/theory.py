@@ -13,6 +13,7 @@ Only numpy; docs/concepts/theory.md has the result.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,14 +81,52 @@ def _js(p: FloatArray, q: FloatArray) -> FloatArray:
     return _kl(p, middle) + _kl(q, middle)
 
 
+def alpha_divergence(policy: FloatArray, reference: FloatArray, alpha: float) -> FloatArray:
+    """D_α(π_ref, π) with the paper's generator (Table 5), by state: (Σ π_ref^α π^(1−α) − 1) / (α (α − 1))."""
+    return ((reference**alpha * policy ** (1 - alpha)).sum(-1) - 1) / (alpha * (alpha - 1))
+
+
+def alpha_constant(alpha: float) -> float:
+    """The constant of Lemma 1 for D_α. 2 is the best for −1 ≤ α ≤ 2 (Gilardoni, 2010), where it is KL's own. Beyond it
+    is too small; D_α = (exp((α−1) R_α) − 1) / (α (α−1)) ≥ R_α/α ≥ KL/α with Rényi's R_α then gives 2α for α > 2, and
+    2(1−α) for α < −1, because D_α(p, q) = D_{1−α}(q, p)."""
+    return 2.0 if -1 <= alpha <= 2 else 2 * max(alpha, 1 - alpha)
+
+
+def js_floor(variation: FloatArray) -> FloatArray:
+    """The smallest D_JS (twice the textbook JSD, nats) of two distributions with total variation V in [0, 1):
+    (1+V) log(1+V) + (1−V) log(1−V), which is at least V². Met by (½ + V/2, ½ − V/2) and its mirror image."""
+    return (1 + variation) * np.log1p(variation) + (1 - variation) * np.log1p(-variation)
+
+
+def total_variation(p: FloatArray, q: FloatArray) -> FloatArray:
+    """Half the sum of absolute differences, by state."""
+    return np.abs(p - q).sum(-1) / 2
+
+
 DIVERGENCES = {
     # Pinsker: TV² ≤ KL/2, in both directions.
     "forward_kl": StateDivergence(lambda p, pef: _kl(pef, p), 2.0),
     "reverse_kl": StateDivergence(_kl, 2.0),
     # Each half of twice the textbook JSD is a KL to the middle, where TV is half as large: TV² ≤ D.
     "js": StateDivergence(_js, 4.0),
+    **{
+        f"alpha_{alpha}": StateDivergence(partial(alpha_divergence, alpha=alpha), alpha_constant(alpha))
+        for alpha in (0.2, 0.5, 0.8)
+    },
 }
 """C_f by divergence: the smallest constant that the proof's Pinsker-type inequality (Lemma 1) gives."""
+
+
+def success_floor(reference: FloatArray, policy: FloatArray, correct: NDArray[np.bool_]) -> FloatArray:
+    """What π's success is at least, by state [S]: a_ref · exp(−K), with K = E_{y ~ π_ref | correct}[log π_ref/π].
+
+    Proof: a = Σ_{correct} π = a_ref · E_{π_ref | correct}[π/π_ref] ≥ a_ref · exp(E[log π/π_ref]), by Jensen. With
+    equality if π/π_ref is constant on the correct responses. reference, policy, correct: [S, responses].
+    """
+    success = (reference * correct).sum(-1)
+    given = reference * correct / success[:, None]
+    return success * np.exp((given * (np.log(policy) - np.log(reference))).sum(-1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,19 @@ import pytest
 from theory import (
     DIVERGENCES,
     MDP,
+    alpha_constant,
+    alpha_divergence,
     evaluate,
     improved_policy,
+    js_floor,
     random_mdp,
     random_policy,
     rehearse,
     softmax,
+    success_floor,
     surrogate,
     theorem_1,
+    total_variation,
 )
 
 
@@ -61,6 +66,58 @@ def test_constants_bound_total_variation_and_are_tight(name: str):
         ratio = 4 * (np.abs(left - q).sum(1) / 2) ** 2 / (measure.constant * measure.by_state(left, q))
         assert ratio.max() <= 1 + 1e-6
     assert ratio.max() > 0.99  # a smaller constant would be wrong: near q = ½ the inequality is met with equality
+
+
+def _binary_pairs():
+    grid = np.linspace(0.001, 0.999, 400)
+    p, q = (axis.ravel() for axis in np.meshgrid(grid, grid))
+    far = np.abs(p - q) > 4e-3
+    return np.stack([p, 1 - p], -1)[far], np.stack([q, 1 - q], -1)[far]
+
+
+@pytest.mark.parametrize("alpha", [-3.0, -1.5, -1.0, 0.2, 0.8, 1.5, 2.0, 2.5, 4.0])
+def test_alpha_is_bounded_as_kl_is_from_minus_one_to_two_and_not_beyond(alpha: float):
+    p, q = _binary_pairs()
+    ratio = alpha_divergence(p, q, alpha) / total_variation(p, q) ** 2
+    assert ratio.min() >= 4 / alpha_constant(alpha)
+    assert (ratio.min() >= 2.0) == (-1 <= alpha <= 2)  # with KL's constant
+
+
+def test_alpha_is_the_expectation_of_the_package_s_generator():
+    import torch
+
+    from dph.objective.divergences import get_divergence
+
+    p, q = random_policy(np.random.default_rng(0), states=50, actions=4), np.full((50, 4), 0.25)
+    for alpha in (0.2, 0.8):
+        values = get_divergence("alpha", alpha=alpha).f(torch.from_numpy(np.log(p / q)))
+        assert alpha_divergence(p, q, alpha) == pytest.approx((q * values.numpy()).sum(-1))
+
+
+def test_the_floor_of_js_is_met_by_mirror_images_and_by_nothing_lower():
+    p, q = _binary_pairs()
+    js, variation = DIVERGENCES["js"].by_state(p, q), total_variation(p, q)
+    assert (js >= js_floor(variation) * (1 - 1e-9)).all() and (js_floor(variation) >= variation**2).all()
+    v = np.array([[0.3], [0.9]])
+    mirrored = np.hstack([0.5 + v / 2, 0.5 - v / 2])
+    assert DIVERGENCES["js"].by_state(mirrored, mirrored[:, ::-1]) == pytest.approx(js_floor(v[:, 0]))
+
+
+def test_success_is_at_least_what_the_stored_correct_responses_say():
+    rng = np.random.default_rng(2)
+    reference, policy = random_policy(rng, states=3000, actions=12), random_policy(rng, states=3000, actions=12)
+    correct = rng.random((3000, 12)) < 0.4
+    correct[:, 0] = True
+    success = (policy * correct).sum(1)
+    assert (success >= success_floor(reference, policy, correct) - 1e-12).all()
+    # With equality if the policy scales all correct responses alike: here by a half, and the others fill the rest.
+    halved = np.where(correct, reference / 2, 0)
+    halved[~correct] = 0
+    some = ~correct.all(1)
+    rest = np.where(correct, 0, reference)[some]
+    halved[some] += rest / rest.sum(1, keepdims=True) * (1 - halved[some].sum(1, keepdims=True))
+    floor = success_floor(reference[some], halved[some], correct[some])
+    assert floor == pytest.approx((halved * correct).sum(1)[some])
 
 
 @pytest.mark.parametrize("seed", range(20))
