@@ -15,8 +15,7 @@ from typing import Any
 
 from dph.config import PresampleConfig, from_dict, merge_settings, to_toml
 from dph.errors import UserError
-from dph.integrations.verl.launch import presample_script, preset_launch, script
-from dph.integrations.verl.sizes import ModelShape
+from dph.integrations.verl.launch import ModelShape, presample_script, preset_launch, script
 from dph.process.progress import say
 from dph.runs.files import write_atomically
 from dph.tasks.benchmarks import BENCHMARKS

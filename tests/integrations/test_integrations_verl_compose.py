@@ -11,9 +11,8 @@ import pytest
 
 from dph.config import VerlConfig, flatten, from_dict, merge_settings
 from dph.errors import UserError
-from dph.integrations.verl.launch import preset_launch
+from dph.integrations.verl.launch import ModelShape, preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, configured
-from dph.integrations.verl.sizes import ModelShape
 from dph.objective import Objective
 from engine_marks import needs
 from helpers import METHODS
