@@ -148,19 +148,15 @@ def _sentence(reason: str) -> str:
 def refusal(model: Any, engine: Any) -> str | None:
     """Why packed rows would not be exact, or were not tried, with verl's HFModelConfig and FSDPEngineConfig; None if
     they can be used."""
-    if engine.strategy != "fsdp2":
-        return f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2"
-    if engine.ulysses_sequence_parallel_size > 1:
-        return "Ulysses cuts the packed row into pieces; set ulysses_sequence_parallel_size=1"
-    if model.use_fused_kernels:
-        return "fused kernels predict one token from each position, and a packed prompt predicts several"
-    if not engine.use_dynamic_bsz:
-        return _FIXED_SIZE
-    if engine.pad_to_length:
-        return "pad_to_length pads rows that are not packed"
-    if model.enable_activation_offload:
-        return "enable_activation_offload recomputes layers without the packed layout"
-    return None
+    reasons = {
+        f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2": engine.strategy != "fsdp2",
+        "Ulysses cuts rows; set ulysses_sequence_parallel_size=1": engine.ulysses_sequence_parallel_size > 1,
+        "fused kernels predict one token from each position, a packed prompt several": model.use_fused_kernels,
+        _FIXED_SIZE: not engine.use_dynamic_bsz,
+        "pad_to_length pads rows that are not packed": engine.pad_to_length,
+        "enable_activation_offload recomputes layers without the packed layout": model.enable_activation_offload,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +227,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         self._rows: Sequence[Tokens] | None = None
         """Those of the micro-batch that is being computed packed; None while rows are computed as verl does."""
         self._told: set[str] = set()
-        self._said_saved = False
+        """Messages that are not repeated, by their kind."""
 
     # Micro-batches -----------------------------------------------------------------------------------------------
 
@@ -245,7 +241,9 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
         parts = microbatches(rows, int(data["max_token_len_per_gpu"]), shared=True)
         parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
-        self._say_saved(sum(map(packed_tokens, parts)), sum(row.length for row in rows))
+        computed, stock = sum(map(packed_tokens, parts)), sum(row.length for row in rows)
+        line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
+        self._warn_once("saved", line)  # for the first batch of this rank
         keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
         outputs = []
         try:
@@ -271,12 +269,10 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         torch.distributed.all_reduce(total, op=operation, group=self.get_data_parallel_group())
         return total.tolist()
 
-    def _say_saved(self, computed: int, stock: int) -> None:
-        """Once: what sharing saves on this rank, in tokens of the first batch."""
-        if not self._said_saved:
-            self._said_saved = True
-            line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
-            warn(line)
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            warn(text)
 
     def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
         """The rows of a batch if they can be packed and any rank has several with the same prompt."""
@@ -295,9 +291,9 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         obstacle = obstacle or (in_model and f"this model: {in_model}")
         saves = rows is not None and len(group_by_prompt(rows)) < len(rows)
         any_obstacle, any_saves = self._over_ranks([obstacle is not None, saves], torch.distributed.ReduceOp.MAX)
-        if obstacle is not None and obstacle not in self._told:
-            self._told.add(obstacle)
-            warn(f"prompts are computed once for each response, as in verl, because of {obstacle}")
+        if obstacle is not None:
+            line = f"prompts are computed once for each response, as in verl, because of {obstacle}"
+            self._warn_once(obstacle, line)
         return rows if any_saves and not any_obstacle else None
 
     def _obstacle(self, data: TensorDict, rows: Sequence[Tokens] | None) -> str | None:

@@ -210,23 +210,21 @@ def judged_advantages(
 
     limit: length of the longest response, in tokens.
     """
-    members: dict[str, list[int]] = {}
-    for index, row in enumerate(judged):
-        members.setdefault(row.group, []).append(index)
-    order = [index for group in members.values() for index in group]
+    members: dict[str, list[JudgedResponse]] = {}
+    for one in judged:
+        members.setdefault(one.group, []).append(one)
     shaping = Shaping(
         advantage,
         OverlongConfig(buffer=settings.overlong_buffer, penalty=settings.overlong_penalty),
         limit,
         settings.mask_truncated,
         style=lambda *_: None,
-        reference_logprobs=lambda _: [judged[index].reference for index in order],
+        reference_logprobs=lambda _: [one.reference for group in members.values() for one in group],
     )
     unknown = Problem("", "", "", "")  # verl's driver does not hold the problems
-    groups = [Group(unknown, [], [judged[index].rollout for index in group]) for group in members.values()]
-    rows = [row for group in shaping.rows(groups) for row in group]
-    values = {index: row and row.advantage for index, row in zip(order, rows, strict=True)}
-    return [values[index] for index in range(len(judged))]
+    groups = [Group(unknown, [], [one.rollout for one in group]) for group in members.values()]
+    rows = dict(zip(members, map(iter, shaping.rows(groups)), strict=True))
+    return [(row := next(rows[one.group])) and row.advantage for one in judged]
 
 
 def outcome_metrics(verdicts: Sequence[tuple[str, bool]]) -> dict[str, float]:
