@@ -138,6 +138,8 @@ class DPHLoss:
 
 # Shared prompts -------------------------------------------------------------------------------------------------------
 
+PACKED = "dph_rows"
+"""The rows of a micro-batch that is computed packed, as a tuple; one without is computed as verl does."""
 _FIXED_SIZE = "micro-batches of a fixed number of rows cut groups; set use_dynamic_bsz=True"
 
 
@@ -224,8 +226,6 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             raise UserError(_sentence(reason))
         super().__init__(model_config, engine_config, *args, **kwargs)
         self._sharing: Sharing | None = None
-        self._rows: Sequence[Tokens] | None = None
-        """Those of the micro-batch that is being computed packed; None while rows are computed as verl does."""
         self._told: set[str] = set()
         """Messages that are not repeated, by their kind."""
 
@@ -245,22 +245,19 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
         self._warn_once("saved", line)  # for the first batch of this rank
         keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
-        outputs = []
-        try:
-            for number, self._rows in enumerate(parts, 1):
-                part = tu.index_select_tensor_dict(data, [row.index for row in self._rows])
-                last = number == len(parts)
-                sync = nullcontext() if forward_only else self._gradient_sync_context(is_last_micro_batch=last)
-                with torch.set_grad_enabled(not forward_only), sync:
-                    loss, found = self.forward_step(part, loss_function, forward_only)
-                    if not forward_only:
-                        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-                if not keep_output:  # verl drops it in training too, because it holds the memory of a whole mini-batch
-                    del found["model_output"]
-                outputs.append(found)
-        finally:
-            self._rows = None
-        indices = [[row.index for row in part] for part in parts]
+        outputs, indices = [], [[row.index for row in part] for part in parts]
+        for number, (part, its) in enumerate(zip(parts, indices, strict=True), 1):
+            micro_batch = tu.index_select_tensor_dict(data, its)
+            tu.assign_non_tensor(micro_batch, **{PACKED: tuple(part)})
+            last = number == len(parts)
+            sync = nullcontext() if forward_only else self._gradient_sync_context(is_last_micro_batch=last)
+            with torch.set_grad_enabled(not forward_only), sync:
+                loss, found = self.forward_step(micro_batch, loss_function, forward_only)
+                if not forward_only:
+                    (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            if not keep_output:  # verl drops it in training too, because it holds the memory of a whole mini-batch
+                del found["model_output"]
+            outputs.append(found)
         return postprocess_batch_func(output_lst=outputs, indices=indices, data=data)
 
     def _over_ranks(self, values: list[int], operation: Any) -> list[int]:
@@ -324,27 +321,25 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         }
         data = TensorDict(columns, batch_size=len(rows))
         tu.assign_non_tensor(data, temperature=1.0, use_remove_padding=self.use_remove_padding)
-        try:
-            self._rows = rows if shared else None
-            _, found = self.forward_step(data, None, True)
-        finally:
-            self._rows = None
+        if shared:
+            tu.assign_non_tensor(data, **{PACKED: tuple(rows)})
+        _, found = self.forward_step(data, None, True)
         sequences = found["model_output"]["log_probs"].unbind()
         return torch.cat([x[len(row.prompt_ids) - 1 : -1] for x, row in zip(sequences, rows, strict=True)])
 
     # A micro-batch -----------------------------------------------------------------------------------------------
 
     def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().forward_step(micro_batch, loss_function, forward_only)
         model: Any = self.module.get_base_model() if hasattr(self.module, "get_base_model") else self.module
         with shared_attention(model.get_decoder()):
             return super().forward_step(micro_batch, loss_function, forward_only)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().prepare_model_inputs(micro_batch)
-        packed, device = pack(self._rows), micro_batch["input_ids"].device
+        packed, device = pack(micro_batch[PACKED]), micro_batch["input_ids"].device
         inputs = {
             "input_ids": packed.input_ids.to(device),
             "attention_mask": None,
@@ -357,7 +352,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, Tensor]:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         entropy: Entropy = "none"
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
@@ -368,4 +363,4 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         logprobs, entropies = token_logprobs(logits, states, targets, temperature, entropy)
         ids = micro_batch["input_ids"]
         outputs = {"log_probs": logprobs} if entropies is None else {"log_probs": logprobs, "entropy": entropies}
-        return {name: whole_sequences(values, self._rows, ids) for name, values in outputs.items()}
+        return {name: whole_sequences(values, micro_batch[PACKED], ids) for name, values in outputs.items()}
