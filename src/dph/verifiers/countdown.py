@@ -142,7 +142,7 @@ class CountdownVerifier:
         return [self._judge(problem, response) for problem, response in items]
 
     def solutions(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """The canonical form of each response, and None for one that breaks a rule: see `Verifiers.solutions`."""
+        """The canonical form of each response, and None for one that breaks a rule: see `Verifiers.tell`."""
         trees = [None if _fault(problem) else read(problem, response)[0] for problem, response in items]
         return [None if tree is None else canonical(tree) for tree in trees]
 
