@@ -102,9 +102,7 @@ class PassAtKMixin(PPOTrainer):
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         self._ledgers = self._ledgers or {}
-        return super()._val_metrics_update(*args, **kwargs) | validation_passes(
-            args[0], args[1], args[2], self._ledgers
-        )
+        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3], self._ledgers)
 
 
 def validation_passes(
@@ -116,19 +114,18 @@ def validation_passes(
     """What `PassAtKMixin` logs, by verl's name of it, from the data source, the group and the named values of each
     response. The ledger of each source takes them into account."""
     metrics: dict[str, float] = {}
+    ids = values["problem"] if "problem" in values else [None] * len(sources)
     for source in dict.fromkeys(sources):
         indices = [index for index, other in enumerate(sources) if other == source]
         name = "acc" if any(values["acc"][index] is not None for index in indices if "acc" in values) else "reward"
-        found: dict[str, list[float]] = {}
-        problems: dict[str, Any] = {}
+        found: dict[tuple[str, Any], list[float]] = {}  # by group and problem
         for index in indices:
             if values[name][index] is not None:
-                found.setdefault(groups[index], []).append(float(values[name][index]))
-                problems[groups[index]] = values["problem"][index] if "problem" in values else None
+                found.setdefault((groups[index], ids[index]), []).append(float(values[name][index]))
         if found and all(value in (0, 1) for group in found.values() for value in group):
-            visits = [(problems[group], int(sum(each)), len(each)) for group, each in found.items()]
+            visits = [(problem, int(sum(each)), len(each)) for (_, problem), each in found.items()]
             shares = coverage_shares([judged for *_, judged in visits], [correct for _, correct, _ in visits])
-            if shares and None not in problems.values():
+            if shares and all(problem is not None for problem, *_ in visits):
                 shares["lost"] = ledgers.setdefault(source, Ledger({})).note(visits)["coverage/lost"]
             metrics |= {f"val-core/{source}/{name}/{measure}": value for measure, value in shares.items()}
     return metrics
