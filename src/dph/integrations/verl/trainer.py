@@ -102,7 +102,8 @@ class PassAtKMixin(PPOTrainer):
 
     def _val_metrics_update(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         self._ledgers = self._ledgers or {}
-        return super()._val_metrics_update(*args, **kwargs) | validation_passes(*args[:3], self._ledgers)
+        passes = validation_passes(args[0], args[1], args[2], self._ledgers)
+        return super()._val_metrics_update(*args, **kwargs) | passes
 
 
 def validation_passes(
