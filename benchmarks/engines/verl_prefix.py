@@ -44,8 +44,7 @@ def worker(shared: bool, sizes: dict[str, int], budget: int, threads: int, clock
 
     from benchmarks._support.shapes import Where
     from benchmarks.engines.step_worker import make_tokenizer, named_model
-    from dph.integrations.verl.engine import SharedPrefixEngine
-    from dph.integrations.verl.worker import IS_REHEARSAL
+    from dph.integrations.verl.engine import IS_REHEARSAL, SharedPrefixEngine
     from dph.process.memory import resident
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

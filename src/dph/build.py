@@ -91,7 +91,7 @@ def make_verifiers(
         reward: if it names a function, that function judges every problem.
         function: judges every problem in this process; it overrides the function that `reward` names.
         bare_sql: responses contain only SQL.
-        answers: `Verifiers.answers` will be asked what judged responses answer.
+        answers: `Verifiers.tell` will be asked what judged responses answer.
     """
     common = {"workers": config.workers, "timeout": config.timeout}
     sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}

@@ -11,9 +11,8 @@ import pytest
 
 from dph.config import VerlConfig, flatten, from_dict, merge_settings
 from dph.errors import UserError
-from dph.integrations.verl.launch import preset_launch
+from dph.integrations.verl.launch import ModelShape, preset_launch
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, configured
-from dph.integrations.verl.sizes import ModelShape
 from dph.objective import Objective
 from engine_marks import needs
 from helpers import METHODS
@@ -130,7 +129,7 @@ def test_the_entry_point_registers_the_trainer() -> None:
 
 
 def test_a_group_is_dropped_for_what_could_be_judged_only() -> None:
-    from dph.integrations.verl.transfer import constant_value
+    from dph.integrations.verl.trainer import constant_value
 
     right, wrong, unknown = {"acc": 1.0, "scored": 1.0}, {"acc": 0.0, "scored": 1.0}, {"scored": 0.0}
     assert constant_value("acc", [right, unknown, right]) == 1.0
@@ -143,11 +142,11 @@ def buffer(monkeypatch: pytest.MonkeyPatch, groups: list[list[dict[str, float | 
     """A replay buffer in which these groups have finished; each response has what the reward function returned."""
     from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
-    from dph.integrations.verl import transfer
+    from dph.integrations.verl import trainer
 
     plain: Any = {"trainer_config": {}, "sampler_kwargs": {}, "max_off_policy_strategy": "drop"}
     plain |= {"max_off_policy_threshold": None, "refill_fn": lambda count: count, "filter_groups_metric": "acc"}
-    made = transfer.JudgedReplayBuffer.of(ReplayBuffer("sync", **plain), 8, limit)
+    made = trainer.JudgedReplayBuffer.of(ReplayBuffer("sync", **plain), 8, limit)
     infos = {f"g{i}_{j}_0": info for i, group in enumerate(groups) for j, info in enumerate(group)}
     made.partitions["train"] = {key: {} for key in infos}
     made.finished_keys["train"] = {f"g{i}" for i in range(len(groups))}
@@ -155,7 +154,7 @@ def buffer(monkeypatch: pytest.MonkeyPatch, groups: list[list[dict[str, float | 
     def stored(keys: list[str], **_: object) -> dict[str, list[dict[str, Any]]]:
         return {"extra_fields": [{"reward_extra_info": infos[key]} for key in keys]}
 
-    monkeypatch.setattr(transfer.tq, "kv_batch_get", stored)
+    monkeypatch.setattr(trainer.tq, "kv_batch_get", stored)
     return made
 
 

@@ -26,9 +26,8 @@ from dph.config import (
 from dph.errors import UserError
 from dph.integrations.verl import launch as module
 from dph.integrations.verl import preset_launch, run_launch, settings, write_launch
-from dph.integrations.verl.launch import launch_yaml, verl
+from dph.integrations.verl.launch import ModelShape, launch_yaml, plan, read_shape, training_bytes, verl
 from dph.integrations.verl.settings import check_registered
-from dph.integrations.verl.sizes import ModelShape, plan, read_shape, training_bytes
 
 LLAMA_8B = ModelShape(8_030_261_248, 4096, 32, 128_256, 32, 8, 128)
 QWEN_32B = ModelShape(32_763_876_352, 5120, 64, 152_064, 40, 8, 128)

@@ -70,7 +70,8 @@ def test_splits_and_demonstrations_share_no_pair_and_solutions_are_verified(task
             solutions = solve(tuple(problem.meta["numbers"]), ALL, 99)[int(problem.answer)]
             texts = [write(tree) for _, tree in solutions.values()]
             assert all(v.outcome is Outcome.CORRECT for v in verifiers.verify([(problem, text) for text in texts]))
-            assert len(set(verifiers.solutions([(problem, text) for text in texts]))) == problem.meta["ways"] >= 3
+            told = verifiers.tell("solutions", [(problem, text) for text in texts])
+            assert len(set(told)) == problem.meta["ways"] >= 3
             assert problem.meta["kind"] == f"{min(size for size, _ in solutions.values())} numbers"
     assert Counter(p.meta["kind"] == "2 numbers" for p in splits["dev"])[True] == 14, "35 percent of 40"
     for row in rows:
@@ -122,8 +123,8 @@ def test_a_verifier_that_tells_solutions_has_its_measures(task: Countdown) -> No
     texts += [write(tree) for _, tree in ways[:2]]
     items = [(problem, text) for text in texts]
     with Verifiers() as verifiers, PlanReader(workers=1, timeout=1.0) as plans:
-        assert verifiers.tells(problem, "solutions") and not verifiers.tells(problem, "answers")
-        told, verdicts = verifiers.solutions(items), verifiers.verify(items)
+        assert not verifiers.tell("answers", items)
+        told, verdicts = verifiers.tell("solutions", items), verifiers.verify(items)
         rollouts = [
             Rollout(Completion([1], [0.0], "stop"), text, verdict)
             for text, verdict in zip(texts, verdicts, strict=True)

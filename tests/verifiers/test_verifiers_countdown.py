@@ -128,7 +128,7 @@ def test_problems_that_cannot_be_judged_are_found_and_judge_nothing(changes: dic
         assert verifiers.check([problem(**changes), problem()]).keys() == {"p"}
         [verdict] = verifiers.verify([(problem(**changes), "8*3-9")])
         assert verdict.outcome is Outcome.GOLD_ERROR and not verdict.scored
-        assert verifiers.solutions([(problem(**changes), "8*3-9")]) == [None]
+        assert verifiers.tell("solutions", [(problem(**changes), "8*3-9")]) == [None]
     assert not Verifiers().check([problem()])
 
 

@@ -92,7 +92,7 @@ def test_answers_are_equal_where_the_rows_are(verifier: SqlVerifier, db: str):
     assert verifier.answers(silent) == [None] * len(silent)
     with Verifiers() as every:
         pairs = [(Problem("e", "", "1", "exact"), "1"), (problem(db), fence("SELECT 1"))]
-        assert every.answers(pairs) == [None, found[3]]
+        assert every.tell("answers", pairs) == [None, found[3]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on memory")

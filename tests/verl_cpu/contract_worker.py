@@ -24,7 +24,7 @@ from verl.workers.engine_workers import TrainingWorker
 
 from contract.fixture import Contract, case_name, read, relative_error
 from dph.config import NewModelConfig
-from dph.integrations.verl.worker import IS_REHEARSAL, MINIBATCHES, DPHLoss, DPHTrainingWorker
+from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHLoss, DPHTrainingWorker
 from dph.models.scratch import new_policy
 from dph.training.rows import Row
 

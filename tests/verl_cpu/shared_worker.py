@@ -22,8 +22,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from contract.fixture import read
 from dph.errors import UserError
-from dph.integrations.verl.engine import SharedPrefixEngine
-from dph.integrations.verl.worker import IS_REHEARSAL
+from dph.integrations.verl.engine import IS_REHEARSAL, SharedPrefixEngine
 from dph.training.rows import Row
 
 LORA = ("actor_rollout_ref.model.lora_rank=4", "actor_rollout_ref.model.target_modules=all-linear")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from dph.config import STAGES, every_setting, field_docs, preset_names
+from dph.config import STAGES, every_setting, field_docs, nested, preset_names
 from dph.errors import SettingsError
 
 STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify", "audit"})
@@ -122,14 +122,7 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
         similar = [flag for word in unknown for flag in difflib.get_close_matches(word.partition("=")[0], flags, 1)]
         hint = f"; perhaps you meant {' or '.join(similar)}" if similar else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    tree: dict[str, Any] = {}
-    for name, value in vars(values).items():
-        *path, key = name.split(".")
-        table = tree
-        for group in path:
-            table = table.setdefault(group, {})
-        table[key] = value
-    return CommandLine(stage, **tree)
+    return CommandLine(stage, **nested(vars(values)))
 
 
 def help_page(stage: str, what: str, default: Any) -> str:

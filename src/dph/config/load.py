@@ -108,6 +108,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A dictionary with dotted keys as nested ones."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, key = name.split(".")
+        table = tree
+        for group in path:
+            table = table.setdefault(group, {})
+        table[key] = value
+    return tree
+
+
 def absolute(text: str) -> str:
     """The path of an existing file or folder in one spelling, absolute and without links; any other text as it is."""
     try:

@@ -179,10 +179,10 @@ def diversity_of(
 ) -> dict[str, float]:
     """The measures of one problem, without those that do not apply to it or that need more samples than it has.
 
-    answers: what each response answers, if the problem's verifier tells (`Verifiers.answers`); empty if it does not. If
+    answers: what each response answers, if the problem's verifier tells (`Verifiers.tell`); empty if it does not. If
     none is told, the final answers of mathematics and exact answers are compared as texts. Without any answer, maj@k is
     0; only problems of which nobody reads answers have none.
-    solutions: how each response solves the problem, if its verifier tells (`Verifiers.solutions`).
+    solutions: how each response solves the problem, if its verifier tells (`Verifiers.tell`).
     """
     scored = [rollout for rollout in group.rollouts if rollout.verdict.scored]
     if not scored:

@@ -101,8 +101,7 @@ def _sampled(
     values = []
     for (split, _), group in zip(items, evaluator.sampled([item for _, item in items]), strict=True):
         texts = [(group.problem, rollout.text) for rollout in group.rollouts]
-        answers = verifiers.answers(texts) if verifiers.tells(group.problem, "answers") else ()
-        solutions = verifiers.solutions(texts) if verifiers.tells(group.problem, "solutions") else ()
+        answers, solutions = verifiers.tell("answers", texts), verifiers.tell("solutions", texts)
         diversity = diversity_of(group, evaluator.params, plans, answers, solutions)
         score = replace(score_group(task, group, None), diversity=diversity)
         stored = {name: getattr(score, name) for name in _STORED}

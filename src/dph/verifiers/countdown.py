@@ -1,10 +1,11 @@
 """The verifier `countdown`: one expression of given numbers, each used at most once, that equals the target.
 
 A response is correct if it is an expression of whole numbers, + - * / and brackets, and nothing else, that uses only
-numbers of `Problem.meta["numbers"]` and has exactly the value `Problem.answer`. It is read by a parser that knows
-nothing else; no text is executed.
+numbers of `Problem.meta["numbers"]` and has exactly the value `Problem.answer`. Python's parser reads it, if it has no
+other characters; no text is executed.
 """
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -25,38 +26,30 @@ Form = tuple[int, Body]
 LONGEST = 200
 """Longer responses, in characters, are not read. This bounds the size of trees and numbers too."""
 _UNREADABLE = "not an expression"
-_TOKEN = re.compile(r" *(0|[1-9][0-9]*|[-+*/()])")
+_TOKENS = re.compile(r"(?: |(?<![0-9])(?:0|[1-9][0-9]*)(?![0-9])|[-+*/()])+")
+_OPERATORS: dict[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 _TEXT_ANSWER = re.compile(r"-?[0-9]+(/0*[1-9][0-9]*)?")
 
 
 def parse(text: str) -> Tree | None:
     """The tree of an expression, grouped from the left; None if the text is not one, or is too long."""
-    text, tokens, place = text.strip(), list[str](), 0
-    while place < len(text) <= LONGEST:
-        token = _TOKEN.match(text, place)
-        if token is None:
-            return None
-        tokens.append(token[1])
-        place = token.end()
-    trees, waiting, before_operand = list[Tree](), ["("], True  # operators and brackets that wait for what follows
-    for token in [*tokens, ")"]:
-        if before_operand != (token == "(" or token.isdigit()):
-            return None
-        if token == "(":
-            waiting.append(token)
-        elif before_operand:
-            trees.append(int(token))
-            before_operand = False
-        else:
-            while waiting and waiting[-1] != "(" and (token in "+-)" or waiting[-1] in "*/"):
-                right, left = trees.pop(), trees.pop()
-                trees.append((waiting.pop(), left, right))
-            if token != ")":
-                waiting.append(token)
-                before_operand = True
-            elif not waiting or waiting.pop() != "(":
-                return None
-    return None if waiting else trees[0]
+    text = text.strip()
+    if len(text) > LONGEST or not _TOKENS.fullmatch(text):
+        return None
+    try:
+        return _tree(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        return None
+
+
+def _tree(node: ast.expr) -> Tree | None:
+    """The tree of a parsed text; None if it has more than numbers and binary operators, such as a sign or a power."""
+    if isinstance(node, ast.Constant):
+        return int(node.value)  # type: ignore[arg-type]
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
+        return None
+    left, right = _tree(node.left), _tree(node.right)
+    return None if left is None or right is None else (_OPERATORS[type(node.op)], left, right)
 
 
 def value(tree: Tree) -> Fraction | None:
@@ -149,7 +142,7 @@ class CountdownVerifier:
         return [self._judge(problem, response) for problem, response in items]
 
     def solutions(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """The canonical form of each response, and None for one that breaks a rule: see `Verifiers.solutions`."""
+        """The canonical form of each response, and None for one that breaks a rule: see `Verifiers.tell`."""
         trees = [None if _fault(problem) else read(problem, response)[0] for problem, response in items]
         return [None if tree is None else canonical(tree) for tree in trees]
 

@@ -26,19 +26,15 @@ class LRU:
 
     def put(self, key: Hashable, value: Any, weight: int = 1) -> list[Any]:
         """Store a value and return the evicted values. A value heavier than the capacity is not kept."""
-        dropped = []
         with self._lock:
-            if key in self._entries:
-                old, old_weight = self._entries.pop(key)
-                self._weight -= old_weight
-                dropped.append(old)
+            dropped = [self._entries.pop(key)] if key in self._entries else []
             self._entries[key] = (value, weight)
-            self._weight += weight
+            self._weight += weight - sum(old_weight for _, old_weight in dropped)
             while self._weight > self._capacity:
-                _, (old, old_weight) = self._entries.popitem(last=False)
-                self._weight -= old_weight
-                dropped.append(old)
-        return dropped
+                _, last = self._entries.popitem(last=False)
+                self._weight -= last[1]
+                dropped.append(last)
+        return [old for old, _ in dropped]
 
     def clear(self) -> list[Any]:
         """Remove all entries and return their values."""
@@ -47,6 +43,3 @@ class LRU:
             self._entries.clear()
             self._weight = 0
         return dropped
-
-    def __len__(self) -> int:
-        return len(self._entries)

@@ -90,31 +90,19 @@ class Verifiers:
                 flags |= find([problems[i] for i in places])
         return flags
 
-    def tells(self, problem: Problem, what: Literal["answers", "solutions"]) -> bool:
-        """Whether the problem's verifier has a method of this name."""
-        return hasattr(self._get(self._name(problem)), what)
+    def tell(self, what: Literal["answers", "solutions"], items: Sequence[tuple[Problem, str]]) -> list[str | None]:
+        """What each response answers, or how it solves its problem: a text that equal answers (solutions) share, and
+        None for a response without one.
 
-    def answers(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """What each response answers, as a text that equal answers share; None for a response without an answer.
-
-        Only verifiers with a method of this name know (SQL: what the query returns); with others, None for all.
+        Only verifiers with a method of this name know (answers: SQL, what the query returns; solutions: countdown, the
+        expression up to order and brackets); with others None, and an empty list if no verifier of these problems does.
+        Evaluations count distinct answers and solutions.
         """
-        return self._texts("answers", items)
-
-    def solutions(self, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
-        """How each response solves its problem, as a text that equal solutions share; None for a response without one.
-
-        Only verifiers with a method of this name know (countdown: the expression up to order and brackets); with
-        others, None for all. Evaluations count distinct solutions.
-        """
-        return self._texts("solutions", items)
-
-    def _texts(self, what: str, items: Sequence[tuple[Problem, str]]) -> list[str | None]:
         texts: dict[int, str | None] = {}
         for name, places in self._places(problem for problem, _ in items).items():
             if read := getattr(self._get(name), what, None):
                 texts |= zip(places, read([items[i] for i in places]), strict=True)
-        return [texts.get(i) for i in range(len(items))]
+        return [texts.get(i) for i in range(len(items))] if texts else []
 
     def _places(self, problems: Iterable[Problem]) -> dict[str, list[int]]:
         """The places of each verifier's problems."""

@@ -12,7 +12,7 @@ from dph.config import TaskConfig, VerifierConfig, from_dict
 from dph.errors import UserError
 from dph.models.language_model import render_prompt
 from dph.rehearsal.check import open_presampled
-from dph.rehearsal.partition import check_problems, partition_of
+from dph.rehearsal.partition import training_problems
 from dph.rewards import text_of
 from dph.types import as_messages, as_text, problem_json, read_problem
 from dph.verifiers.sql.tool import SqlTool
@@ -30,13 +30,8 @@ def exploration_set(path: str | Path, tokenizer: Any, plugins: Sequence[str] = (
     """
     for plugin in plugins:
         load_plugin(plugin)
-    run = open_presampled(Path(path))
-    sets, task = partition_of(run), from_dict(TaskConfig, run.manifest["task"])
-    _, problems = load_problems(task)
-    check_problems(run, problems, task.split)
-    chosen = [problem for problem in problems if sets.get(problem.id) == "explore"]
-    if not chosen:
-        raise UserError(f"the presample run {path} left no prompt to explore")
+    task = from_dict(TaskConfig, open_presampled(Path(path)).manifest["task"])
+    chosen = training_problems(str(path), task, "explore", load_problems(task)[1])
     form = as_messages if getattr(tokenizer, "chat_template", None) else as_text
     if form is as_messages:
         for problem in chosen:  # TRL does so later, without a limit

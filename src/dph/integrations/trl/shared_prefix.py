@@ -19,7 +19,7 @@ from trl import GRPOTrainer
 
 from dph.errors import UserError
 from dph.integrations.trl.members import SHARED_PREFIX, missing
-from dph.models.batch import Tokens, padded
+from dph.models.batch import Tokens
 from dph.models.packing import group_by_prompt, pack
 from dph.models.policy import Policy
 from dph.models.sharing import Sharing, shared_attention
@@ -76,9 +76,8 @@ class SharedPrefixReport:
         return 1 - self.computed / max(1, self.stock)
 
     def __str__(self) -> str:
-        reasons = dict(self.reasons)
-        if self.passes and self.computed == self.stock and not reasons:
-            reasons[_SCATTERED] = self.passes
+        scattered = self.passes and self.computed == self.stock and not self.reasons
+        reasons = {_SCATTERED: self.passes} if scattered else self.reasons
         line = f"shared prompts: {self.computed:,} tokens computed, {self.stock:,} in TRL ({self.saved:.0%} saved)"
         return line + "".join(f"; not in {n} of {self.passes} passes, because {why}" for why, n in reasons.items())
 
@@ -135,10 +134,11 @@ class SharedPrefixMixin(GRPOTrainer):
                 "which computes the prompt; set per_device_train_batch_size to a multiple of num_generations"
             )
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told and self.accelerator.is_main_process:
+    def _tell(self, text: str, kind: str = "") -> None:
+        """Warn, once of each kind, or of each text."""
+        if (kind or text) not in self._told and self.accelerator.is_main_process:
             warn(text)
-        self._told.add(text)
+        self._told.add(kind or text)
 
     def shared_prefix_report(self) -> SharedPrefixReport:
         """The tokens that this process computed so far, and why it did not share prompts where it did not."""
@@ -146,8 +146,7 @@ class SharedPrefixMixin(GRPOTrainer):
 
     def log(self, logs: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         if self._shared.passes:
-            if not any(text.startswith("shared prompts: ") for text in self._told):
-                self._tell(str(self._shared))
+            self._tell(str(self._shared), kind="saved")
             logs["shared_prefix/saved"] = self._shared.saved
         super().log(logs, *args, **kwargs)
 
@@ -171,14 +170,15 @@ class SharedPrefixMixin(GRPOTrainer):
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         call = (model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss)
         size = batch_size or len(input_ids)
-        obstacle = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
-        if any(value is not None for value in modal.values()):
-            obstacle = "of images or other inputs beside tokens"
-        elif compute_aux_loss:
-            obstacle = "of the router's auxiliary loss, which counts every token of every row"
+        of_model = self._obstacle(model, input_ids.shape[1], size * input_ids.shape[1])
         rows = rows_of(input_ids, attention_mask, logits_to_keep)
-        if rows is None and obstacle is None:
-            obstacle = "the attention mask has holes, or leaves out the last token of a prompt"
+        obstacles = {
+            "of images or other inputs beside tokens": any(value is not None for value in modal.values()),
+            "of the router's auxiliary loss, which counts every token of every row": compute_aux_loss,
+            of_model: of_model is not None,
+            "the attention mask has holes, or leaves out the last token of a prompt": rows is None,
+        }
+        obstacle = next((reason for reason, holds in obstacles.items() if holds), None)
         # As many forward passes as TRL makes, on every process: with FSDP and ZeRO-3 they wait for each other
         parts = [slice(start, start + size) for start in range(0, len(input_ids), size)]
         self._shared.passes += len(parts)
@@ -340,13 +340,13 @@ class SharedPrefixMixin(GRPOTrainer):
 def padded_rows(rows: Sequence[Tokens], pad: int, device: torch.device) -> tuple[Tensor, Tensor, int]:
     """Token ids [B, L], attention mask [B, L], and the number of last columns that hold responses."""
     width, steps = (max(len(getattr(row, name)) for row in rows) for name in ("prompt_ids", "response_ids"))
-    ids, mask = [], []
-    for row in rows:
-        left, right = [0] * (width - len(row.prompt_ids)), [0] * (steps - len(row.response_ids))
-        ids.append([*left, *row.prompt_ids, *row.response_ids, *right])
-        mask.append([*left, *[1] * row.length, *right])
-    filled, present = (padded(values, width + steps, torch.long).to(device) for values in (ids, mask))
-    return filled.masked_fill(present == 0, pad), present, steps
+    ids = torch.full((len(rows), width + steps), pad)
+    mask = torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        columns = slice(width - len(row.prompt_ids), width + len(row.response_ids))
+        ids[index, columns] = torch.tensor([*row.prompt_ids, *row.response_ids])
+        mask[index, columns] = 1
+    return ids.to(device), mask.to(device), steps
 
 
 def rows_of(ids: Tensor, mask: Tensor, steps: int) -> list[Tokens] | None:

@@ -25,12 +25,11 @@ from dph.integrations.trl.config import DPHConfig
 from dph.integrations.trl.members import REHEARSAL, missing
 from dph.integrations.trl.rewards import AdvantageMixin, PassAtKMixin
 from dph.integrations.trl.shared_prefix import SharedPrefixMixin, padded_rows
-from dph.models.batch import padded
 from dph.models.policy import Policy
-from dph.objective import Objective, TokenBatch, mean_metrics
+from dph.objective import Objective, mean_metrics
 from dph.rehearsal.check import check_fit, check_start, open_set
 from dph.rehearsal.store import Rehearsal, RehearsalSet
-from dph.training.rows import Row, rehearsal_row
+from dph.training.rows import Row, collate, rehearsal_row
 from dph.training.update import count_rows
 
 
@@ -109,28 +108,15 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
             exp_sequences=float(len(inputs["advantages"]) * steps * processes),
         )
         # Every process runs the model equally often; with FSDP the others would wait for one that has no row left.
-        logprobs, batch = self._stored_logprobs(model, rows or [replace(self._step_rows[0], weight=0.0)])
+        rows, device = rows or [replace(self._step_rows[0], weight=0.0)], self.accelerator.device
+        padded = padded_rows(rows, self._tokenizer.pad_token_id, device)
+        logprobs, *_ = self._get_per_token_logps_and_entropies(model, *padded)
+        batch = collate(rows, device)
         rehearsal, sums = self._objective(logprobs, batch, counts)
         self._note(sums | self._objective.forgetting_sums(logprobs, batch))
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
         w_exp, *_ = self._objective.weights(counts)
         return w_exp * exp_count * loss + processes * rehearsal  # gradients are averaged over processes
-
-    def _stored_logprobs(self, model: Any, rows: Sequence[Row]) -> tuple[Tensor, TokenBatch]:
-        """log π_θ [B, T] of stored responses, padded as TRL pads rollouts."""
-        device = self.accelerator.device
-        ids, seen, steps = padded_rows(rows, self._tokenizer.pad_token_id, device)
-        mask = [[row.weight] * len(row.response_ids) for row in rows]
-        references = [row.ref_logprobs or () for row in rows]
-        logprobs, *_ = self._get_per_token_logps_and_entropies(model, ids, seen, steps)
-        mask, reference = (padded(values, steps, torch.float32).to(device) for values in (mask, references))
-        return logprobs, TokenBatch(
-            old_logprobs=reference,
-            ref_logprobs=reference,
-            response_mask=mask,
-            advantages=torch.zeros(len(rows), device=device),
-            is_rehearsal=torch.ones(len(rows), dtype=torch.bool, device=device),
-        )
 
     def _note(self, sums: dict[str, Tensor]) -> None:
         """Add up the sums of a step's micro-batches; after the last one, log the means over all processes."""

@@ -24,25 +24,6 @@ from dph.runs.files import written_atomically
 from dph.sampling.rollouts import usable_problems
 from dph.types import Problem, as_messages, problem_json
 
-_DATABASE = pa.struct([("database", pa.string())])
-_SCHEMA = pa.schema(
-    [
-        ("data_source", pa.string()),
-        ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("ability", pa.string()),
-        ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
-        (
-            "extra_info",
-            pa.struct(
-                [
-                    *(("index", pa.int64()), ("split", pa.string()), ("problem", pa.string())),
-                    ("tools_kwargs", pa.struct([(QUERY_TOOL, pa.struct([("create_kwargs", _DATABASE)]))])),
-                ]
-            ),
-        ),
-    ]
-)
-
 
 def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str, Any]:
     """One problem as a row of verl's dataset; extra_info.problem holds the problem itself, as JSON, and tools_kwargs
@@ -58,10 +39,10 @@ def verl_row(problem: Problem, index: int, source: str, split: str) -> dict[str,
 
 
 def write_rows(path: Path, problems: Sequence[Problem], source: str, split: str) -> None:
-    """Write problems for verl."""
+    """Write problems, of which there is at least one, for verl."""
     rows = [verl_row(problem, index, source, split) for index, problem in enumerate(problems)]
     with written_atomically(path) as file:
-        pq.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA), file)
+        pq.write_table(pa.Table.from_pylist(rows), file)
 
 
 def chat_tokenizer(model: ModelConfig) -> Any:

@@ -1,14 +1,17 @@
 # pyright: reportMissingImports=false
-"""verl's FSDP2 engine with prompts computed once for all of their responses.
+"""verl's training processes: the objective as verl's loss, with the denominators of both sets over all ranks; and an
+FSDP2 engine with prompts computed once for all of their responses.
 
-verl uses it where the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. It differs from verl's in
-two places: it cuts a batch into micro-batches of whole groups, and packs their rows (see `dph.models.packing`).
+verl uses that engine where the environment says VERL_ENGINE_VENDOR=dph; the strategy stays `fsdp2`. It differs from
+verl's in two places: it cuts a batch into micro-batches of whole groups, and packs their rows (see
+`dph.models.packing`).
 """
 
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,10 +19,15 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
+from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine.utils import postprocess_batch_func
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
+from verl.workers.utils.padding import no_padding_2_padding
 
+from dph.build import load_plugin
+from dph.config import LossConfig
 from dph.errors import UserError
 from dph.integrations.verl.settings import VENDOR
 from dph.models.batch import Tokens, microbatches
@@ -27,8 +35,111 @@ from dph.models.logprobs import Entropy, token_logprobs
 from dph.models.packing import group_by_prompt, pack, packed_tokens
 from dph.models.sharing import Sharing, shared_attention
 from dph.models.traits import has_noise
+from dph.objective import LossCounts, Objective, TokenBatch
 from dph.process.progress import warn
 
+IS_REHEARSAL = "dph_rehearsal"
+"""Column [B]: 1 for stored responses, 0 for rollouts. Batches without stored responses lack it."""
+MINIBATCHES = "dph_minibatches"
+"""Number of mini-batches of a step, in the batch's extra information."""
+COUNTS = "dph_counts"
+"""The mini-batch's denominators over all ranks, as a tuple in the order of LossCounts."""
+
+
+def rehearsal_flags(data: Any) -> Tensor:
+    """bool [B]: which rows are stored responses."""
+    if IS_REHEARSAL in data:
+        rows = data[IS_REHEARSAL].unbind()  # nested, as every column that went through the TransferQueue
+        return torch.stack([row.reshape(()) for row in rows]).bool()
+    return torch.zeros(len(data), dtype=torch.bool, device=data["response_mask"].device)
+
+
+class DPHTrainingWorker(TrainingWorker):
+    """Adds the denominators of `dph.objective` to each mini-batch, before its first forward pass."""
+
+    def train_mini_batch(self, data: Any) -> Any:
+        """verl passes the rows of a mini-batch without stored ones; the number of mini-batches is right with both."""
+        minibatches = tu.pop(data, key=MINIBATCHES, default=None)
+        if minibatches is not None:
+            tu.pop(data, key="mini_batch_size", default=None)
+            tu.assign_non_tensor(data, num_mini_batch=minibatches)
+        return super().train_mini_batch(data)
+
+    def train_batch(self, data: Any) -> Any:
+        mask = data["response_mask"].to_padded_tensor(0)
+        counts = LossCounts.of(TokenBatch(mask, None, mask, mask, rehearsal_flags(data)))
+        values = [counts.exp_tokens, counts.pef_tokens, counts.exp_sequences, counts.pef_sequences]
+        total = torch.tensor(values, dtype=torch.float64, device=self.device_name)
+        torch.distributed.all_reduce(total, group=self.engine.get_data_parallel_group())
+        tu.assign_non_tensor(data, **{COUNTS: tuple(total.tolist())})
+        return super().train_batch(data)
+
+
+class DPHActorRolloutRefWorker(ActorRolloutRefWorker):
+    """verl's worker with our training worker inside."""
+
+    actor_worker_cls = DPHTrainingWorker
+
+
+class DPHLoss:
+    """The loss function of verl's engines. It is sent to every training process, which builds the objective once."""
+
+    def __init__(self, config: LossConfig, plugins: Sequence[str] = ()) -> None:
+        """plugins: Python files or modules that register divergences and policy losses."""
+        self._config, self._plugins = config, plugins
+
+    @cached_property
+    def _objective(self) -> Objective:
+        for plugin in self._plugins:
+            load_plugin(plugin)
+        return Objective(self._config)
+
+    def __call__(self, model_output: Any, data: Any, dp_group: object = None) -> tuple[Tensor, dict[str, Any]]:
+        """One micro-batch's loss, times the number of ranks, because the engines average gradients over them.
+
+        On stored rows the column old_log_probs holds log π_ref; on rollouts log π_ref comes from the reference model
+        (column ref_log_prob), if there is one.
+
+        Args:
+            model_output: nested log_probs at the sampling temperature, in nats, and perhaps entropy, over whole
+                sequences.
+            data: the micro-batch, a TensorDict with nested columns.
+        Returns:
+            The loss, and metrics by name: means per token over the mini-batch and all ranks.
+        """
+        rehearses = self._config.eta > 0
+        if rehearses and IS_REHEARSAL not in data:
+            raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")
+        logprobs = no_padding_2_padding(model_output["log_probs"], data)
+        entropy = model_output.get("entropy")
+        entropy = None if entropy is None else no_padding_2_padding(entropy, data)
+        optional = [name for name in ("ref_log_prob", "rollout_is_weights") if name in data]
+        padded = data.select("response_mask", "old_log_probs", "advantages", *optional).to_padded_tensor()
+        flags = rehearsal_flags(data)
+        reference = stored = padded["old_log_probs"]
+        if "ref_log_prob" in optional:
+            reference = torch.where(flags[:, None], stored, padded["ref_log_prob"])
+        importance = padded["rollout_is_weights"] if "rollout_is_weights" in optional else None
+        batch = TokenBatch(stored, reference, padded["response_mask"], padded["advantages"], flags)
+        counts = LossCounts(*data[COUNTS])
+        loss, sums = self._objective(logprobs, batch, counts, entropy, importance)
+        if rehearses:
+            sums |= self._objective.forgetting_sums(logprobs, batch)
+        scale = int(data["dp_size"])
+        metrics: dict[str, Any] = {}  # contributions that verl adds up over micro-batches and averages over ranks
+        tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}
+        for name, value in sums.items():
+            share = 1.0 if name == "loss" or name.endswith("/tokens") else tokens[name.split("/")[0]]
+            if share:
+                key = "hybrid_loss" if name == "loss" else name
+                metrics[key] = Metric(value=float(value) * scale / share, aggregation=AggregationType.SUM)
+        return loss * scale, metrics
+
+
+# Shared prompts -------------------------------------------------------------------------------------------------------
+
+PACKED = "dph_rows"
+"""The rows of a micro-batch that is computed packed, as a tuple; one without is computed as verl does."""
 _FIXED_SIZE = "micro-batches of a fixed number of rows cut groups; set use_dynamic_bsz=True"
 
 
@@ -39,19 +150,15 @@ def _sentence(reason: str) -> str:
 def refusal(model: Any, engine: Any) -> str | None:
     """Why packed rows would not be exact, or were not tried, with verl's HFModelConfig and FSDPEngineConfig; None if
     they can be used."""
-    if engine.strategy != "fsdp2":
-        return f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2"
-    if engine.ulysses_sequence_parallel_size > 1:
-        return "Ulysses cuts the packed row into pieces; set ulysses_sequence_parallel_size=1"
-    if model.use_fused_kernels:
-        return "fused kernels predict one token from each position, and a packed prompt predicts several"
-    if not engine.use_dynamic_bsz:
-        return _FIXED_SIZE
-    if engine.pad_to_length:
-        return "pad_to_length pads rows that are not packed"
-    if model.enable_activation_offload:
-        return "enable_activation_offload recomputes layers without the packed layout"
-    return None
+    reasons = {
+        f"strategy {engine.strategy!r} was not tried with packed rows; use fsdp2": engine.strategy != "fsdp2",
+        "Ulysses cuts rows; set ulysses_sequence_parallel_size=1": engine.ulysses_sequence_parallel_size > 1,
+        "fused kernels predict one token from each position, a packed prompt several": model.use_fused_kernels,
+        _FIXED_SIZE: not engine.use_dynamic_bsz,
+        "pad_to_length pads rows that are not packed": engine.pad_to_length,
+        "enable_activation_offload recomputes layers without the packed layout": model.enable_activation_offload,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +226,8 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
             raise UserError(_sentence(reason))
         super().__init__(model_config, engine_config, *args, **kwargs)
         self._sharing: Sharing | None = None
-        self._rows: Sequence[Tokens] | None = None
-        """Those of the micro-batch that is being computed packed; None while rows are computed as verl does."""
         self._told: set[str] = set()
-        self._said_saved = False
+        """Messages that are not repeated, by their kind."""
 
     # Micro-batches -----------------------------------------------------------------------------------------------
 
@@ -136,24 +241,23 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         tu.assign_non_tensor(data, sp_size=1, batch_num_tokens=tokens[0], dp_size=self.get_data_parallel_size())
         parts = microbatches(rows, int(data["max_token_len_per_gpu"]), shared=True)
         parts = in_parts(parts, self._over_ranks([len(parts)], torch.distributed.ReduceOp.MAX)[0])
-        self._say_saved(sum(map(packed_tokens, parts)), sum(row.length for row in rows))
+        computed, stock = sum(map(packed_tokens, parts)), sum(row.length for row in rows)
+        line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
+        self._warn_once("saved", line)  # for the first batch of this rank
         keep_output = forward_only or tu.get_non_tensor_data(data=data, key="return_model_output", default=False)
-        outputs = []
-        try:
-            for number, self._rows in enumerate(parts, 1):
-                part = tu.index_select_tensor_dict(data, [row.index for row in self._rows])
-                last = number == len(parts)
-                sync = nullcontext() if forward_only else self._gradient_sync_context(is_last_micro_batch=last)
-                with torch.set_grad_enabled(not forward_only), sync:
-                    loss, found = self.forward_step(part, loss_function, forward_only)
-                    if not forward_only:
-                        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-                if not keep_output:  # verl drops it in training too, because it holds the memory of a whole mini-batch
-                    del found["model_output"]
-                outputs.append(found)
-        finally:
-            self._rows = None
-        indices = [[row.index for row in part] for part in parts]
+        outputs, indices = [], [[row.index for row in part] for part in parts]
+        for number, (part, its) in enumerate(zip(parts, indices, strict=True), 1):
+            micro_batch = tu.index_select_tensor_dict(data, its)
+            tu.assign_non_tensor(micro_batch, **{PACKED: tuple(part)})
+            last = number == len(parts)
+            sync = nullcontext() if forward_only else self._gradient_sync_context(is_last_micro_batch=last)
+            with torch.set_grad_enabled(not forward_only), sync:
+                loss, found = self.forward_step(micro_batch, loss_function, forward_only)
+                if not forward_only:
+                    (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            if not keep_output:  # verl drops it in training too, because it holds the memory of a whole mini-batch
+                del found["model_output"]
+            outputs.append(found)
         return postprocess_batch_func(output_lst=outputs, indices=indices, data=data)
 
     def _over_ranks(self, values: list[int], operation: Any) -> list[int]:
@@ -162,12 +266,10 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         torch.distributed.all_reduce(total, op=operation, group=self.get_data_parallel_group())
         return total.tolist()
 
-    def _say_saved(self, computed: int, stock: int) -> None:
-        """Once: what sharing saves on this rank, in tokens of the first batch."""
-        if not self._said_saved:
-            self._said_saved = True
-            line = f"shared prompts: {computed:,} tokens computed, {stock:,} in verl ({1 - computed / stock:.0%} saved)"
-            warn(line)
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            warn(text)
 
     def _shareable(self, data: TensorDict) -> list[IndexedTokens] | None:
         """The rows of a batch if they can be packed and any rank has several with the same prompt."""
@@ -186,9 +288,9 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         obstacle = obstacle or (in_model and f"this model: {in_model}")
         saves = rows is not None and len(group_by_prompt(rows)) < len(rows)
         any_obstacle, any_saves = self._over_ranks([obstacle is not None, saves], torch.distributed.ReduceOp.MAX)
-        if obstacle is not None and obstacle not in self._told:
-            self._told.add(obstacle)
-            warn(f"prompts are computed once for each response, as in verl, because of {obstacle}")
+        if obstacle is not None:
+            line = f"prompts are computed once for each response, as in verl, because of {obstacle}"
+            self._warn_once(obstacle, line)
         return rows if any_saves and not any_obstacle else None
 
     def _obstacle(self, data: TensorDict, rows: Sequence[Tokens] | None) -> str | None:
@@ -219,27 +321,25 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         }
         data = TensorDict(columns, batch_size=len(rows))
         tu.assign_non_tensor(data, temperature=1.0, use_remove_padding=self.use_remove_padding)
-        try:
-            self._rows = rows if shared else None
-            _, found = self.forward_step(data, None, True)
-        finally:
-            self._rows = None
+        if shared:
+            tu.assign_non_tensor(data, **{PACKED: tuple(rows)})
+        _, found = self.forward_step(data, None, True)
         sequences = found["model_output"]["log_probs"].unbind()
         return torch.cat([x[len(row.prompt_ids) - 1 : -1] for x, row in zip(sequences, rows, strict=True)])
 
     # A micro-batch -----------------------------------------------------------------------------------------------
 
     def forward_step(self, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> Any:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().forward_step(micro_batch, loss_function, forward_only)
         model: Any = self.module.get_base_model() if hasattr(self.module, "get_base_model") else self.module
         with shared_attention(model.get_decoder()):
             return super().forward_step(micro_batch, loss_function, forward_only)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().prepare_model_inputs(micro_batch)
-        packed, device = pack(self._rows), micro_batch["input_ids"].device
+        packed, device = pack(micro_batch[PACKED]), micro_batch["input_ids"].device
         inputs = {
             "input_ids": packed.input_ids.to(device),
             "attention_mask": None,
@@ -252,7 +352,7 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, Tensor]:
-        if self._rows is None:
+        if PACKED not in micro_batch:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         entropy: Entropy = "none"
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
@@ -263,4 +363,4 @@ class SharedPrefixEngine(FSDPEngineWithLMHead):
         logprobs, entropies = token_logprobs(logits, states, targets, temperature, entropy)
         ids = micro_batch["input_ids"]
         outputs = {"log_probs": logprobs} if entropies is None else {"log_probs": logprobs, "entropy": entropies}
-        return {name: whole_sequences(values, self._rows, ids) for name, values in outputs.items()}
+        return {name: whole_sequences(values, micro_batch[PACKED], ids) for name, values in outputs.items()}

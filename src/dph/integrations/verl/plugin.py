@@ -13,5 +13,4 @@ if verl.__version__ != "0.9.1":  # its trainer, registries and configuration cha
         "its own run: pip install verl==0.9.1"
     )
 
-import dph.integrations.verl.engine  # registers the engine for shared prompts
-import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer modes)
+import dph.integrations.verl.trainer  # noqa: F401  (registers the trainer modes, and the engine for shared prompts)

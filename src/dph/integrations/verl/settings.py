@@ -1,20 +1,37 @@
 # pyright: reportMissingImports=false
-"""The plug-in's settings: the block `dph` of verl's configuration, and the objective that it makes with verl's own.
+"""Our settings and verl's configuration: `configured` reads it as training does, `verl_config` writes it for a launch.
 
-Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); no setting is in
-both. `dph_defaults.yaml` holds the block's defaults for Hydra, and the values of verl's settings that DPH-RL needs.
+Settings that verl has keep verl's names (clips, aggregation, KL, entropy: `actor_rollout_ref.actor`); those that it has
+not are its block `dph`. No setting is in both. `dph_defaults.yaml` holds the block's defaults for Hydra, and the values
+of verl's settings that DPH-RL needs.
+
+Every setting of `dph train` reaches verl's configuration or the data that `data.sh` writes, is refused because verl has
+no counterpart, or is listed in `WITHOUT_EFFECT`. A test changes each setting and checks the effect.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from dph.config import LossConfig, RehearsalTerm, check_bounds, from_dict
+from dph.config import (
+    LossConfig,
+    RehearsalTerm,
+    RewardConfig,
+    VerlConfig,
+    check_bounds,
+    flatten,
+    from_dict,
+    narrowed,
+    nested,
+    to_dict,
+)
 from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
 from dph.objective import Advantage, Objective
 from dph.objective.policy_losses import selects_tokens
+from dph.registry import read_option
 
 TRAINER_MODE = "dph_sync"
 """Our trainer's name in verl's registry (`trainer.v1.trainer_mode`)."""
@@ -64,11 +81,6 @@ class DPHSettings(RehearsalTerm):
     """Largest share of a step's responses whose judging may fail; with a larger one the run stops."""
     plugins: tuple[str, ...] = ()
     """Python files or modules that register divergences, policy losses or advantages; every process imports them."""
-
-
-def term_of(settings: RehearsalTerm) -> dict[str, Any]:
-    """The rehearsal term's fields among those of larger settings."""
-    return {one.name: getattr(settings, one.name) for one in fields(RehearsalTerm)}
 
 
 def configured(config: Mapping[str, Any]) -> tuple[DPHSettings, LossConfig, Advantage]:
@@ -161,7 +173,10 @@ def _loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig
         "entropy_coef": float(actor["entropy_coeff"]),
     }
     check_policy_loss(settings.policy)
-    loss = from_dict(LossConfig, {**term_of(settings), **policy, "eta": settings.eta if settings.rows else 0.0})
+    loss = from_dict(
+        LossConfig,
+        {**to_dict(narrowed(RehearsalTerm, settings)), **policy, "eta": settings.eta if settings.rows else 0.0},
+    )
     Objective(loss)
     if loss.estimator == "definition" and loss.eta > 0 and not actor["use_kl_loss"]:
         raise UserError(
@@ -169,6 +184,225 @@ def _loss_config(config: Mapping[str, Any], settings: DPHSettings) -> LossConfig
             "actor_rollout_ref.actor.kl_loss_coef=0"
         )
     return loss
+
+
+# To verl ------------------------------------------------------------------------------------------------------------
+
+VLLM_SHARE = 0.6
+"""Share of a GPU's memory that vLLM takes while it samples."""
+Offload = Literal["none", "between", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLayout:
+    """How a model is laid out on a cluster."""
+
+    tensor_parallel: int
+    """GPUs that one copy of vLLM spans."""
+    sequence_parallel: int
+    """GPUs that share each sequence in training (Ulysses)."""
+    offload: Offload
+    """Which states are in host memory. none: none; between: weights and moments during sampling; cpu: all, always."""
+    tokens_per_gpu: int
+    training_gb: float
+    """Estimated peak memory of one GPU in training, in GB."""
+    host_gb: float
+    """Estimated host memory of one node for offloaded states, in GB."""
+
+
+WITHOUT_EFFECT: dict[str, Any] = {
+    **{f"certify.{name}": None for name in ("set", "epsilon", "alpha", "k", "every", "stop")},  # dph certify does it
+    "dynamic_sampling.max_attempts": None,  # verl refills without a limit
+    "keep_best": None,  # verl keeps the newest checkpoints
+    "keep_best_within": None,
+    "model.attention": None,
+    "model.device": None,
+    "model.gradient_checkpointing": True,  # the estimate of memory assumes it
+    "monitor.kept_responses": None,
+    "optim.max_skipped": None,
+    "sampler.engine": "vllm",  # laid out by `cluster`
+    "sampler.decoder": None,
+    "sampler.memory": None,
+    "sampler.rows": None,
+    "show_samples": None,
+}
+"""Settings of `dph train` that training through verl does not use, and the value that verl always acts by, if any."""
+
+
+def unused_settings(config: VerlConfig) -> list[str]:
+    """Names of settings without effect that ask for something else than their default and verl's own behaviour."""
+    now, default = flatten(to_dict(config)), flatten(to_dict(VerlConfig()))
+    return [name for name, always in WITHOUT_EFFECT.items() if now[name] not in (default[name], always)]
+
+
+def presamples(config: VerlConfig) -> bool:
+    """Whether a launch begins with pre-sampling: its method needs a partition, and the settings name none."""
+    return (config.prompt_set == "explore" or config.rehearsal.rows > 0) and not config.rehearsal.path
+
+
+def check_launch(config: VerlConfig, layout: ClusterLayout) -> None:
+    """Raises UserError for settings that verl has no counterpart for, and for sizes that do not divide evenly."""
+    cluster, gpus = config.cluster, config.cluster.gpus
+    prompts, minibatches = config.rollout.prompts, config.optim.minibatches
+    if gpus > cluster.per_node and gpus % cluster.per_node:
+        raise UserError(f"cluster.gpus {gpus} is not a multiple of cluster.per_node {cluster.per_node}")
+    if prompts % minibatches:
+        raise UserError(
+            f"verl needs mini-batches of equal size: rollout.prompts {prompts} is not a multiple of optim.minibatches "
+            f"{minibatches}"
+        )
+    per_node = min(gpus, cluster.per_node)
+    for name in ("tensor_parallel", "sequence_parallel"):
+        width = getattr(layout, name)
+        if per_node % width:
+            raise UserError(f"cluster.{name} {width} does not divide the {per_node} GPUs of a node")
+    ranks = gpus // layout.sequence_parallel
+    rows = prompts // minibatches * config.rollout.n
+    if rows % ranks:
+        raise UserError(
+            f"a mini-batch of {rows} responses does not divide over {ranks} data-parallel ranks; change "
+            "rollout.prompts, rollout.n, optim.minibatches or cluster.gpus"
+        )
+    bound_advantage(config.advantage.name, config.advantage.options)
+    check_policy_loss(config.loss.policy)
+    without_counterpart = {
+        "a launch of verl judges by verifiers only: put the reward function into a verifier "
+        "(docs/guides/extend.md), or train it with `dph train`": config.reward != RewardConfig(),
+        "verl saves the trained weights; leave --trained-share out, and interpolate the trained model with "
+        "`dph interpolate FOLDER --initial MODEL`": config.trained_share < 1,
+        "verl has no linear learning-rate schedule; use --optim.schedule constant or cosine": (
+            config.optim.schedule == "linear"
+        ),
+        f"model.precision {config.model.precision!r} is for `dph train`; a launch of verl, which keeps weights in "
+        "fp32 in any case, takes fp32 or bf16": config.model.precision not in ("fp32", "bf16"),
+        "verl recomputes the log-probabilities of its sampler; use --rollout.old-logprobs auto or recompute": (
+            config.rollout.old_logprobs == "sampler"
+        ),
+        "verl has no name for loss.kl 'k3_is'; use k1, k2 or k3": config.loss.kl == "k3_is",
+    }
+    for sentence, is_set in without_counterpart.items():
+        if is_set:
+            raise UserError(sentence)
+
+
+def shares_prompts(config: VerlConfig, layout: ClusterLayout) -> bool:
+    """Whether the launch uses the engine that computes each prompt once; Ulysses cuts rows into pieces."""
+    return config.model.shared_prefix and layout.sequence_parallel == 1
+
+
+def verl_config(config: VerlConfig, layout: ClusterLayout, folder: Path) -> dict[str, Any]:
+    """verl's configuration for a launch in `folder`, as nested dictionaries over `dph_defaults.yaml`."""
+    check_launch(config, layout)
+    cluster, model, rollout, validation = config.cluster, config.model, config.rollout, config.validation
+    loss, optim, cap = config.loss, config.optim, config.rollout.importance_cap
+    per_node, longest = min(cluster.gpus, cluster.per_node), rollout.max_prompt_tokens + rollout.max_tokens
+    targets, options = model.lora_targets.split(","), dict(config.advantage.options)
+    # GRPO's own division is a setting of verl's; other advantages keep an option of this name
+    std = options.pop("normalize_std", "true") if config.advantage.name == "group" else "true"
+    clip = optim.grad_clip or 1e9  # clips nothing
+    definition = loss.estimator == "definition" and loss.eta > 0
+    greedy, rows = validation.temperature == 0, config.rehearsal.rows
+    offloaded = {"offload_policy": layout.offload == "cpu", "param_offload": layout.offload == "between"}
+    settings: dict[str, Any] = {
+        "trainer.nnodes": cluster.gpus // per_node,
+        "trainer.n_gpus_per_node": per_node,
+        "trainer.project_name": "dph",
+        "trainer.experiment_name": f"{config.method}-{config.seed}",
+        "trainer.default_local_dir": str(folder / "checkpoints"),
+        "trainer.logger": ["console", "file", "tensorboard", *([config.tracker] if config.tracker != "none" else [])],
+        "trainer.total_training_steps": config.steps,
+        "trainer.total_epochs": config.steps,  # verl stops at the smaller of the two
+        "trainer.save_freq": config.checkpoint_every,
+        "trainer.max_actor_ckpt_to_keep": config.keep_checkpoints,
+        "trainer.test_freq": config.monitor.every or -1,
+        "trainer.val_before_train": config.monitor.every > 0,
+        "data.train_files": str(folder / "data" / "train.parquet"),
+        "data.val_files": str(folder / "data" / "val.parquet"),
+        "data.train_batch_size": rollout.prompts,
+        "data.max_prompt_length": rollout.max_prompt_tokens,
+        "data.max_response_length": rollout.max_tokens,
+        "data.filter_overlong_prompts": True,
+        "data.seed": config.seed,
+        "data.trust_remote_code": model.trust_remote_code,
+        "algorithm.filter_groups.enable": config.dynamic_sampling.enabled,
+        "algorithm.norm_adv_by_std_in_grpo": bool(read_option(std, bool, "advantage.options normalize_std")),
+        # Truncated importance sampling by tokens, as in `dph.objective.objective`
+        "algorithm.rollout_correction.rollout_is": "token" if cap else None,
+        **({"algorithm.rollout_correction.rollout_is_threshold": cap} if cap else {}),
+        "actor_rollout_ref.model.path": model.path,
+        "actor_rollout_ref.model.trust_remote_code": model.trust_remote_code,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": True,  # the estimate of memory assumes it
+    }
+    if model.lora_rank:
+        settings |= {
+            "actor_rollout_ref.model.lora_rank": model.lora_rank,
+            "actor_rollout_ref.model.lora_alpha": model.lora_alpha,
+            "actor_rollout_ref.model.target_modules": targets[0] if len(targets) == 1 else targets,
+        }
+    settings |= {
+        "actor_rollout_ref.actor.ppo_mini_batch_size": rollout.prompts // optim.minibatches,
+        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": layout.tokens_per_gpu,
+        "actor_rollout_ref.actor.ulysses_sequence_parallel_size": layout.sequence_parallel,
+        "actor_rollout_ref.actor.entropy_from_logits_with_chunking": True,
+        "actor_rollout_ref.actor.clip_ratio_low": loss.clip_low,
+        "actor_rollout_ref.actor.clip_ratio_high": loss.clip_high,
+        "actor_rollout_ref.actor.clip_ratio_c": loss.dual_clip or NO_DUAL_CLIP,
+        "actor_rollout_ref.actor.loss_agg_mode": AGGREGATIONS[loss.aggregation],
+        "actor_rollout_ref.actor.loss_scale_factor": loss.dr_grpo_length,  # verl reads it for that aggregation only
+        "actor_rollout_ref.actor.entropy_coeff": loss.entropy_coef,
+        # Without it verl loads no reference model
+        "actor_rollout_ref.actor.use_kl_loss": loss.kl != "none" or definition,
+        "actor_rollout_ref.actor.kl_loss_type": "k3" if loss.kl == "none" else loss.kl,
+        "actor_rollout_ref.actor.kl_loss_coef": loss.kl_coef,
+        "actor_rollout_ref.actor.data_loader_seed": config.seed,
+        "actor_rollout_ref.actor.grad_clip": clip,
+        "actor_rollout_ref.actor.optim.lr": optim.lr,
+        "actor_rollout_ref.actor.optim.lr_scheduler_type": optim.schedule,
+        "actor_rollout_ref.actor.optim.lr_warmup_steps": optim.warmup_steps,
+        "actor_rollout_ref.actor.optim.weight_decay": optim.weight_decay,
+        "actor_rollout_ref.actor.optim.betas": [optim.beta1, optim.beta2],
+        "actor_rollout_ref.actor.optim.clip_grad": clip,
+        **{f"actor_rollout_ref.actor.fsdp_config.{name}": value for name, value in offloaded.items()},
+        "actor_rollout_ref.actor.fsdp_config.optimizer_offload": layout.offload == "between",
+        "actor_rollout_ref.actor.fsdp_config.dtype": "bfloat16" if model.precision == "bf16" else "float32",
+        "actor_rollout_ref.actor.fsdp_config.seed": config.seed,
+        "actor_rollout_ref.ref.fsdp_config": offloaded,
+        "actor_rollout_ref.rollout.name": "vllm",
+        "actor_rollout_ref.rollout.n": rollout.n,
+        "actor_rollout_ref.rollout.temperature": rollout.temperature,
+        "actor_rollout_ref.rollout.top_p": rollout.top_p,
+        "actor_rollout_ref.rollout.tensor_model_parallel_size": layout.tensor_parallel,
+        "actor_rollout_ref.rollout.gpu_memory_utilization": VLLM_SHARE,
+        "actor_rollout_ref.rollout.max_model_len": longest,
+        "actor_rollout_ref.rollout.max_num_batched_tokens": max(8192, longest),
+        "actor_rollout_ref.rollout.seed": config.seed,
+        "actor_rollout_ref.rollout.val_kwargs.n": 1 if greedy else config.monitor.n,
+        "actor_rollout_ref.rollout.val_kwargs.do_sample": not greedy,
+        "actor_rollout_ref.rollout.val_kwargs.temperature": validation.temperature,
+        "actor_rollout_ref.rollout.val_kwargs.top_p": 1.0 if greedy else validation.top_p,
+        "reward.custom_reward_function.reward_kwargs": asdict(config.verifier) | {"plugins": list(config.plugins)},
+        "dph": to_dict(narrowed(RehearsalTerm, loss)),
+        "dph.policy": loss.policy,
+        "dph.policy_options": loss.policy_options,
+        "dph.advantage": config.advantage.name,
+        "dph.advantage_options": options,
+        "dph.rehearsal": (config.rehearsal.path or str(folder / "presample")) if rows else "",
+        "dph.rows": rows,
+        "dph.check_rows": config.rehearsal.check_rows,
+        "dph.seed": config.seed,
+        "dph.overlong_buffer": config.overlong.buffer,
+        "dph.overlong_penalty": config.overlong.penalty,
+        "dph.mask_truncated": rollout.mask_truncated,
+        "dph.max_unjudged": config.max_unjudged,
+        "dph.plugins": list(config.plugins),
+        "ray_kwargs": {},
+    }
+    if shares_prompts(config, layout):
+        settings["ray_kwargs.ray_init.runtime_env.env_vars.VERL_ENGINE_VENDOR"] = VENDOR
+    return nested(settings)
+
+
+# The plug-in --------------------------------------------------------------------------------------------------------
 
 
 def check_registered() -> None:
