@@ -4,6 +4,7 @@ weights."""
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tomli_w
 import torch
 
+from complaints import complaint, run
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
 from dph.config.components import AsideConfig, ModelConfig, TaskConfig
 from dph.errors import UserError
@@ -350,3 +353,40 @@ def test_words_of_the_command_line_are_base_and_checkpoints():
     assert parse("presample", ["--certify", "0.2"])[0].certify.share == 0.2
     with pytest.raises(UserError, match="unrecognized arguments"):
         parse("certify", ["base", "one", "--certify.every", "3"])
+
+
+# Code that a presample run names ------------------------------------------------------------------------------------
+
+NAMED = {
+    "plugins": ({"plugins": ["a b.py"]}, "add --plugin 'a b.py'"),
+    "reward": ({"reward": {"function": "a.py:f"}}, "add --reward a.py:f"),
+    "code": ({"model": {"trust_remote_code": True}}, "add --model.trust-remote-code"),
+    "kernel": ({"model": {"attention": "org/k"}}, "add --model.attention org/k"),
+}
+
+
+def naming(path, settings):
+    """A copy of the presample run whose settings name code."""
+    shutil.copytree(kept_aside(), path)
+    before = RunDir.open(path).settings()
+    changed = {key: value if key == "plugins" else before[key] | value for key, value in settings.items()}
+    (path / "config.toml").write_text(tomli_w.dumps(before | changed))
+    return path
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_certificate_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys, name):
+    settings, hint = NAMED[name]
+    words = ("certify", naming(tmp_path / "run", settings), base_run(), "--certify.epsilon", "0.1")
+    message = complaint(capsys, *words)
+    assert "which only a flag can allow" in message and message.endswith(hint)
+
+
+def test_a_certificate_with_the_flags_that_a_run_needs(tmp_path, capsys):
+    """The reward function is called once the same call names one."""
+    (tmp_path / "own.py").write_text("def reward(*_, **__): return 1.0\n")
+    function = f"{tmp_path / 'own.py'}:reward"
+    path = naming(tmp_path / "run", {"reward": {"function": function, "in_process": True}})
+    words = ("certify", path, base_run(), "--certify.epsilon", "0.1", "--reward", function)
+    status, said = run(capsys, *words)
+    assert status == 0 and "certified" in said

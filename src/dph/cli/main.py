@@ -29,7 +29,6 @@ from dph.process.memory import keep_few_kernels
 from dph.process.parents import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
-from dph.runs.pinned import check_named, without_code
 from dph.runs.tracking import load_tracker
 
 COMMANDS = {
@@ -101,11 +100,6 @@ def _check(command: str, config: Any) -> None:
 
 def _call(command: str, config: Any, resume: bool) -> None:
     """Run a command."""
-    if command == "presample" and config.check:
-        from dph.stages.presample_check import check_presample as check_stored
-
-        check_stored(config)
-        return
     _check(command, config)
     module, _, name = COMMANDS[command][1].partition(":")
     function = getattr(import_module(module), name)
@@ -129,18 +123,9 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     if line.help:
         print(help_page(stage, COMMANDS[stage][0], default), end="")
         sys.exit(0)
-    checked = line.settings.get("check", "") if stage == "presample" else ""
-    recorded: dict[str, Any] = {}
-    if checked:
-        recorded = RunDir.open(Path(checked), stage).settings()
-        from_dict(STAGES[stage], recorded, f"the settings of {checked}")  # that they can be read at all
-        default = from_dict(STAGES[stage], without_code(recorded), default=default)
     settings = line.finish(from_dict(STAGES[stage], line.settings, default=default))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
-    if checked:
-        loaded = {key: value for key, value in recorded.items() if key != "model" or settings.check_logprobs}
-        check_named(Path(checked), loaded, settings)
     check_bounds(settings)
     return settings, line
 

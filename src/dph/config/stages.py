@@ -132,10 +132,6 @@ class PresampleConfig(PartitionRule, StageConfig):
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
     certify: AsideConfig = field(default_factory=AsideConfig)
-    check: str = ""
-    """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
-    check_logprobs: bool = False
-    """With `check`: also load the model and recompute every stored log-probability."""
 
 
 @dataclass(frozen=True)

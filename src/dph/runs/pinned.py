@@ -199,19 +199,10 @@ _FLAGS = {
 """Settings that make code run, with the flags that name it: attention may be a kernel of a hub."""
 
 
-def without_code(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run recorded, as far as they name no code."""
-    kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for setting, _ in _code_of(settings):
-        table, _, name = setting.rpartition(".")
-        del (kept[table] if table else kept)[name]
-    return kept
-
-
 def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
     """Raises UserError if a run's settings name code of a kind that a command, with the settings `config`, does not."""
-    allowed = dict(_code_of(to_dict(config)))
-    for setting, values in _code_of(settings):
+    allowed = code_named(to_dict(config))
+    for setting, values in code_named(settings).items():
         if setting not in allowed:
             flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
             raise RunError(
@@ -220,10 +211,10 @@ def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
             )
 
 
-def _code_of(settings: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+def code_named(settings: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The settings that make code run, and what they name."""
     flat = flatten({key: value for key, value in settings.items() if key in ("plugins", "reward", "model")})
     if "/" not in str(flat.get("model.attention", "")):
         flat.pop("model.attention", None)
     named = {key: flat[key] for key in _FLAGS if flat.get(key)}
-    return [(key, list(value) if isinstance(value, list | tuple) else [value]) for key, value in named.items()]
+    return {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in named.items()}

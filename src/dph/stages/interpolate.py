@@ -13,7 +13,7 @@ from dph.process.progress import say
 from dph.runs.directory import RunDir
 from dph.runs.files import remove_leftovers
 from dph.runs.models import find_model
-from dph.runs.pinned import without_code
+from dph.runs.pinned import code_named
 
 
 def interpolate(config: InterpolateConfig) -> Path:
@@ -47,7 +47,7 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
     fails. Raises UserError if that is the first."""
     held = CertificationSet.open(config.certify)
-    if without_code(settings := held.run.settings() | {"model": {}}) != settings:
+    if code_named(held.run.settings() | {"model": {}}):
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
 
     shares = [place / config.shares for place in range(1, config.shares + 1)]
