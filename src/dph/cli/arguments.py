@@ -132,10 +132,15 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     return CommandLine(stage, **tree)
 
 
-def help_page(stage: str, what: str, default: Any) -> str:
+def purpose(stage: str) -> str:
+    """What a command does: the words after its name in the docstring of its settings."""
+    return " ".join(str(STAGES[stage].__doc__).split()).partition(": ")[2].removesuffix(".")
+
+
+def help_page(stage: str, default: Any) -> str:
     """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
     parser, _ = _parser(stage, default, explained=True)
-    parser.description = f"{what[0].upper()}{what[1:]}."
+    parser.description = f"{purpose(stage)[0].upper()}{purpose(stage)[1:]}."
     parser.epilog = f"Presets: {', '.join(preset_names())}"
     return parser.format_help()
 
