@@ -25,8 +25,8 @@ from dph.errors import (
     is_out_of_memory,
     one_line,
 )
+from dph.process.interrupts import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.memory import keep_few_kernels
-from dph.process.parents import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
 from dph.runs.tracking import load_tracker

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dph.errors import SharedUserError, UserError
-from dph.process.parents import launched_processes
+from dph.process.interrupts import launched_processes
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.parents import require_one_process
+from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir

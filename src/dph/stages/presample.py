@@ -24,7 +24,7 @@ from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.parents import require_one_process
+from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set

@@ -11,7 +11,7 @@ from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
-from dph.process.parents import require_one_process
+from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
