@@ -26,34 +26,22 @@ _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
 
 
-_Stamp = tuple[int, int]
-"""Size and modification time (ns) of a file and its logs; its content is read again only if they differ."""
-
-
 class Pinned:
     """Hashes of the database files of a run at its start."""
 
-    def __init__(self, where: Path, hashes: dict[str, str], stamps: dict[str, _Stamp]) -> None:
-        self._where, self._hashes, self._stamps = where, hashes, stamps
+    def __init__(self, where: Path, hashes: Mapping[str, str]) -> None:
+        self._where, self._hashes = where, hashes
 
     def check(self, problems: Iterable[Problem]) -> None:
-        """Raises UserError if a database of these problems is not the one that the run started with."""
+        """Raises UserError if a database of these problems is not one that the run started with."""
         for path in databases(problems):
-            stamp = _stamp(path)
-            if stamp is None and path not in self._hashes:  # the column has the right name, but does not hold a path
-                continue
-            if stamp is not None and stamp == self._stamps.get(path):
-                continue
-            now = _hash(path)
-            allowed = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
-            if now not in allowed:
+            before, now = self._hashes.get(path), _hash(path)  # no hash: the column does not hold a path
+            if now != before and (before is not None or now not in ("", *self._hashes.values())):
                 what = "has changed" if now else "is missing"
                 raise RunError(
                     f"the database {path} {what} since {self._where} was started; restore the old file, then "
                     "continue with --resume, or start a new run with a different --out"
                 )
-            if stamp is not None:
-                self._hashes[path], self._stamps[path] = now, stamp
 
 
 def pin(
@@ -73,26 +61,21 @@ def pin(
     facts = {"weights": weights, "problems": _problem_hashes(problems), "measured": _problem_hashes(measured)}
     every = [*problems, *measured]
     if fresh:
-        stamps = {path: stamp for path in databases(every) if (stamp := _stamp(path)) is not None}
-        hashes = {path: _hash(path) for path in stamps}
-        recorded = {
-            path: {"size": size, "mtime_ns": mtime, "sha256": hashes[path]} for path, (size, mtime) in stamps.items()
-        }
+        hashes = {path: digest for path in databases(every) if (digest := _hash(path))}
         if note:
+            recorded = {path: {"sha256": digest} for path, digest in hashes.items()}
             write_atomically(run / _FILE, json.dumps(facts | {"databases": recorded}, indent=1) + "\n")
-        return Pinned(run, hashes, stamps)
+        return Pinned(run, hashes)
     before = read_json(run / _FILE, ANEW)
     try:
-        recorded = before["databases"]
-        hashes = {path: entry["sha256"] for path, entry in recorded.items()}
-        stamps = {path: (entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
+        hashes = {path: entry["sha256"] for path, entry in before["databases"].items()}
         if weights and before["weights"] != weights:
             raise RunError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
             compare_problems(run, before[name], facts[name], ANEW)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
-    pinned = Pinned(run, hashes, stamps)
+    pinned = Pinned(run, hashes)
     pinned.check(every)
     return pinned
 
@@ -136,14 +119,6 @@ def _problem_hashes(problems: Sequence[Problem]) -> dict[str, str]:
 
 def _short(facts: list[Any]) -> str:
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=6).hexdigest()
-
-
-def _stamp(path: str) -> _Stamp | None:
-    try:
-        stamp = file_stamp(path)
-    except OSError:
-        return None
-    return sum(size for *_, size, _ in stamp), max(mtime for *_, mtime in stamp)
 
 
 def _hash(path: str) -> str:
