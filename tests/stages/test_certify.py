@@ -24,8 +24,7 @@ from dph.evaluation.certification import CertificationSet
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
-from dph.runs.directory import RunDir, read_metrics
-from dph.runs.models import find_model
+from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.sampling.seeding import derive_key
 from dph.stages.certify import certify
 from dph.stages.evaluate import evaluate

@@ -17,8 +17,8 @@ from dph.evaluation.certification import CertificationSet
 from dph.evaluation.samples import read_samples
 from dph.models.policy import Policy
 from dph.process.progress import say
+from dph.runs.directory import find_model
 from dph.runs.files import write_atomically
-from dph.runs.models import find_model
 from dph.runs.pinned import check_named
 from dph.stages.evaluate import evaluate
 from dph.types import UNSCORED, Outcome

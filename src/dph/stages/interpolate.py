@@ -10,9 +10,8 @@ from dph.evaluation.certification import CertificationSet
 from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, find_model
 from dph.runs.files import remove_leftovers
-from dph.runs.models import find_model
 from dph.runs.pinned import code_named
 
 
