@@ -356,13 +356,6 @@ def test_words_of_the_command_line_are_base_and_checkpoints():
 
 # Code that a presample run names ------------------------------------------------------------------------------------
 
-NAMED = {
-    "plugins": ({"plugins": ["a b.py"]}, "add --plugin 'a b.py'"),
-    "reward": ({"reward": {"function": "a.py:f"}}, "add --reward a.py:f"),
-    "code": ({"model": {"trust_remote_code": True}}, "add --model.trust-remote-code"),
-    "kernel": ({"model": {"attention": "org/k"}}, "add --model.attention org/k"),
-}
-
 
 def naming(path, settings):
     """A copy of the presample run whose settings name code."""
@@ -370,22 +363,24 @@ def naming(path, settings):
     before = RunDir.open(path).settings()
     changed = {key: value if key == "plugins" else before[key] | value for key, value in settings.items()}
     (path / "config.toml").write_text(tomli_w.dumps(before | changed))
-    return path
+    return "certify", path, base_run(), "--certify.epsilon", "0.1"
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_a_certificate_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys, name):
-    settings, hint = NAMED[name]
-    words = ("certify", naming(tmp_path / "run", settings), base_run(), "--certify.epsilon", "0.1")
-    message = complaint(capsys, *words)
-    assert "which only a flag can allow" in message and message.endswith(hint)
+def test_a_certificate_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys):
+    words = naming(tmp_path / "run", {"reward": {"function": "a b.py:f"}})
+    for flags in ((), ("--reward", "another.py:f")):
+        message = complaint(capsys, *words, *flags)
+        assert "which only a flag can allow" in message and message.endswith("add --reward 'a b.py:f'")
 
 
-def test_a_certificate_with_the_flags_that_a_run_needs(tmp_path, capsys):
-    """The reward function is called once the same call names one."""
+def test_a_certificate_calls_the_function_that_the_call_names_too(tmp_path, capsys):
     (tmp_path / "own.py").write_text("def reward(*_, **__): return 1.0\n")
     function = f"{tmp_path / 'own.py'}:reward"
-    path = naming(tmp_path / "run", {"reward": {"function": function, "in_process": True}})
-    words = ("certify", path, base_run(), "--certify.epsilon", "0.1", "--reward", function)
-    status, said = run(capsys, *words)
+    words = naming(tmp_path / "run", {"reward": {"function": function, "in_process": True}})
+    status, said = run(capsys, *words, "--reward", function)
     assert status == 0 and "certified" in said
+
+
+def test_a_certificate_takes_no_other_code_from_a_run(tmp_path, capsys):
+    named = {"plugins": ["missing.py"], "model": {"trust_remote_code": True, "attention": "org/kernel"}}
+    assert run(capsys, *naming(tmp_path / "run", named))[0] == 0

@@ -2,7 +2,7 @@
 
 Hashes of the first three are stored in inputs.json in the run directory, those of Python files in its manifest. If an
 input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to resume,
-and names the input that changed. Code is never run because a run's files name it.
+and names the input that changed.
 
 Between runs a problem is known by its id. `content_hashes` says whether two problems with one id are the same: a
 presample run and an evaluation store them, training and reports compare them.
@@ -11,12 +11,11 @@ presample run and an evaluation store them, training and reports compare them.
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config import absolute, flatten, to_dict
+from dph.config import absolute
 from dph.config.text import read_json
 from dph.errors import RunError
 from dph.runs.files import Stamp, file_stamp, write_atomically
@@ -163,33 +162,3 @@ def check_code(run: Path, before: object, config: Any) -> None:
                 f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
                 "start a new run with a different --out"
             )
-
-
-_FLAGS = {
-    "plugins": "--plugin",
-    "reward.function": "--reward",
-    "model.trust_remote_code": "--model.trust-remote-code",
-    "model.attention": "--model.attention",
-}
-"""Settings that make code run, with the flags that name it: attention may be a kernel of a hub."""
-
-
-def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
-    """Raises UserError if a run's settings name code of a kind that a command, with the settings `config`, does not."""
-    allowed = code_named(to_dict(config))
-    for setting, values in code_named(settings).items():
-        if setting not in allowed:
-            flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
-            raise RunError(
-                f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, "
-                f"add {flags}"
-            )
-
-
-def code_named(settings: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The settings that make code run, and what they name."""
-    flat = flatten({key: value for key, value in settings.items() if key in ("plugins", "reward", "model")})
-    if "/" not in str(flat.get("model.attention", "")):
-        flat.pop("model.attention", None)
-    named = {key: flat[key] for key in _FLAGS if flat.get(key)}
-    return {key: list(value) if isinstance(value, list | tuple) else [value] for key, value in named.items()}

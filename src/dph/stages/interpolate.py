@@ -12,7 +12,6 @@ from dph.models.interpolation import interpolated
 from dph.process.progress import say
 from dph.runs.directory import RunDir, find_model
 from dph.runs.files import remove_leftovers
-from dph.runs.pinned import code_named
 
 
 def interpolate(config: InterpolateConfig) -> Path:
@@ -46,7 +45,7 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
     fails. Raises UserError if that is the first."""
     held = CertificationSet.open(config.certify)
-    if code_named(held.run.settings() | {"model": {}}):
+    if held.made.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
 
     shares = [place / config.shares for place in range(1, config.shares + 1)]
