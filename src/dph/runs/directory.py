@@ -23,6 +23,7 @@ from dph.config import check_bounds, comparable, differences, from_dict, read_se
 from dph.config.checks import check_out, is_model_folder
 from dph.config.text import parse_json, read_json
 from dph.errors import RunError
+from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
@@ -78,6 +79,8 @@ class RunDir:
                 it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
                 have changed since the start.
         """
+        if stage not in ("sft", "train"):
+            require_one_process(stage)
         check_bounds(config)
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
@@ -100,8 +103,9 @@ class RunDir:
             if changed:
                 run.update(status="running")  # first: with the old settings, such a run can still be resumed
                 write_atomically(path / "config.toml", to_toml(config))
-            if run.complete:  # and was killed before it removed them
-                (path / CHUNKS).unlink(missing_ok=True)
+            if run.complete:
+                say(f"{path} is complete already")
+                (path / CHUNKS).unlink(missing_ok=True)  # it was killed before it removed them
             return run
         if resume:
             say(f"nothing to resume in {path}: starting a new run")

@@ -24,7 +24,6 @@ from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set
@@ -79,11 +78,9 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
 
     Raises UserError for bad settings and when no problem can be used.
     """
-    require_one_process("presample")
     check_presample(config)
     run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
     if run.complete:
-        say(f"{run.path} is complete already")
         return run.path
     config = replace(config, model=settled(config.model, run))
     _, problems = load_problems(config.task)
