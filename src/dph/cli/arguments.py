@@ -115,10 +115,7 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     and for values of the wrong type."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     first, rest, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
-    if stage in ("report", "passk") and first:
-        first = [*names, *first]
-    else:
-        first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
+    first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
     parser, flags = _parser(stage, STAGES[stage]())
     values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
     if unknown:
