@@ -1,8 +1,8 @@
 """What the documentation site takes from the source when it is built (a hook of mkdocs; see mkdocs.yml).
 
 * `<!-- settings -->` in a page becomes one table of settings for each stage.
-* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, or its modules if it has
-  none.
+* `<!-- api dph.objective -->` becomes the public names of a package: those of its `__all__`, those that it imports as
+  themselves (`import X as X`), or its modules if it has neither.
 * A link to a file of the repository outside docs/ becomes the path of the file. GitHub follows such links; the site
   cannot.
 """
@@ -48,12 +48,15 @@ def api_of(package: str) -> str:
 
 
 def public_names(source: Path) -> list[str]:
-    """The names in `__all__` of a module, read without importing it; none where it has no `__all__`."""
+    """The names in `__all__` of a module, or those that it imports as themselves, read without importing it."""
+    exported: list[str] = []
     for node in ast.parse(source.read_text(encoding="utf-8")).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
                 return [name for name in ast.literal_eval(value) if not name.startswith("_")]
-    return []
+            case ast.ImportFrom(names=names):
+                exported += [alias.name for alias in names if alias.asname == alias.name]
+    return exported
 
 
 def settings_tables() -> str:

@@ -20,18 +20,16 @@ from typing import Any, Literal
 
 from packaging.requirements import Requirement
 
+import dph
 from dph.config import DoctorConfig, load_settings
 from dph.errors import UserError
 from dph.process.memory import free_memory
 from dph.runs.directory import read_metrics
 from dph.runs.files import cache_folder
-from dph.types import Outcome, Problem
+from dph.types import Problem
 from dph.verifiers import Verifiers
 
-__all__ = ["Finding", "doctor"]
-
 _GIB = 1 << 30
-_ENGINES = ("peft", "vllm", "trl", "verl")  # extras, listed if they are installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +81,10 @@ def doctor(config: DoctorConfig) -> None:
 def check_installation() -> Iterator[Finding]:
     """The versions of Python and of all required packages; each package is imported."""
     yield Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}")
-    if version := _version("dph-rl"):
-        yield Finding("dph-rl", "ok", version)
-        required = [text for text in metadata.requires("dph-rl") or () if "extra ==" not in text]
-    else:
-        detail, required = "runs from its source: the versions of other packages are not checked", []
-        yield Finding("dph-rl", "note", detail, "pip install . in the repository")
-    for wanted in map(Requirement, required):
+    version = _version("dph-rl")
+    yield Finding("dph-rl", "ok", version or "runs from its source: the versions of other packages are not checked")
+    required = (metadata.requires("dph-rl") or ()) if version else ()
+    for wanted in (Requirement(text) for text in required if "extra ==" not in text):
         name, version = wanted.name, _version(wanted.name)
         fault = "" if wanted.specifier.contains(version or "0", prereleases=True) else f"{wanted.specifier} is needed"
         try:
@@ -101,16 +96,8 @@ def check_installation() -> Iterator[Finding]:
             yield Finding(name, "broken", f"{version or 'not installed'}, but {fault}", advice)
         else:
             yield Finding(name, "ok", version)
-    engines = [f"{name} {version}" for name in _ENGINES if (version := _version(name))]
-    yield Finding("optional packages", "ok", ", ".join(engines) or "none of " + ", ".join(_ENGINES))
-    if _version("verl"):  # which would not say itself that it does not find our plug-in
-        from dph.integrations.verl.settings import check_registered
-
-        try:
-            check_registered()
-            yield Finding("plug-in for verl", "ok", "verl knows the trainer of DPH-RL")
-        except UserError as error:
-            yield Finding("plug-in for verl", "note", str(error), "needed only to train through verl")
+    extras = [f"{name} {version}" for name in ("peft", "vllm", "trl", "verl") if (version := _version(name))]
+    yield Finding("optional packages", "ok", ", ".join(extras) or "neither peft nor an engine")
 
 
 def _version(name: str) -> str:
@@ -122,14 +109,13 @@ def _version(name: str) -> str:
 
 
 def check_processors() -> Iterator[Finding]:
-    """Cores, and what each GPU can do; attention is tried on it, against a reference."""
+    """Cores, and the memory of each GPU."""
     import torch
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # macOS has none
     yield Finding("CPU", "ok", f"{cores} cores, {torch.get_num_threads()} threads ({platform.machine()})")
     if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
-            yield from _check_gpu(index)
+        yield from map(_check_gpu, range(torch.cuda.device_count()))
     elif torch.backends.mps.is_available():
         yield Finding("GPU", "ok", "Apple silicon; to use it, set --model.device mps")
     elif shutil.which("nvidia-smi"):
@@ -140,101 +126,76 @@ def check_processors() -> Iterator[Finding]:
         yield Finding("GPU", "note", "none; only small models are practical, such as those of `dph demo`")
 
 
-def _check_gpu(index: int) -> Iterator[Finding]:
+def _check_gpu(index: int) -> Finding:
     import torch
 
-    from dph.models.attention import choose
-
-    name, device, heads = f"GPU {index}", torch.device("cuda", index), (8, 2, 64)  # query and key heads; their width
     try:
-        free, total = torch.cuda.mem_get_info(index)
+        free, total = (size / _GIB for size in torch.cuda.mem_get_info(index))
         facts, bf16 = torch.cuda.get_device_properties(index), torch.cuda.is_bf16_supported(including_emulation=False)
-        choices = {dtype: choose(device, getattr(torch, dtype), *heads) for dtype in ("bfloat16", "float32")}
     except RuntimeError as error:
         advice = "check the driver, or exclude this GPU with CUDA_VISIBLE_DEVICES"
-        yield Finding(name, "broken", f"cannot compute: {str(error).partition(chr(10))[0]}", advice)
-        return
-    room, kind = f"{free / _GIB:.0f} of {total / _GIB:.0f} GiB free", f"{facts.major}.{facts.minor}"
-    detail = f"{facts.name}, {room}, compute capability {kind}, bf16: {'yes' if bf16 else 'no'}"
-    advice = "" if bf16 else "use --model.precision fp32"
-    if free < total / 2:
-        advice = "another process uses this GPU; nvidia-smi shows which one"
-    yield Finding(name, "note" if advice else "ok", detail, advice)
-    for dtype, choice in choices.items():
-        advice = "it works, with a copy of the prompt's keys for each response" if choice.name == "gather" else ""
-        title = f"{name}: attention over shared prompts in {dtype}"
-        yield Finding(title, "note" if advice else "ok", str(choice), advice)
+        return Finding(f"GPU {index}", "broken", f"cannot compute: {str(error).partition(chr(10))[0]}", advice)
+    kind = f"compute capability {facts.major}.{facts.minor}, bf16: {'yes' if bf16 else 'no'}"
+    advice = "another process uses this GPU; nvidia-smi shows which one" if free < total / 2 else ""
+    status = "note" if advice else "ok"
+    return Finding(f"GPU {index}", status, f"{facts.name}, {free:.0f} of {total:.0f} GiB free, {kind}", advice)
 
 
 def check_room(out: Path) -> Iterator[Finding]:
     """Free memory, and write access and free space of each directory that DPH-RL writes to."""
-    places = {  # loading torch and transformers takes 0.4 GiB of memory per process
-        "memory": (None, 1.0, 4.0, "close other programs, or use fewer processes (--jobs, --verifier.workers)"),
-        "run directories": (out, 0.25, 5.0, "free some disk space, or use a different --out"),
-        "cache": (cache_folder(), 0.25, 5.0, "free some disk space, or set DPH_CACHE to another directory"),
-        "temporary files": (Path(tempfile.gettempdir()), 0.25, 5.0, "free some disk space, or set TMPDIR"),
+    advice = "close other programs, or use fewer processes (--jobs, --verifier.workers)"
+    if (free := free_memory()) is not None:  # a process takes 0.4 GiB for torch and transformers alone
+        yield _room("memory", free / _GIB, 1.0, "", advice)
+    places = {
+        "run directories": (out, "use a different --out"),
+        "cache": (cache_folder(), "set DPH_CACHE to another directory"),
+        "temporary files": (Path(tempfile.gettempdir()), "set TMPDIR"),
     }
-    for name, (path, needed, wanted, advice) in places.items():
+    for name, (path, other) in places.items():
+        existing = next(folder for folder in [path.absolute(), *path.absolute().parents] if folder.exists())
         try:
-            free = free_memory() if path is None else _free_disk(path)
+            with tempfile.TemporaryFile(dir=existing) as file:
+                file.write(b"dph")
+                file.flush()
+            yield _room(name, shutil.disk_usage(existing).free / _GIB, 0.25, f" in {path}", f"free some, or {other}")
         except OSError as error:
-            yield Finding(name, "broken", f"{path} cannot be written ({error.strerror})", advice)
-            continue
-        if free is None:
-            yield Finding(name, "note", "this system does not report how much memory is free")
-            continue
-        status = "ok" if free >= wanted * _GIB else "note" if free >= needed * _GIB else "broken"
-        detail = f"{free / _GIB:.1f} GiB free" + (f" in {path}" if path else "")
-        yield Finding(name, status, detail, "" if status == "ok" else advice)
+            yield Finding(name, "broken", f"{path} cannot be written ({error.strerror})", other)
 
 
-def _free_disk(path: Path) -> int:
-    """Free bytes where a folder is or would be. Raises OSError if nothing can be written there."""
-    existing = next(folder for folder in [path.absolute(), *path.absolute().parents] if folder.exists())
-    with tempfile.TemporaryFile(dir=existing) as file:
-        file.write(b"dph")
-        file.flush()
-    return shutil.disk_usage(existing).free
+def _room(name: str, free: float, needed: float, where: str, advice: str) -> Finding:
+    enough = free >= needed
+    return Finding(name, "ok" if enough else "broken", f"{free:.1f} GiB free{where}", "" if enough else advice)
 
 
 def check_sandbox() -> Iterator[Finding]:
-    """Whether both verifiers accept a correct answer, a query that hangs and one that opens another file are stopped,
-    and the system enforces the limits of worker processes. Worse attacks are tests (tests/verifiers)."""
-    options = {"sql": {"workers": 1, "timeout": 1.0, "memory_mb": 512}, "math": {"workers": 1, "timeout": 20.0}}
+    """Whether both verifiers accept a correct answer, and the system enforces the limits of worker processes. Attacks
+    are tests (tests/verifiers)."""
+    options = {name: {"workers": 1, "timeout": 20.0} for name in ("sql", "math")}
     with (
         tempfile.TemporaryDirectory(prefix="dph-doctor-") as folder,
         Verifiers(options) as verifiers,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
-        for name in ("data", "other"):
-            with contextlib.closing(sqlite3.connect(Path(folder, name))) as connection:
-                connection.executescript("CREATE TABLE t (n INTEGER); INSERT INTO t VALUES (1), (2), (3);")
-        half = Problem("doctor", "Half?", "1/2", "math")
-        query = Problem("doctor", "How many?", "SELECT count(*) FROM t", "sql", {"db": str(Path(folder, "data"))})
-        endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r"
-        cases = [
-            ("mathematics", half, r"\boxed{\frac{2}{4}}", Outcome.CORRECT),
-            ("SQL verifier", query, "```sql\nSELECT count(*) FROM t WHERE n > 0\n```", Outcome.CORRECT),
-            ("a query that hangs", query, f"```sql\n{endless}\n```", Outcome.TIMEOUT),
-            ("a query that reads outside", query, f"```sql\nATTACH '{folder}/other' AS o\n```", Outcome.ERROR),
-            ("the next query", query, "```sql\nSELECT count(*) FROM t WHERE n > -1\n```", Outcome.CORRECT),
-        ]
-        for name, problem, response, expected in cases:
-            [verdict] = verifiers.verify([(problem, response)])
-            detail = f"{verdict.outcome} {verdict.detail}".rstrip()
-            if verdict.outcome is expected:
-                yield Finding(name, "ok", detail)
-            else:
-                advice = "do not judge untrusted responses on this machine; if it is not just busy, please report this"
-                yield Finding(name, "broken", f"{detail}, expected {expected}", advice)
+        data = {"db": str(Path(folder, "data"))}
+        sqlite3.connect(data["db"]).close()  # an empty database
+        cases = {
+            "mathematics": (Problem("doctor", "Half?", "1/2", "math"), r"\boxed{\frac{2}{4}}"),
+            "SQL verifier": (Problem("doctor", "One?", "SELECT 1", "sql", data), "```sql\nSELECT 2 - 1\n```"),
+        }
+        for name, case in cases.items():
+            [verdict] = verifiers.verify([case])
+            detail, advice = f"{verdict.outcome} {verdict.detail}".rstrip(), ""
+            if not verdict.correct:
+                detail, advice = f"{detail}, expected correct", "if the machine is not just busy, please report this"
+            yield Finding(name, "broken" if advice else "ok", detail, advice)
     unlimited = "; ".join(str(warning.message) for warning in caught if warning.category is RuntimeWarning)
     yield Finding("limits", "note" if unlimited else "ok", unlimited or "the system enforces all")
 
 
 def check_training(device: str) -> Iterator[Finding]:
-    """Supervised training, pre-sampling, two steps of DPH-JS and an evaluation of a model with a few thousand weights
-    run quietly, in a temporary directory."""
+    """Supervised training, pre-sampling, two steps of DPH-JS and an evaluation of a small model run quietly, in a
+    temporary directory."""
     output = io.StringIO()
     try:
         with (
@@ -243,53 +204,38 @@ def check_training(device: str) -> Iterator[Finding]:
             contextlib.redirect_stderr(output),
             warnings.catch_warnings(action="ignore"),
         ):
-            greedy = _run_stages(Path(folder), device)
-        yield Finding("training", "ok", f"every stage ran; greedy accuracy {greedy:.2f}")
+            losses = _run_stages(Path(folder), device)
+        if len(losses) != 2 or not all(map(math.isfinite, losses)):
+            raise UserError(f"two steps of training gave the losses {losses}")
+        yield Finding("training", "ok", "every stage ran")
     except UserError as error:
         last = (output.getvalue().strip().splitlines() or ["nothing"])[-1]
         yield Finding("training", "broken", str(error), f"fix this error; the last line of output: {last}")
 
 
-def _run_stages(folder: Path, device: str) -> float:
-    """Returns the greedy accuracy after training. Raises UserError if a result is wrong.
-
-    The model learns to answer "easy" prompts with yes and "hard" ones with yes or no. The correct answer is yes to the
-    easy problems; to the hard ones it is no or a word that never occurs, so that some always remain to explore.
-    """
-    from dph.stages.evaluate import evaluate
-    from dph.stages.presample import presample
-    from dph.stages.sft import sft
-    from dph.stages.train import train
-
-    answers = {f"easy {i}": "yes" for i in range(6)} | {f"hard {i}": ("maybe", "no")[i % 2] for i in range(6)}
+def _run_stages(folder: Path, device: str) -> list[float]:
+    """The losses of training. The model learns to answer yes to easy prompts, which it then rehearses, and yes or no to
+    hard ones, whose answer is no and which it explores."""
+    data = folder / "rows.jsonl"  # to learn from, and then problems
     rows = [
-        {"prompt": prompt, "response": word, "answer": answer, "verifier": "exact"}
-        for prompt, answer in answers.items()
-        for word in (" yes", " yes" if answer == "yes" else " no")
+        {"prompt": f"{kind} {number}", "response": word, "answer": answer, "verifier": "exact"}
+        for kind, answer in (("easy", "yes"), ("hard", "no"))
+        for number in range(6)
+        for word in (" yes", f" {answer}")
     ]
-    data = folder / "rows.jsonl"  # to learn from, and then problems; each occurs twice
     data.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    new = {"tokenizer": "word", "hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 48, "context": 64}
-    optim = {"lr": 1e-2, "schedule": "cosine", "warmup_steps": 5}
-    start: dict[str, Any] = {"data": str(data), "steps": 60, "batch": 40, "new": new, "optim": optim}
-    rollout = {"n": 4, "max_tokens": 4, "max_prompt_tokens": 16}
-    drawn = {"task": {"name": "records", "options": {"path": str(data)}}, "rollout": rollout}
+    task = {"name": "records", "options": {"path": str(data)}}
+    drawn = {"task": task, "rollout": {"n": 4, "max_tokens": 4, "max_prompt_tokens": 16}}
     rehearsal = {"path": str(folder / "presample"), "rows": 2}
-    steps = {"steps": 2, "rehearsal": rehearsal, "optim": {"lr": 1e-3, "minibatches": 1}}
-
-    def run(stage: Callable[[Any], Path], name: str, model: str, settings: dict[str, Any]) -> Path:
-        settings = {**settings, "out": str(folder / name), "model": {"device": device, "path": model}}
-        return stage(load_settings(name, ["dph_js"], overrides=settings))
-
-    model = str(run(sft, "sft", "", start) / "model")
-    run(presample, "presample", model, drawn | {"threshold": 3, "refine": "keep"})
-    trained = run(train, "train", model, drawn | steps | {"rollout": rollout | {"prompts": 2}})
-    losses = [row.get("loss", math.nan) for row in read_metrics(trained)]
-    if len(losses) != 2 or not all(map(math.isfinite, losses)):
-        raise UserError(f"two steps of training gave the losses {losses}")
-    scored = run(evaluate, "eval", str(trained / "model"), drawn)
-    [split] = json.loads((scored / "scores.json").read_text(encoding="utf-8"))["splits"].values()
-    greedy = split["metrics"]["greedy"]["mean"]
-    if not greedy >= 0.5:  # the model memorizes the easy half
-        raise UserError(f"the model learned too little: greedy accuracy {greedy:.2f}, expected at least 0.5")
-    return greedy
+    stages: list[tuple[str, Callable[[Any], Path], dict[str, Any]]] = [
+        ("sft", dph.sft, {"data": str(data), "steps": 60, "batch": 40, "new": {"tokenizer": "word"}}),
+        ("presample", dph.presample, drawn | {"threshold": 3, "refine": "keep"}),
+        ("train", dph.train, drawn | {"steps": 2, "rehearsal": rehearsal}),
+        ("eval", dph.evaluate, drawn),
+    ]
+    model = ""
+    for name, run, settings in stages:
+        where = {"out": str(folder / name), "model": {"device": device, "path": model}}
+        out = run(load_settings(name, ["dph_js"], overrides=settings | where))
+        model = f"{out}/model" if name in ("sft", "train") else model
+    return [row.get("loss", math.nan) for row in read_metrics(folder / "train")]

@@ -31,7 +31,6 @@ WORDS = {
     "unknown command": (["trian"], "no command is named 'trian'; known are: demo, sft, presample, train, eval"),
     "unknown preset": (["train", "--preset", "grop"], "no preset is named 'grop'; known are: alpha, "),
     "preset without a value": (["train", "--preset"], "argument --preset: expected one argument"),
-    "checked run without a name": (["presample", "--check"], "argument --check: expected one argument"),
     "short flag before a flag": (["train", "--data", "--resume", "x"], "argument --data: expected one argument"),
     "preset before a flag": (["train", "--preset", "--resume"], "argument --preset: expected one argument"),
     "unknown plug-in": (

@@ -142,7 +142,7 @@ def test_a_package_that_runs_from_its_source(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    assert status_of(list(module.check_installation())) == {"Python": "ok", "dph-rl": "note", "optional packages": "ok"}
+    assert status_of(list(module.check_installation())) == {"Python": "ok", "dph-rl": "ok", "optional packages": "ok"}
 
 
 # Processors ---------------------------------------------------------------------------------------------------------
@@ -153,9 +153,6 @@ def cards(monkeypatch):
     """Two GPUs: free GiB of each, and whether they have bf16."""
     import torch
 
-    from dph.models import attention
-    from dph.models.attention import Choice
-
     said = SimpleNamespace(free=70, bf16=True)
     card = SimpleNamespace(name="Card", total_memory=80 << 30, major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -163,8 +160,6 @@ def cards(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (said.free << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: said.bf16)
-    choices = {torch.bfloat16: Choice("varlen", {}), torch.float32: Choice("gather", {"flex": "no gradient"})}
-    monkeypatch.setattr(attention, "choose", lambda device, dtype, *heads: choices[dtype])
     return said
 
 
@@ -173,15 +168,10 @@ def test_what_each_gpu_can_do_is_said(cards):
     for index in range(2):
         card = findings[f"GPU {index}"]
         assert card.status == "ok" and card.detail.startswith("Card, 70 of 80 GiB free") and "9.0" in card.detail
-        bf16, fp32 = (
-            findings[f"GPU {index}: attention over shared prompts in {kind}"] for kind in ("bfloat16", "float32")
-        )
-        assert (bf16.status, bf16.detail) == ("ok", "varlen")
-        assert fp32.status == "note" and fp32.detail.startswith("gather; flex") and "copy of the prompt" in fp32.advice
     cards.free = 1
     assert "nvidia-smi" in list(module.check_processors())[1].advice
     cards.free, cards.bf16 = 70, False
-    assert "fp32" in list(module.check_processors())[1].advice
+    assert "bf16: no" in list(module.check_processors())[1].detail
 
 
 def test_a_gpu_that_cannot_compute(cards, monkeypatch):
@@ -212,7 +202,7 @@ def test_a_gpu_that_torch_cannot_use(monkeypatch):
 
 
 def test_little_free_memory(monkeypatch, tmp_path):
-    for free, status in ((3000, "broken"), (2 << 30, "note"), (9 << 30, "ok"), (None, "note")):
+    for free, status in ((3000, "broken"), (2 << 30, "ok")):
         monkeypatch.setattr(module, "free_memory", lambda free=free: free)
         assert next(iter(module.check_room(tmp_path))).status == status
 
@@ -225,7 +215,7 @@ def test_places_that_cannot_be_written_or_are_full(monkeypatch, tmp_path):
     assert set(places()) == {"run directories", "cache", "temporary files"} and "broken" not in places().values()
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
     usage = shutil.disk_usage(tmp_path)
-    for free, status in ((1 << 20, "broken"), (1 << 30, "note"), (9 << 30, "ok")):
+    for free, status in ((1 << 20, "broken"), (1 << 30, "ok")):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: usage._replace(free=free))
         assert places()["cache"] == status
 
@@ -251,14 +241,12 @@ def test_a_folder_without_permission(tmp_path):
 
 def test_the_sandbox_works_here():
     findings = list(module.check_sandbox())
-    assert len(findings) == 6
+    assert len(findings) == 3
     assert {f.name for f in findings if f.status != "ok"} <= ({"limits"} if sys.platform != "linux" else set())
 
 
-class Careless:
-    """Verifiers that run whatever they are given, and always give one verdict."""
-
-    outcome = Outcome.CORRECT
+class Wrong:
+    """Verifiers that accept nothing."""
 
     def __init__(self, options):
         """Takes no options."""
@@ -270,23 +258,18 @@ class Careless:
         """Holds nothing."""
 
     def verify(self, items):
-        return [Verdict(self.outcome, 0.0, "no") for _ in items]
+        return [Verdict(Outcome.ERROR, 0.0, "no") for _ in items]
 
 
-def test_a_sandbox_that_lets_something_through_is_found_out(monkeypatch):
-    monkeypatch.setattr(module, "Verifiers", Careless)
-    status = status_of(list(module.check_sandbox()))
-    assert [name for name, value in status.items() if value == "broken"] == [
-        *("a query that hangs", "a query that reads outside")
-    ]
-    monkeypatch.setattr(Careless, "outcome", Outcome.ERROR)
+def test_verifiers_that_refuse_right_answers_are_found_out(monkeypatch):
+    monkeypatch.setattr(module, "Verifiers", Wrong)
     findings = {finding.name: finding for finding in list(module.check_sandbox())}
     assert findings["mathematics"].status == findings["SQL verifier"].status == "broken"
     assert "expected correct" in findings["SQL verifier"].detail
 
 
 def test_limits_that_the_system_does_not_enforce_are_a_note(monkeypatch):
-    class Limited(Careless):
+    class Limited(Wrong):
         def verify(self, items):
             module.warnings.warn("no limit of memory", RuntimeWarning, stacklevel=1)
             return super().verify(items)
@@ -304,7 +287,6 @@ def test_every_stage_runs_quietly_and_leaves_nothing(capsys, tmp_path, monkeypat
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     [training] = module.check_training("cpu")
     assert training.status == "ok", training
-    assert "greedy accuracy 0." in training.detail
     assert capsys.readouterr() == ("", "") and not list(tmp_path.glob("dph-*"))
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dph.process.parents import LAUNCHED, PARENT
+from dph.process.interrupts import LAUNCHED, PARENT
 
 COMMAND = (
     "import dph.cli.main as cli, time; cli._run = lambda *_: (print('ready', flush=True), time.sleep(60)); "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dph
-from dph.config.load import STAGES, flatten, to_dict
+from dph.config import STAGES, flatten, to_dict
 
 ROOT = Path(__file__).parents[2]
 OLD_NAMES = ROOT / "docs" / "reference" / "renamed.md"

@@ -1,4 +1,4 @@
-"""The rehearsal set: its file, the properties that must match those of the training, and `dph presample --check`."""
+"""The rehearsal set: its file, and the properties that must match those of the training."""
 
 import itertools
 import shutil
@@ -27,7 +27,6 @@ from dph.rehearsal.check import (
 from dph.rehearsal.partition import read_partition
 from dph.rehearsal.store import Rehearsal, RehearsalSet, read_rehearsal, write_rehearsal
 from dph.runs.directory import RunDir
-from dph.stages.presample_check import Findings, check_presample
 from dph.stages.train import train
 from dph.training.rows import mix, rehearsal_row
 from helpers import base_run, presampled, rollout, tiny_policy, train_config
@@ -266,67 +265,6 @@ def test_a_file_that_is_missing_damaged_or_of_another_layout(tmp_path):
     pq.write_table(pa.table({"problem_id": ["a"], "prompt_ids": [[1]]}), path)
     with pytest.raises(DataError, match="lacks the column 'response_ids'"):
         read_rehearsal(path)
-
-
-# dph presample --check ----------------------------------------------------------------------------------------------
-
-
-def check(path, *flags):
-    from dph.cli.main import parse
-
-    return check_presample(parse("presample", ["--check", str(path), *flags])[0])
-
-
-def test_a_check_judges_every_stored_response_again(tmp_path, capsys):
-    assert check(presampled()) == Findings(6, None)
-    assert f"all 6 stored responses of {presampled()} are judged correct again\n" in capsys.readouterr().err
-    found = check(presampled(), "--check-logprobs")
-    assert found.responses == 6 and found.deviation is not None and found.deviation < 1e-5
-    assert "judged correct again; log-probabilities agree to" in capsys.readouterr().err
-
-
-def test_a_check_names_what_is_not_correct_any_more(tmp_path):
-    def spoil(rows):
-        return [replace(row, text=" no") if place % 2 else row for place, row in enumerate(rows)]
-
-    path = copied(tmp_path / "set", spoil)
-    with pytest.raises(DataError, match=r"3 of 6 stored .* \(train/3: wrong"):
-        check(path)
-    path = copied(tmp_path / "many", lambda rows: [replace(rows[0], text="")] * 7)
-    with pytest.raises(DataError, match=r"7 of 7 .*: no_answer and 2 more\)"):
-        check(path)
-
-
-def test_a_check_finds_text_and_numbers_that_are_not_the_tokens(tmp_path):
-    swapped = copied(tmp_path / "a", lambda rows: [replace(rows[0], text="yes")])
-    assert check(swapped).responses == 1  # the verdict stands; only the tokens say that the text was changed
-    with pytest.raises(DataError, match="the text of the response to 'train/1'"):
-        check(swapped, "--check-logprobs")
-    path = copied(tmp_path / "b", lambda rows: [replace(rows[0], prompt_ids=rows[1].prompt_ids)])
-    with pytest.raises(DataError, match="the prompt to 'train/1' does not match"):
-        check(path, "--check-logprobs")
-    path = copied(tmp_path / "c", lambda rows: shifted(rows, {5}))
-    with pytest.raises(DataError, match=r"differ from the model's by 3\.0 nats"):
-        check(path, "--check-logprobs")
-
-
-def test_a_check_needs_the_task_and_the_partition_as_they_were(tmp_path):
-    with pytest.raises(DataError, match="the task no longer has the problem"):
-        check(presampled(), "--task.limit", "4")
-    path = copied(tmp_path / "set", lambda rows: [replace(rows[0], problem_id="train/0")])
-    with pytest.raises(DataError, match="a response to 'train/0', which its"):
-        check(path)
-    with pytest.raises(RunError, match="nothing is not a run directory of `dph"):
-        check(tmp_path / "nothing")
-    with pytest.raises(RunError, match="holds a run of `dph sft`"):
-        check(base_run(), "--task.name", "toy")
-
-
-def test_a_check_writes_nothing(tmp_path):
-    path = copied(tmp_path / "set")
-    before = {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
-    check(path, "--check-logprobs")
-    assert {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
 
 
 # The sampler's log-probabilities ------------------------------------------------------------------------------------

@@ -153,7 +153,6 @@ WORDS = {
     "a name that is too long": (["train", "--model.path", "m", "--out", "x" * 300], "File name too long"),
     "no runs to report": (["report", "--out", "x"], "dph report needs runs and a directory to write"),
     "no directory": (["eval"], "no run directory was named; add --out DIRECTORY"),
-    "a check of nothing": (["presample", "--check", "no"], "no is not a run directory of `dph presample`"),
 }
 
 

@@ -17,7 +17,6 @@ from dph.runs.pinned import content_hashes
 from dph.stages import train as module
 from dph.stages.evaluate import evaluate
 from dph.stages.presample import presample
-from dph.stages.presample_check import check_presample
 from dph.stages.train import train
 from dph.tasks import register_task
 from dph.types import Problem
@@ -141,8 +140,6 @@ def test_training_refuses_data_that_were_edited_after_presampling(tmp_path, monk
         other = replace(train_config(tmp_path / method, method, task=task), rehearsal=config.rehearsal)
         with pytest.raises(RunError, match=named):
             train(replace(other, rehearsal=replace(other.rehearsal, rows=6 if method == "dph_js" else 0)))
-    with pytest.raises((DataError, RunError), match="run `dph presample` again"):
-        check_presample(replace(presample_config(tmp_path), check=str(presampled), task=task))
 
 
 def test_a_partition_fits_however_its_data_are_named_and_another_is_refused_before_a_model_is_loaded(

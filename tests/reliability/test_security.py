@@ -24,7 +24,7 @@ import pytest
 import tomli_w
 
 import dph
-from complaints import complaint, run
+from complaints import run
 from dph.cli.main import COMMANDS, main
 from dph.config import ModelConfig
 from dph.errors import UserError, one_line, reason_of
@@ -328,8 +328,6 @@ def walk(trap):
     new = iter(str(trap.folder / f"new-{number}") for number in range(99))
     model, data = f"{runs['sft']}/model", data_file()
     yield "sft", "--model.path", model, "--data", data, "--steps", "1", "--out", next(new)
-    yield "presample", "--check", runs["presample"]
-    yield "presample", "--check", runs["presample"], "--check-logprobs"
     yield "presample", *TOY, "--threshold", "1", "--model.path", model, "--out", next(new)
     yield *TRAIN, "--model.path", model, "--out", next(new)
     yield *TRAIN, "--model.path", base_run() / "model", "--rehearsal.path", runs["presample"], "--out", next(new)
@@ -382,43 +380,14 @@ def test_what_a_run_names_is_never_run(tmp_path, monkeypatch, capsys, kind):
 def test_the_traps_work_if_a_flag_opens_them(tmp_path, capsys):
     trap = Trap(tmp_path, "code of the model")
     path = Path(trap.run("presample"))
-    run(capsys, "presample", "--check", path, "--plugin", trap.evil, "--reward", f"{trap.evil}:reward")
+    words = ("eval", *TOY, "--model.path", base_run() / "model")
+    run(capsys, *words, "--plugin", trap.evil, "--reward", f"{trap.evil}:reward", "--out", tmp_path / "judged")
     trap.mark.unlink()
     run(capsys, "eval", *TOY, "--model.path", path / "model", "--model.trust-remote-code", "--out", tmp_path / "new")
     trap.mark.unlink()
     with pytest.raises(FileExistsError):
         trap.mark.mkdir()
         pickle.loads(pickle.dumps(Mkdir(str(trap.mark))))
-
-
-NAMED = {
-    "plugins": ({"plugins": ["a b.py"]}, (), "add --plugin 'a b.py'"),
-    "reward": ({"reward": {"function": "a.py:f"}}, (), "add --reward a.py:f"),
-    "code": ({"model": {"trust_remote_code": True}}, ("--check-logprobs",), "add --model.trust-remote-code"),
-    "kernel": ({"model": {"attention": "org/k"}}, ("--check-logprobs",), "add --model.attention org/k"),
-}
-
-
-@pytest.mark.parametrize("name", NAMED)
-def test_a_check_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys, name):
-    settings, flags, hint = NAMED[name]
-    shutil.copytree(presampled(), tmp_path / "run")
-    file = tmp_path / "run" / "config.toml"
-    before = tomllib.loads(file.read_text())
-    file.write_text(tomli_w.dumps(before | {k: v if k == "plugins" else before[k] | v for k, v in settings.items()}))
-    message = complaint(capsys, "presample", "--check", file.parent, *flags)
-    assert "which only a flag can allow" in message and message.endswith(hint)
-    if flags:  # without a model nothing of it is run
-        assert run(capsys, "presample", "--check", file.parent)[0] == 0
-
-
-def test_a_check_with_the_flags_that_a_run_needs(tmp_path, capsys):
-    """The reward function and the plug-in are those of the command, wherever the run had them."""
-    trap = Trap(tmp_path, "settings")
-    path = trap.run("presample")
-    words = ("presample", "--check", path, "--plugin", trap.evil, "--reward", f"{trap.evil}:reward")
-    status, said = run(capsys, *words)
-    assert status == 0 and "are judged correct again" in said and trap.mark.exists()
 
 
 # What a reader sees ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from dph.errors import RunError
-from dph.runs.models import FoundModel, find_model
+from dph.runs.directory import FoundModel, find_model
 from dph.stages.train import train
 from helpers import base_run, presampled, train_config
 

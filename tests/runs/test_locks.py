@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import dph
 from dph.config import TrainConfig
 from dph.errors import RunError
-from dph.process.jobs import Job
 from dph.runs.directory import RunDir
 from dph.runs.files import LOCK, lock, unlock, waiting_for
-from dph.stages import demo
 from workers import state_of
 
-SOURCE = str(Path(demo.__file__).parents[2])
+SOURCE = str(Path(dph.__file__).parents[1])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows does not lock directories")
 
 
@@ -80,23 +79,24 @@ def test_a_finished_run_can_be_read_while_another_process_has_its_directory(tmp_
         assert RunDir.start(str(tmp_path), "train", config, resume=True).complete
 
 
-def test_a_second_demo_waits_for_the_base_model(tmp_path, monkeypatch, capsys):
-    ran = []
-    monkeypatch.setattr(demo, "run_jobs", lambda jobs, *_: ran.append((jobs[0].name, time.monotonic())))
-    base = tmp_path / "cache" / "base" / "abc"
-    base.parent.mkdir(parents=True)
-    with holder(base.parent) as process:
-        thread = threading.Thread(target=demo.make_base, args=(Job("base", ()), base, tmp_path / "logs", 1))
+def test_a_second_process_waits_for_a_folder(tmp_path, capsys):
+    ended = []
+
+    def use():
+        with waiting_for(tmp_path):
+            ended.append(time.monotonic())
+            assert (tmp_path / LOCK).exists()
+
+    with holder(tmp_path) as process:
+        thread = threading.Thread(target=use)
         thread.start()
         time.sleep(1.0)
-        assert ran == []
-        ended = time.monotonic()
+        assert ended == []
+        killed = time.monotonic()
         process.kill()
         thread.join(20)
-    assert [name for name, _ in ran] == ["base"] and ran[0][1] >= ended
+    assert len(ended) == 1 and ended[0] >= killed
     assert f"waiting for process {process.pid}" in capsys.readouterr().err
-    with waiting_for(base.parent):  # it was given free
-        assert (base.parent / LOCK).exists()
 
 
 def test_workers_end_with_a_killed_parent_even_while_they_are_busy(tmp_path):

@@ -4,6 +4,7 @@ weights."""
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tomli_w
 import torch
 
+from complaints import complaint, run
 from dph.config import CertifyConfig, CertifyStageConfig, EvalConfig, InterpolateConfig, to_toml
 from dph.config.components import AsideConfig, ModelConfig, TaskConfig
 from dph.errors import UserError
@@ -21,8 +24,7 @@ from dph.evaluation.certification import CertificationSet
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
 from dph.runs.coverage import CERTIFICATE, read_visits
-from dph.runs.directory import RunDir, read_metrics
-from dph.runs.models import find_model
+from dph.runs.directory import RunDir, find_model, read_metrics
 from dph.sampling.seeding import derive_key
 from dph.stages.certify import certify
 from dph.stages.evaluate import evaluate
@@ -350,3 +352,35 @@ def test_words_of_the_command_line_are_base_and_checkpoints():
     assert parse("presample", ["--certify", "0.2"])[0].certify.share == 0.2
     with pytest.raises(UserError, match="unrecognized arguments"):
         parse("certify", ["base", "one", "--certify.every", "3"])
+
+
+# Code that a presample run names ------------------------------------------------------------------------------------
+
+
+def naming(path, settings):
+    """A copy of the presample run whose settings name code."""
+    shutil.copytree(kept_aside(), path)
+    before = RunDir.open(path).settings()
+    changed = {key: value if key == "plugins" else before[key] | value for key, value in settings.items()}
+    (path / "config.toml").write_text(tomli_w.dumps(before | changed))
+    return "certify", path, base_run(), "--certify.epsilon", "0.1"
+
+
+def test_a_certificate_says_which_flag_allows_the_code_of_a_run(tmp_path, capsys):
+    words = naming(tmp_path / "run", {"reward": {"function": "a b.py:f"}})
+    for flags in ((), ("--reward", "another.py:f")):
+        message = complaint(capsys, *words, *flags)
+        assert "which only a flag can allow" in message and message.endswith("add --reward 'a b.py:f'")
+
+
+def test_a_certificate_calls_the_function_that_the_call_names_too(tmp_path, capsys):
+    (tmp_path / "own.py").write_text("def reward(*_, **__): return 1.0\n")
+    function = f"{tmp_path / 'own.py'}:reward"
+    words = naming(tmp_path / "run", {"reward": {"function": function, "in_process": True}})
+    status, said = run(capsys, *words, "--reward", function)
+    assert status == 0 and "certified" in said
+
+
+def test_a_certificate_takes_no_other_code_from_a_run(tmp_path, capsys):
+    named = {"plugins": ["missing.py"], "model": {"trust_remote_code": True, "attention": "org/kernel"}}
+    assert run(capsys, *naming(tmp_path / "run", named))[0] == 0

@@ -23,8 +23,7 @@ from dph.models.policy import Policy
 from dph.rehearsal.check import recheck
 from dph.rehearsal.partition import read_partition, training_problems
 from dph.rehearsal.store import read_rehearsal
-from dph.runs.directory import RunDir
-from dph.runs.models import find_model
+from dph.runs.directory import RunDir, find_model
 from dph.stages import presample as module
 from dph.stages.presample import (
     correct_and_judged,

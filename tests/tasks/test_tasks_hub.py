@@ -8,8 +8,8 @@ import pytest
 from complaints import complaint, run
 from dph.build import make_task
 from dph.config import TaskConfig
+from dph.config import checks as network
 from dph.errors import DataError, SettingsError
-from dph.runs import models as network
 from dph.tasks import load_task
 from dph.types import Problem
 from dph.verifiers import Verifiers

@@ -15,23 +15,28 @@ from dph.errors import SettingsError
 
 STAGES_WITH_SHORTCUTS = frozenset({"presample", "train", "eval", "verify", "certify", "audit"})
 
-COMMON: dict[str, dict[str, Any]] = {
-    "--preset": {
-        **{"dest": "presets", "metavar": "NAME"},
-        "help": "settings by name, or from a TOML or YAML file by its path; may be repeated, later ones override",
-    },
-    "--config": {
-        **{"dest": "files", "metavar": "FILE", "type": Path},
-        "help": "settings from a TOML or YAML file; they override presets, and flags override both",
-    },
-    "--plugin": {
-        **{"dest": "plugins", "metavar": "FILE"},
-        "help": "import a Python file or module that registers tasks, verifiers, losses …",
-    },
+Flags = dict[str, tuple[str, dict[str, Any], str]]
+"""What each flag sets, what argparse needs, and its help."""
+COMMON: Flags = {
+    "--preset": (
+        "presets",
+        {"metavar": "NAME"},
+        "settings by name, or from a TOML or YAML file by its path; may be repeated, later ones override",
+    ),
+    "--config": (
+        "files",
+        {"metavar": "FILE", "type": Path},
+        "settings from a TOML or YAML file; they override presets, and flags override both",
+    ),
+    "--plugin": (
+        "plugins",
+        {"metavar": "FILE"},
+        "import a Python file or module that registers tasks, verifiers, losses …",
+    ),
 }
 """Flags of every stage, which may be repeated."""
 _PATH, _SET = {"metavar": "PATH"}, {"action": "store_const", "const": "true"}
-TASK: dict[str, tuple[str, dict[str, Any], str]] = {
+TASK: Flags = {
     "--task": (
         "task",
         {"metavar": "NAME"},
@@ -44,7 +49,7 @@ TASK: dict[str, tuple[str, dict[str, Any], str]] = {
     "--subset": ("options.subset", _SET, "the task's option subset"),
     "--skip-missing": ("options.skip_missing", _SET, "the task's option skip_missing"),
 }
-"""Short flags of the task, in the stages with shortcuts: what they set, what argparse needs, and their help."""
+"""Short flags of the task, in the stages with shortcuts."""
 SHORT = {
     "verifier.comparator": "--rule",
     "verifier.policy": "--policy",
@@ -58,14 +63,14 @@ SHORT = {
 ROOT_OF = {"records": "path", "hub": "name"}
 """The option with the location of a task's data, for tasks that do not call it `root`."""
 FIRST = {
-    "report": ("--runs",),
-    "passk": ("--files",),
-    "audit": ("--model.path", "--after"),
-    "certify": ("--base", "--checkpoints"),
-    "interpolate": ("--run",),
-    "push": ("--run", "--repo"),
+    "report": {"RUN …": "--runs"},
+    "passk": {"BEFORE [AFTER …]": "--files"},
+    "audit": {"BEFORE": "--model.path", "AFTER": "--after"},
+    "certify": {"BASE": "--base", "CHECKPOINTS": "--checkpoints"},
+    "interpolate": {"RUN": "--run"},
+    "push": {"RUN": "--run", "REPO": "--repo"},
 }
-"""Flags of the words before any flag: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
+"""The words before any flag, with their flags: dph report RUN …, dph certify BASE CHECKPOINT …, dph push RUN REPO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +114,8 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     """Sort the words of a stage's command line. Raises SettingsError for flags that do not exist or lack their value,
     and for values of the wrong type."""
     leading = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
-    first, rest, names = words[:leading], words[leading:], FIRST.get(stage, ())
-    if stage in ("report", "passk") and first:
-        first = [*names, *first]
-    else:
-        first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
+    first, rest, names = words[:leading], words[leading:], [*FIRST.get(stage, {}).values()]
+    first = [*(word for pair in zip(names, first, strict=False) for word in pair), *first[len(names) :]]
     parser, flags = _parser(stage, STAGES[stage]())
     values, unknown = parser.parse_known_args([_hyphens(word) for word in [*first, *rest]])
     if unknown:
@@ -125,10 +127,15 @@ def read_words(stage: str, words: Sequence[str]) -> CommandLine:
     return CommandLine(stage, **nested(vars(values)))
 
 
-def help_page(stage: str, what: str, default: Any) -> str:
+def purpose(stage: str) -> str:
+    """What a command does: the words after its name in the docstring of its settings."""
+    return " ".join(str(STAGES[stage].__doc__).split()).partition(": ")[2].removesuffix(".")
+
+
+def help_page(stage: str, default: Any) -> str:
     """The page of `dph STAGE --help`: every flag, its meaning, and the value that the setting has without it."""
     parser, _ = _parser(stage, default, explained=True)
-    parser.description = f"{what[0].upper()}{what[1:]}."
+    parser.description = f"{purpose(stage)[0].upper()}{purpose(stage)[1:]}."
     parser.epilog = f"Presets: {', '.join(preset_names())}"
     return parser.format_help()
 
@@ -163,16 +170,12 @@ def _parser(stage: str, default: Any, *, explained: bool = False) -> tuple[Parse
     What it reads is named as in `CommandLine`, with dots. Nothing has a default, so that only the flags of the command
     line are found. With `explained` it has the texts of the help page, and `default` holds the values there.
     """
-    words = [
-        name[2:].upper().replace("RUNS", "RUN …").replace("FILES", "BEFORE [AFTER …]").replace("MODEL.PATH", "BEFORE")
-        for name in FIRST.get(stage, ())
-    ]
-    usage = " ".join([f"dph {stage}", *words, "[flags]"])
+    usage = " ".join([f"dph {stage}", *FIRST.get(stage, {}), "[flags]"])
     parser = Parser(f"dph {stage}", usage, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     common = parser.add_argument_group("common flags")
     common.add_argument("-h", "--help", action="store_true", help="show this page")
-    for flag, options in COMMON.items():
-        common.add_argument(flag, action="append", **options)
+    for flag, (name, options, text) in COMMON.items():
+        common.add_argument(flag, action="append", dest=name, help=text, **options)
     common.add_argument("--resume", action="store_true", help="continue an interrupted run in the same --out directory")
     short = stage in STAGES_WITH_SHORTCUTS
     if short:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dph
-from dph.cli.arguments import CommandLine, help_page, read_words
+from dph.cli.arguments import CommandLine, help_page, purpose, read_words
 from dph.config import STAGES, check_bounds, from_dict, merge_settings
 from dph.config.checks import check_model, check_out, check_presample, check_train
 from dph.errors import (
@@ -25,54 +25,29 @@ from dph.errors import (
     is_out_of_memory,
     one_line,
 )
+from dph.process.interrupts import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.memory import keep_few_kernels
-from dph.process.parents import LAUNCHED, PARENT, require_one_process, when_parent_ends
 from dph.process.progress import show, show_messages
 from dph.runs.directory import RunDir
-from dph.runs.pinned import check_named, without_code
 from dph.runs.tracking import load_tracker
 
 COMMANDS = {
-    "demo": (
-        "base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU",
-        "dph.stages.demo:demo",
-    ),
-    "sft": ("supervised training on prompt/response rows", "dph.stages.sft:sft"),
-    "presample": (
-        "split prompts by what the reference policy masters; store its correct responses",
-        "dph.stages.presample:presample",
-    ),
-    "train": ("reinforcement learning: DPH-RL and its baselines, by --preset", "dph.stages.train:train"),
-    "eval": ("greedy accuracy, pass@k and diversity on held-out problems", "dph.stages.evaluate:evaluate"),
-    "verify": (
-        "scores of a file of predictions by the official rules, with every verdict",
-        "dph.stages.verify:verify",
-    ),
-    "certify": (
-        "bound, with confidence, what checkpoints lost of what their base model solved",
-        "dph.stages.certify:certify",
-    ),
-    "interpolate": (
-        "a model between the one that a run began with and the one that it trained",
-        "dph.stages.interpolate:interpolate",
-    ),
-    "push": (
-        "publish the model of a run on a hub, with a card of how it was made and what it scores",
-        "dph.stages.push:push",
-    ),
-    "passk": (
-        "pass@k of judged samples of any harness with intervals, and which problems a training lost",
-        "dph.stages.passk:passk",
-    ),
-    "audit": (
-        "what a training changed: samples both models on the same problems and compares them as dph passk does",
-        "dph.stages.audit:audit",
-    ),
-    "report": ("table, figures and a page from several runs", "dph.report.write:report"),
-    "verl": ("write the launch of a training run on a cluster, through verl", "dph.integrations.verl.launch:verl"),
-    "doctor": ("check the machine and the installation, and say how to fix what does not work", "dph.doctor:doctor"),
+    "demo": "dph.stages.demo:demo",
+    "sft": "dph.stages.sft:sft",
+    "presample": "dph.stages.presample:presample",
+    "train": "dph.stages.train:train",
+    "eval": "dph.stages.evaluate:evaluate",
+    "verify": "dph.stages.verify:verify",
+    "certify": "dph.stages.certify:certify",
+    "interpolate": "dph.stages.interpolate:interpolate",
+    "push": "dph.stages.push:push",
+    "passk": "dph.stages.passk:passk",
+    "audit": "dph.stages.audit:audit",
+    "report": "dph.report.write:report",
+    "verl": "dph.integrations.verl.launch:verl",
+    "doctor": "dph.doctor:doctor",
 }
-"""What each command does, and its function, whose module is loaded when the settings have been checked."""
+"""The function of each command, whose module is loaded when the settings have been checked."""
 
 
 def _check(command: str, config: Any) -> None:
@@ -101,13 +76,8 @@ def _check(command: str, config: Any) -> None:
 
 def _call(command: str, config: Any, resume: bool) -> None:
     """Run a command."""
-    if command == "presample" and config.check:
-        from dph.stages.presample_check import check_presample as check_stored
-
-        check_stored(config)
-        return
     _check(command, config)
-    module, _, name = COMMANDS[command][1].partition(":")
+    module, _, name = COMMANDS[command].partition(":")
     function = getattr(import_module(module), name)
     if command == "report":
         function([Path(run) for run in config.runs], Path(config.out), base=config.base, title=config.title)
@@ -127,27 +97,18 @@ def parse(stage: str, arguments: Sequence[str]) -> tuple[Any, CommandLine]:
     line = read_words(stage, arguments)
     default = from_dict(STAGES[stage], line.over(merge_settings(stage, line.presets, line.files)))
     if line.help:
-        print(help_page(stage, COMMANDS[stage][0], default), end="")
+        print(help_page(stage, default), end="")
         sys.exit(0)
-    checked = line.settings.get("check", "") if stage == "presample" else ""
-    recorded: dict[str, Any] = {}
-    if checked:
-        recorded = RunDir.open(Path(checked), stage).settings()
-        from_dict(STAGES[stage], recorded, f"the settings of {checked}")  # that they can be read at all
-        default = from_dict(STAGES[stage], without_code(recorded), default=default)
     settings = line.finish(from_dict(STAGES[stage], line.settings, default=default))
     if line.plugins and hasattr(settings, "plugins"):  # a run records them with its settings
         settings = replace(settings, plugins=tuple(dict.fromkeys([*settings.plugins, *line.plugins])))
-    if checked:
-        loaded = {key: value for key, value in recorded.items() if key != "model" or settings.check_logprobs}
-        check_named(Path(checked), loaded, settings)
     check_bounds(settings)
     return settings, line
 
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    lines = [f"  {name:<{width}}  {purpose(name)}" for name in COMMANDS]
     head = f"dph {dph.__version__}: reinforcement learning with verifiable rewards that keeps diversity\n"
     return "\n".join([head, "usage: dph COMMAND [settings]; `dph COMMAND --help` lists them", "", *lines])
 

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dph.config.components import Bounds, LossConfig, read_fields
 from dph.config.stages import PresampleConfig, TrainConfig
@@ -67,6 +67,18 @@ def _is_local(path: str) -> bool:
     are possible, a first folder that exists decides."""
     first, slash, rest = path.partition("/")
     return path.startswith((".", "/", "~")) or "/" in rest or (bool(slash) and (not rest or Path(first).is_dir()))
+
+
+def ask_hub(name: str, file: str, kind: Literal["model", "dataset"] = "model") -> None:
+    """Return if a repository is on the hub, with this file, which nearly every one has, or without it. Raises whatever
+    the network, its library or the hub answers otherwise, within seconds; the types are many."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file, repo_type=kind), timeout=5.0)
+    except EntryNotFoundError:
+        return
 
 
 def check_train(config: TrainConfig) -> None:

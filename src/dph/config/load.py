@@ -10,7 +10,6 @@ import inspect
 import re
 import textwrap
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -24,23 +23,7 @@ import tomli_w
 
 from dph.config.checks import check_bounds
 from dph.config.components import Bounds, read_fields
-from dph.config.stages import (
-    AuditConfig,
-    CertifyStageConfig,
-    DemoConfig,
-    DoctorConfig,
-    EvalConfig,
-    InterpolateConfig,
-    PartitionRule,
-    PasskConfig,
-    PresampleConfig,
-    PushConfig,
-    ReportConfig,
-    SftConfig,
-    TrainConfig,
-    VerifyConfig,
-    VerlConfig,
-)
+from dph.config.stages import STAGES, EvalConfig, PartitionRule, PresampleConfig, TrainConfig, VerlConfig
 from dph.config.text import decoded
 from dph.errors import SettingsError, one_line
 
@@ -224,25 +207,6 @@ def _preset_file(name: str) -> dict[str, Any]:
     return read_settings(_PRESETS / f"{name}.toml")
 
 
-STAGES: dict[str, type[Any]] = {
-    "sft": SftConfig,
-    "presample": PresampleConfig,
-    "train": TrainConfig,
-    "verl": VerlConfig,
-    "eval": EvalConfig,
-    "certify": CertifyStageConfig,
-    "verify": VerifyConfig,
-    "interpolate": InterpolateConfig,
-    "push": PushConfig,
-    "report": ReportConfig,
-    "passk": PasskConfig,
-    "audit": AuditConfig,
-    "demo": DemoConfig,
-    "doctor": DoctorConfig,
-}
-"""Settings class of each stage."""
-
-
 def merge_settings(stage: str, presets: Sequence[str], files: Sequence[Path]) -> dict[str, Any]:
     """Settings of one stage from presets in the order given, then files.
 
@@ -287,7 +251,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     of_stage: dict[str, Any] = {}
     everywhere: dict[str, Any] = {}
     for cls in STAGES.values():
-        _merge(everywhere, _keys(cls()))
+        _merge(everywhere, _keys(to_dict(cls())))
     named = STAGES.keys() - everywhere.keys()  # "certify" is a table of settings
     for where, layer in layers:
         for name in named:
@@ -297,7 +261,7 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
             for name in _table(tree, "for", where):
                 _table(tree["for"], name, where, "for.")
         top = {key: value for key, value in layer.items() if key not in (*named, "for", "meta")}
-        tree = _part_of(top, _keys(STAGES[stage]()), everywhere, where)
+        tree = _part_of(top, _keys(to_dict(STAGES[stage]())), everywhere, where)
         for settings in (tree, {key: value for key, value in table.items() if key != "for"}):
             from_dict(STAGES[stage], settings, f"the settings in {where}")  # so that a mistake is named with its file
         _merge(shared, tree)
@@ -307,10 +271,9 @@ def _merge_layers(stage: str, layers: Sequence[tuple[str, dict[str, Any]]]) -> t
     return shared, shared.pop("for", {})
 
 
-def _keys(config: Any, unread: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings of a config by name, those of the configs in it nested; empty for a setting that is no config."""
-    values = {item.name: (getattr(config, item.name), below) for item, below in read_fields(config, unread)}
-    return {name: _keys(value, below) if _is_config(value) else {} for name, (value, below) in values.items()}
+def _keys(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of nested settings; those of a setting that is no table are empty."""
+    return {name: _keys(value) if isinstance(value, Mapping) else {} for name, value in settings.items()}
 
 
 def _part_of(
@@ -397,8 +360,6 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise SettingsError(f"{where} must be a table, not {value!r}")
         return {str(key): str(item) for key, item in value.items()}
-    if origin in (typing.Union, types.UnionType):
-        return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):

@@ -1,7 +1,7 @@
 """Settings of every stage as frozen dataclasses; `dph.config.load` fills them from presets, files and flags."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dph.config.components import (
     AdvantageConfig,
@@ -56,7 +56,7 @@ class StageConfig:
 
 @dataclass(frozen=True)
 class TrainConfig(StageConfig):
-    """`dph train`: reinforcement learning from a presampled partition."""
+    """`dph train`: reinforcement learning: DPH-RL and its baselines, by --preset."""
 
     method: str = "custom"
     """Name of the method, for tables."""
@@ -118,7 +118,7 @@ class PartitionRule:
 
 @dataclass(frozen=True)
 class PresampleConfig(PartitionRule, StageConfig):
-    """`dph presample`: split prompts by how often the reference policy solves them; store its correct responses."""
+    """`dph presample`: split prompts by what the reference policy masters; store its correct responses."""
 
     seed: int = 0
     """Seed of sampling."""
@@ -132,10 +132,6 @@ class PresampleConfig(PartitionRule, StageConfig):
     """Tokens, padding included, that pass through the model at once when log-probabilities are computed; lower it if
     memory runs out. 0 takes as many as training would."""
     certify: AsideConfig = field(default_factory=AsideConfig)
-    check: str = ""
-    """Judge the stored responses of this finished presample run again, with that run's settings; writes nothing."""
-    check_logprobs: bool = False
-    """With `check`: also load the model and recompute every stored log-probability."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +154,7 @@ class EvalConfig(StageConfig):
 
 @dataclass(frozen=True)
 class CertifyStageConfig(EvalConfig):
-    """`dph certify`: bound what checkpoints lost of what their base model solved. Models are sampled as by dph eval."""
+    """`dph certify`: bound, with confidence, what checkpoints lost of what their base model solved."""
 
     base: str = ""
     """Samples of the base model: a run of `dph presample --certify`, `dph eval` or `dph verify`, a file that `dph
@@ -177,7 +173,7 @@ class CertifyStageConfig(EvalConfig):
 
 @dataclass(frozen=True)
 class VerifyConfig(StageConfig):
-    """`dph verify`: scores of a file of predictions."""
+    """`dph verify`: scores of a file of predictions by the official rules, with every verdict."""
 
     predictions: str = ""
     """File to judge: Spider's text with one SQL query per line, BIRD's JSON, or rows (JSONL, Parquet) with ids and
@@ -255,7 +251,7 @@ class PartitionConfig(PartitionRule):
 
 @dataclass(frozen=True)
 class VerlConfig(TrainConfig):
-    """`dph verl`: write the launch of a training run through verl; `out` is the launch directory."""
+    """`dph verl`: write the launch of a training run on a cluster, through verl."""
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     partition: PartitionConfig = field(default_factory=PartitionConfig)
@@ -267,7 +263,7 @@ class VerlConfig(TrainConfig):
 
 @dataclass(frozen=True)
 class InterpolateConfig:
-    """`dph interpolate`: a model between the one that training began with and the trained one (WiSE-FT)."""
+    """`dph interpolate`: a model between the one that a run began with and the one that it trained."""
 
     run: str = ""
     """Run directory of `dph train` or `dph sft`, a checkpoint in it, or the folder of any trained model."""
@@ -287,7 +283,7 @@ class InterpolateConfig:
 
 @dataclass(frozen=True)
 class PushConfig:
-    """`dph push`: publish the model of a run on a hub, with its card."""
+    """`dph push`: publish the model of a run on a hub, with a card of how it was made and what it scores."""
 
     run: str = ""
     """Run directory of `dph sft` or `dph train`, or a checkpoint in it."""
@@ -305,7 +301,7 @@ class PushConfig:
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """`dph report`: one table, figures and a page from one or more runs."""
+    """`dph report`: table, figures and a page from several runs."""
 
     runs: tuple[str, ...] = ()
     """Run directories of `dph eval` (and, for curves, of `dph train`)."""
@@ -319,7 +315,7 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class PasskConfig(Reading):
-    """`dph passk`: pass@k of judged samples of any harness, with intervals, and the problems that were lost."""
+    """`dph passk`: pass@k of judged samples of any harness with intervals, and which problems a training lost."""
 
     files: tuple[str, ...] = ()
     """Judged samples, as files or folders: BEFORE, then each AFTER."""
@@ -335,7 +331,8 @@ class PasskConfig(Reading):
 
 @dataclass(frozen=True)
 class AuditConfig(EvalConfig):
-    """`dph audit`: what a training changed: both models on the same problems, and the comparison of `dph passk`."""
+    """`dph audit`: what a training changed: samples both models on the same problems and compares them as dph passk
+    does."""
 
     greedy: bool = False
     after: str = ""
@@ -347,7 +344,7 @@ class AuditConfig(EvalConfig):
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """`dph demo`: the whole story in an embedded world, in minutes, without network or GPU."""
+    """`dph demo`: base model, GRPO, DPH-JS and a report in the embedded world, in minutes, without network or GPU."""
 
     out: str = "runs/demo"
     """Directory for all runs of the demo."""
@@ -373,7 +370,7 @@ class DemoConfig:
 
 @dataclass(frozen=True)
 class DoctorConfig:
-    """`dph doctor`: check whether this machine can do the work, and what to do if it cannot."""
+    """`dph doctor`: check the machine and the installation, and say how to fix what does not work."""
 
     out: str = "runs"
     """Directory for runs, whose write access and free disk space are checked."""
@@ -383,3 +380,22 @@ class DoctorConfig:
     """Also run every stage at the smallest scale."""
     json: bool = False
     """Print the findings as JSON."""
+
+
+STAGES: dict[str, type[Any]] = {
+    "sft": SftConfig,
+    "presample": PresampleConfig,
+    "train": TrainConfig,
+    "verl": VerlConfig,
+    "eval": EvalConfig,
+    "certify": CertifyStageConfig,
+    "verify": VerifyConfig,
+    "interpolate": InterpolateConfig,
+    "push": PushConfig,
+    "report": ReportConfig,
+    "passk": PasskConfig,
+    "audit": AuditConfig,
+    "demo": DemoConfig,
+    "doctor": DoctorConfig,
+}
+"""Settings class of each stage."""

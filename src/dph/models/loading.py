@@ -14,12 +14,11 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
 from dph.config import ModelConfig
-from dph.config.checks import check_model
+from dph.config.checks import ask_hub, check_model
 from dph.config.text import read_json
 from dph.errors import ModelError, SettingsError, UserError, is_out_of_memory
 from dph.models.gguf import model_folder
 from dph.process.progress import say
-from dph.runs.models import ask_hub
 
 _INDEX = ".safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dph.errors import SharedUserError, UserError
-from dph.process.parents import launched_processes
+from dph.process.interrupts import launched_processes
 
 T = TypeVar("T")
 
@@ -101,15 +101,7 @@ class World:
 
     def joined(self, values: Tensor) -> Tensor:
         """Concatenate the one-dimensional tensors of all processes in rank order, on the CPU; lengths may differ."""
-        if self.size == 1:
-            return values
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(values)]), group=self.host)
-        longest = max(int(size) for size in sizes)
-        sent = torch.cat([values.cpu(), values.new_zeros(longest - len(values), device="cpu")])
-        parts = [torch.empty_like(sent) for _ in range(self.size)]
-        dist.all_gather(parts, sent, group=self.host)
-        return torch.cat([received[: int(size)] for received, size in zip(parts, sizes, strict=True)])
+        return values if self.size == 1 else torch.cat(self.gather(values.cpu()))
 
     def together(self, action: Callable[[], T]) -> T:
         """Run `action` in every process. A UserError in one process is raised in all of them, so that no process waits

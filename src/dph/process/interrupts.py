@@ -1,7 +1,8 @@
 """Orderly stopping: the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks a process to stop, and one that
-comes over a second later ends it. A process that nohup has started ignores SIGHUP, as it should.
+comes over a second later ends it. A process that nohup has started ignores SIGHUP, as it should. A process ends when
+its parent ends, even if the parent is killed, and knows how many a launcher (torchrun) started for one command.
 
-A command installs its handler before it loads anything else, so this module loads little itself.
+A command installs its handler before it loads anything else, and workers import this module, so it loads little itself.
 """
 
 import atexit
@@ -11,12 +12,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from dph.errors import Interrupted
+from dph.errors import Interrupted, SharedUserError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME_SECONDS = 1.0
@@ -128,3 +129,38 @@ def _tell(number: int) -> int:
         os.write(2, f"dph: {Interrupted(number)}\n".encode())
         sys.stdout.flush()
     return 128 + number
+
+
+PARENT = "DPH_PARENT"
+"""Environment variable with the id of the parent process; the command ends when that process ends."""
+LAUNCHED = "TORCHELASTIC_RUN_ID"
+"""Environment variable of the processes that torchrun starts; they end when torchrun ends."""
+
+
+def when_parent_ends(action: Callable[[], object], parent: int = 0, every: float = 0.5) -> None:
+    """Call `action` from a thread soon after the parent process has ended.
+
+    parent: process id of the parent; 0 means the current parent. every: seconds between two checks.
+    """
+    expected = parent or os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == expected:
+            time.sleep(every)
+        action()
+
+    threading.Thread(target=watch, daemon=True, name="dph-parent-watch").start()
+
+
+def launched_processes() -> int:
+    """Number of processes started by torchrun; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def require_one_process(command: str) -> None:
+    """Raises UserError in each of several processes: all would do the same work and write the same directory."""
+    if (count := launched_processes()) > 1:
+        raise SharedUserError(
+            f"dph {command} runs in one process, but {count} were started; start it without torchrun (only sft and "
+            "train use several)"
+        )

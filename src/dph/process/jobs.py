@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dph.config.text import read_json
 from dph.errors import UserError
-from dph.process.parents import PARENT
+from dph.process.interrupts import PARENT
 from dph.process.progress import progress, say
 
 POLL_SECONDS = 0.2

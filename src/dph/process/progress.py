@@ -103,10 +103,10 @@ _SECONDS_BETWEEN_LINES = 15.0
 
 
 class Tracker:
-    """Counts finished units of a piece of work and shows them."""
+    """Counts finished units of a piece of work and shows them, if they are to be shown."""
 
-    def __init__(self, label: str, total: int, done: int, bar: "Progress | None") -> None:
-        self._label, self._total, self._first, self._done = label, total, done, done
+    def __init__(self, label: str, total: int, done: int, bar: "Progress | None", shown: bool) -> None:
+        self._label, self._total, self._first, self._done, self._shown = label, total, done, done, shown
         self._bar = bar
         self._task = bar.add_task(label, total=total, completed=done) if bar else None
         self._start = self._last_line = time.monotonic()
@@ -114,26 +114,21 @@ class Tracker:
     def advance(self, count: int = 1, note: str = "") -> None:
         """Count units as done; `note` is a short text beside the bar. A count of 0 shows the note at once."""
         self._done += count
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
-            return
-        if count == 0 or self._is_time() or self._done >= self._total:
-            now = self._last_line = time.monotonic()
-            finished = self._done - self._first
-            left = (now - self._start) / max(1, finished) * (self._total - self._done)
-            estimate = f" ({left:.0f} s left)" if finished else ""
-            show(f"{self._label} {self._done}/{self._total} {note}{estimate}")
+        finished, left = self._done - self._first, self._total - self._done
+        seconds = (time.monotonic() - self._start) / max(1, finished) * left
+        line = f" {note} ({seconds:.0f} s left)" if finished else f" {note}"
+        self._show(note, line, at_once=count == 0 or left <= 0)
 
     def within(self, note: str) -> None:
         """Show what is being done for the next unit: beside the bar, or in a log where nothing was said for a while."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=f"{self._label} {note}")
-        elif self._is_time():
-            self._last_line = time.monotonic()
-            show(f"{self._label} {self._done}/{self._total}, next: {note}")
+        self._show(note, f", next: {note}")
 
-    def _is_time(self) -> bool:
-        return time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES
+    def _show(self, note: str, line: str, *, at_once: bool = False) -> None:
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done, description=f"{self._label} {note}".strip())
+        elif self._shown and (at_once or time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES):
+            self._last_line = time.monotonic()
+            show(f"{self._label} {self._done}/{self._total}{line}")
 
 
 _SHOWN: list[Tracker] = []
@@ -149,18 +144,16 @@ def doing(note: str) -> None:
 @contextmanager
 def progress(label: str, total: int, done: int = 0, *, quiet: bool = False) -> Iterator[Tracker]:
     """Show the progress of a piece of work of `total` units, of which `done` are done already. A library shows none."""
-    if quiet or not any(isinstance(handler, _Printer) for handler in _LOG.handlers):
-        tracker = Tracker(label, total, done, None)
-        tracker.advance = lambda count=1, note="": None  # type: ignore[method-assign]
-        yield tracker
-        return
-    with _bar() or contextlib.nullcontext() as bar:
-        tracker = Tracker(label, total, done, bar)
-        _SHOWN.append(tracker)
+    shown = not quiet and any(isinstance(handler, _Printer) for handler in _LOG.handlers)
+    with (_bar() if shown else None) or contextlib.nullcontext() as bar:
+        tracker = Tracker(label, total, done, bar, shown)
+        if shown:
+            _SHOWN.append(tracker)
         try:
             yield tracker
         finally:
-            _SHOWN.remove(tracker)
+            if shown:
+                _SHOWN.remove(tracker)
 
 
 def _bar() -> "Progress | None":

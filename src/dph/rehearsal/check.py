@@ -194,12 +194,6 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     say(f"log-probabilities of sampler and trainer agree to {mean:.1e} nats per token (at most {largest:.1e})")
 
 
-def largest_deviation(manifest: Mapping[str, Any], policy: Policy) -> float:
-    """The largest allowed difference of stored and recomputed log-probabilities, in nats."""
-    both_fp32 = manifest.get("precision") == "fp32" and policy.precision == "fp32"
-    return _SAME_NUMBERS if both_fp32 else _LOW_PRECISION
-
-
 def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, count: int, token_budget: int) -> float:
     """Recompute stored log-probabilities of `count` rows, spread evenly over the set, and report their deviation.
 
@@ -208,7 +202,8 @@ def check_start(checked: CheckedSet, policy: Policy, rollout: RolloutConfig, cou
     rows = checked.stored
     sample = [rows[place * len(rows) // count] for place in range(count)] if count < len(rows) else rows
     deviation = recheck(policy, sample, rollout.temperature, token_budget)
-    versions = check_deviation(checked, deviation, largest_deviation(checked.run.manifest, policy))
+    both_fp32 = checked.run.manifest.get("precision") == policy.precision == "fp32"
+    versions = check_deviation(checked, deviation, _SAME_NUMBERS if both_fp32 else _LOW_PRECISION)
     say(f"stored log-probabilities agree with recomputed ones to {deviation:.1e} nats ({len(sample)} rows){versions}")
     return deviation
 

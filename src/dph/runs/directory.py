@@ -17,12 +17,13 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dph.config import check_bounds, comparable, differences, from_dict, read_settings, to_dict, to_toml
-from dph.config.checks import check_out
+from dph.config.checks import check_out, is_model_folder
 from dph.config.text import parse_json, read_json
 from dph.errors import RunError
+from dph.process.interrupts import require_one_process
 from dph.process.progress import say
 from dph.runs.files import LOCK, lock, not_through_a_link, remove_leftovers, sync, unlock, write_atomically
 from dph.runs.pinned import check_code, code_hashes
@@ -78,6 +79,8 @@ class RunDir:
                 it; it already holds a run and `resume` is not set; or the settings, or a Python file that they name,
                 have changed since the start.
         """
+        if stage not in ("sft", "train"):
+            require_one_process(stage)
         check_bounds(config)
         check_out(out)
         path, versions = Path(out), package_versions() | dict(versions or {})
@@ -100,8 +103,9 @@ class RunDir:
             if changed:
                 run.update(status="running")  # first: with the old settings, such a run can still be resumed
                 write_atomically(path / "config.toml", to_toml(config))
-            if run.complete:  # and was killed before it removed them
-                (path / CHUNKS).unlink(missing_ok=True)
+            if run.complete:
+                say(f"{path} is complete already")
+                (path / CHUNKS).unlink(missing_ok=True)  # it was killed before it removed them
             return run
         if resume:
             say(f"nothing to resume in {path}: starting a new run")
@@ -240,3 +244,50 @@ def _compared(config: Any) -> dict[str, Any]:
     for name in ("out", "show_samples", "tracker"):
         settings.pop(name, None)
     return comparable(settings)
+
+
+# The models of runs --------------------------------------------------------------------------------------------------
+
+
+class FoundModel(NamedTuple):
+    model: str
+    """Folder, file or name, as `model.path` takes it."""
+    run: Path | None = None
+    """Run directory that made the model, or that used it; None if there is none."""
+
+
+def find_model(path: str) -> FoundModel:
+    """The model of a run directory (the final one, else that of the newest checkpoint, else the one that the run
+    sampled from), of a checkpoint, or of a model's folder; any other text is taken for a model's name.
+
+    Raises UserError for a run that has no model.
+    """
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        return FoundModel(path)
+    if _is_run(folder):
+        return FoundModel(_model_of(folder), folder)
+    if is_model_folder(folder / "model"):
+        folder = folder / "model"
+    if not is_model_folder(folder):
+        return FoundModel(path)
+    inside = folder.resolve()
+    above = [inside.parent, *inside.parents[2:3]]  # RUN/model or certified, RUN/checkpoints/step-…/model
+    run = next((one for one in above if inside.name in ("model", "certified") and _is_run(one)), None)
+    return FoundModel(str(folder), run)
+
+
+def _model_of(run: Path) -> str:
+    for folder in (run / "model", *sorted(run.glob("checkpoints/step-*/model"), reverse=True)):
+        if is_model_folder(folder):
+            return str(folder)
+    opened = RunDir.open(run)
+    stage, settings = opened.manifest.get("stage"), opened.settings().get("model")
+    path = opened.manifest.get("model") or (settings.get("path") if isinstance(settings, dict) else None)
+    if stage in ("presample", "eval") and path:  # the manifest of a finished run has it as an absolute path
+        return str(path)
+    raise RunError(f"the run {run} of `dph {stage}` has no model; name a run of sft or train, or a model's folder")
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and (folder / "config.toml").is_file()

@@ -199,7 +199,7 @@ def _is_abandoned(entry: Path) -> bool:
 
 
 def cache_folder() -> Path:
-    """The directory that keeps generated worlds and base models between runs: $DPH_CACHE if it is set, otherwise `dph`
+    """The directory that keeps generated worlds and models between runs: $DPH_CACHE if it is set, otherwise `dph`
     in the user's cache directory ($XDG_CACHE_HOME or ~/.cache)."""
     named = os.environ.get("DPH_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dph"

@@ -2,7 +2,7 @@
 
 Hashes of the first three are stored in inputs.json in the run directory, those of Python files in its manifest. If an
 input changed during a run, rewards would silently change their meaning. The run therefore stops, or refuses to resume,
-and names the input that changed. Code is never run because a run's files name it.
+and names the input that changed.
 
 Between runs a problem is known by its id. `content_hashes` says whether two problems with one id are the same: a
 presample run and an evaluation store them, training and reports compare them.
@@ -11,12 +11,11 @@ presample run and an evaluation store them, training and reports compare them.
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dph.config import absolute, flatten, to_dict
+from dph.config import absolute
 from dph.config.text import read_json
 from dph.errors import RunError
 from dph.runs.files import Stamp, file_stamp, write_atomically
@@ -26,34 +25,22 @@ _FILE = "inputs.json"
 ANEW = "start a new run with a different --out"
 
 
-_Stamp = tuple[int, int]
-"""Size and modification time (ns) of a file and its logs; its content is read again only if they differ."""
-
-
 class Pinned:
     """Hashes of the database files of a run at its start."""
 
-    def __init__(self, where: Path, hashes: dict[str, str], stamps: dict[str, _Stamp]) -> None:
-        self._where, self._hashes, self._stamps = where, hashes, stamps
+    def __init__(self, where: Path, hashes: Mapping[str, str]) -> None:
+        self._where, self._hashes = where, hashes
 
     def check(self, problems: Iterable[Problem]) -> None:
-        """Raises UserError if a database of these problems is not the one that the run started with."""
+        """Raises UserError if a database of these problems is not one that the run started with."""
         for path in databases(problems):
-            stamp = _stamp(path)
-            if stamp is None and path not in self._hashes:  # the column has the right name, but does not hold a path
-                continue
-            if stamp is not None and stamp == self._stamps.get(path):
-                continue
-            now = _hash(path)
-            allowed = {self._hashes[path]} if path in self._hashes else set(self._hashes.values())
-            if now not in allowed:
+            before, now = self._hashes.get(path), _hash(path)  # no hash: the column does not hold a path
+            if now != before and (before is not None or now not in ("", *self._hashes.values())):
                 what = "has changed" if now else "is missing"
                 raise RunError(
                     f"the database {path} {what} since {self._where} was started; restore the old file, then "
                     "continue with --resume, or start a new run with a different --out"
                 )
-            if stamp is not None:
-                self._hashes[path], self._stamps[path] = now, stamp
 
 
 def pin(
@@ -73,26 +60,21 @@ def pin(
     facts = {"weights": weights, "problems": _problem_hashes(problems), "measured": _problem_hashes(measured)}
     every = [*problems, *measured]
     if fresh:
-        stamps = {path: stamp for path in databases(every) if (stamp := _stamp(path)) is not None}
-        hashes = {path: _hash(path) for path in stamps}
-        recorded = {
-            path: {"size": size, "mtime_ns": mtime, "sha256": hashes[path]} for path, (size, mtime) in stamps.items()
-        }
+        hashes = {path: digest for path in databases(every) if (digest := _hash(path))}
         if note:
+            recorded = {path: {"sha256": digest} for path, digest in hashes.items()}
             write_atomically(run / _FILE, json.dumps(facts | {"databases": recorded}, indent=1) + "\n")
-        return Pinned(run, hashes, stamps)
+        return Pinned(run, hashes)
     before = read_json(run / _FILE, ANEW)
     try:
-        recorded = before["databases"]
-        hashes = {path: entry["sha256"] for path, entry in recorded.items()}
-        stamps = {path: (entry["size"], entry["mtime_ns"]) for path, entry in recorded.items()}
+        hashes = {path: entry["sha256"] for path, entry in before["databases"].items()}
         if weights and before["weights"] != weights:
             raise RunError(f"the model's weights are not those that {run} was started with; use a different --out")
         for name in ("problems", "measured"):
             compare_problems(run, before[name], facts[name], ANEW)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run / _FILE} cannot be used ({error}); {ANEW}") from error
-    pinned = Pinned(run, hashes, stamps)
+    pinned = Pinned(run, hashes)
     pinned.check(every)
     return pinned
 
@@ -138,14 +120,6 @@ def _short(facts: list[Any]) -> str:
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=6).hexdigest()
 
 
-def _stamp(path: str) -> _Stamp | None:
-    try:
-        stamp = file_stamp(path)
-    except OSError:
-        return None
-    return sum(size for *_, size, _ in stamp), max(mtime for *_, mtime in stamp)
-
-
 def _hash(path: str) -> str:
     """SHA-256 of a file, or an empty string if it cannot be read."""
     try:
@@ -188,42 +162,3 @@ def check_code(run: Path, before: object, config: Any) -> None:
                 f"{file} {what} since {run} was started; restore the old file, then continue with --resume, or "
                 "start a new run with a different --out"
             )
-
-
-_FLAGS = {
-    "plugins": "--plugin",
-    "reward.function": "--reward",
-    "model.trust_remote_code": "--model.trust-remote-code",
-    "model.attention": "--model.attention",
-}
-"""Settings that make code run, with the flags that name it: attention may be a kernel of a hub."""
-
-
-def without_code(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run recorded, as far as they name no code."""
-    kept = {key: dict(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    for setting, _ in _code_of(settings):
-        table, _, name = setting.rpartition(".")
-        del (kept[table] if table else kept)[name]
-    return kept
-
-
-def check_named(run: Path, settings: Mapping[str, Any], config: Any) -> None:
-    """Raises UserError if a run's settings name code of a kind that a command, with the settings `config`, does not."""
-    allowed = dict(_code_of(to_dict(config)))
-    for setting, values in _code_of(settings):
-        if setting not in allowed:
-            flags = " ".join(f"{_FLAGS[setting]} {shlex.quote(str(value))}".removesuffix(" True") for value in values)
-            raise RunError(
-                f"the settings of {run} name code to run ({setting}), which only a flag can allow; if you trust it, "
-                f"add {flags}"
-            )
-
-
-def _code_of(settings: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
-    """The settings that make code run, and what they name."""
-    flat = flatten({key: value for key, value in settings.items() if key in ("plugins", "reward", "model")})
-    if "/" not in str(flat.get("model.attention", "")):
-        flat.pop("model.attention", None)
-    named = {key: flat[key] for key in _FLAGS if flat.get(key)}
-    return [(key, list(value) if isinstance(value, list | tuple) else [value]) for key, value in named.items()]

@@ -12,8 +12,8 @@ from dph.evaluation.changes import compare
 from dph.evaluation.described import as_json, as_text
 from dph.evaluation.samples import read_samples
 from dph.process.progress import say
+from dph.runs.directory import find_model
 from dph.runs.files import write_atomically
-from dph.runs.models import find_model
 from dph.stages.certify import of_samples
 from dph.stages.evaluate import evaluate
 from dph.stages.interpolate import interpolate

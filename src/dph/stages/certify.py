@@ -1,6 +1,7 @@
 """Certificates after the fact: of models, or of samples that any program judged."""
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -9,17 +10,16 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from dph.build import make_verifiers
-from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, narrowed
+from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, comparable, narrowed
 from dph.config.text import decoded, parse_json
-from dph.errors import DataError, SettingsError
+from dph.errors import DataError, RunError, SettingsError
 from dph.evaluation.certificate import Certificate, Samples, certificate, fixed_sequence
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.samples import read_samples
 from dph.models.policy import Policy
 from dph.process.progress import say
+from dph.runs.directory import find_model
 from dph.runs.files import write_atomically
-from dph.runs.models import find_model
-from dph.runs.pinned import check_named
 from dph.stages.evaluate import evaluate
 from dph.types import UNSCORED, Outcome
 
@@ -47,7 +47,12 @@ def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certifi
 def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
     """Checks of models on the certification set of a presample run."""
     held = CertificationSet.open(replace(config.certify, set=config.base))
-    check_named(held.run.path, held.run.settings(), config)
+    function = held.made.reward.function  # code is never run because a run's files name it
+    if function and comparable(function) != comparable(config.reward.function):
+        raise RunError(
+            f"the settings of {held.run.path} name code to run (reward.function), which only a flag can allow; if you "
+            f"trust it, add --reward {shlex.quote(function)}"
+        )
     with make_verifiers(held.made.verifier, held.made.reward) as verifiers:
         for model in (_model(config, name) for name in config.checkpoints):
             yield held.certify(Policy.load(model), model, config.sampler, verifiers)

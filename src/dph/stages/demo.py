@@ -3,16 +3,13 @@
 The base is made from scratch in the embedded world or, with `--model`, is a language model after a supervised start.
 """
 
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dph.config import (
     DemoConfig,
-    SftConfig,
     TrainConfig,
     check_bounds,
     flatten,
@@ -21,15 +18,13 @@ from dph.config import (
     merge_settings,
     preset_label,
     preset_names,
-    to_toml,
 )
-from dph.errors import ModelError, RunError, SettingsError
+from dph.errors import ModelError, SettingsError
 from dph.models.gguf import model_folder
 from dph.process.jobs import Job, is_complete, run_jobs
 from dph.process.progress import say
 from dph.report.write import report
 from dph.runs.directory import RunDir
-from dph.runs.files import cache_folder, waiting_for
 
 _EMBEDDED: Mapping[str, Mapping[str, Any]] = {"train": {"monitor": {"every": 20}}}
 """In an embedded world: settings by stage on top of its preset, which has the name of its task."""
@@ -187,46 +182,12 @@ def demo(config: DemoConfig) -> Path:
     _check_methods(config.methods, config.task)
     _check_model(config)
     started, out = time.monotonic(), Path(config.out)
-    base = out / "base" if config.smoke or config.model else cache_folder() / "base" / _fingerprint(config.task)
-    planned = jobs(config, base)
     if config.model and not config.smoke:
-        start_language_model(config, base)
-    elif not config.smoke:
-        make_base(planned[0], base, out / "logs", config.jobs)
-    run_jobs(planned, out / "logs", config.jobs, "demo", watch=bool(config.model))
+        start_language_model(config, out / "base")
+    run_jobs(jobs(config, out / "base"), out / "logs", config.jobs, "demo", watch=bool(config.model))
     names = [Path(method).stem for method in config.methods]
     runs = [*(out / "eval" / name for name in ("base", *names)), *(out / name for name in names)]
     where = f"on {Path(config.world).stem}" if config.world else f"in the embedded world {config.task}"
     page = report(runs, out / "report", base="base", title=f"DPH-RL {where}")
     say(f"finished in {time.monotonic() - started:.0f} s; open {page}")
     return page
-
-
-def make_base(job: Job, base: Path, logs: Path, slots: int) -> None:
-    """Make the base model that all demos share, after waiting for another demo that is making it already."""
-    try:
-        base.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot make {base.parent} ({error.strerror}); name a writable folder with the variable DPH_CACHE"
-        ) from error
-    with waiting_for(base.parent):
-        run_jobs([job], logs, slots, "base model")
-
-
-def _fingerprint(task: str) -> str:
-    """Hash of all that the base model depends on: settings, world, code of the stage, versions."""
-    settings = from_dict(SftConfig, merge_settings("sft", [task], []))
-    digest = hashlib.blake2b(to_toml(settings).encode(), digest_size=8)
-    root = Path(__file__).parents[1]
-    sources = [
-        root / "stages" / "sft.py",
-        root / "sampling" / "seeding.py",
-        root / "training" / "optim.py",
-        *sorted((root / "models").glob("*.py")),
-    ]
-    world = [*sorted(root.glob(f"*/{task}.py")), *sorted((root / "tasks" / task).glob("*.py"))]
-    for source in [*sources, root / "tasks" / "styles.py", *world]:
-        digest.update(source.read_bytes())
-    digest.update(f"{version('torch')} {version('transformers')}".encode())
-    return digest.hexdigest()

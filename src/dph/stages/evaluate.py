@@ -18,7 +18,6 @@ from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.parents import require_one_process
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -41,10 +40,8 @@ def evaluate(config: EvalConfig, *, resume: bool = False, reward: RewardFunction
 
     reward: judges every response instead of the verifiers; see `dph.stages.train.train`.
     """
-    require_one_process("eval")
     run = RunDir.start(config.out, "eval", config, resume=resume, versions=judging_versions())
     if run.complete:
-        say(f"{run.path} is complete already")
         return run.path
     config = replace(config, model=settled(config.model, run))
     task = make_task(config.task)

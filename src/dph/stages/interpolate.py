@@ -10,10 +10,8 @@ from dph.evaluation.certification import CertificationSet
 from dph.models.card import save_with_card
 from dph.models.interpolation import interpolated
 from dph.process.progress import say
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, find_model
 from dph.runs.files import remove_leftovers
-from dph.runs.models import find_model
-from dph.runs.pinned import without_code
 
 
 def interpolate(config: InterpolateConfig) -> Path:
@@ -47,7 +45,7 @@ def _furthest(config: InterpolateConfig, initial: ModelConfig, trained: str) -> 
     """The largest share that is certified, and the sentence about it: shares are tested from the smallest on, until one
     fails. Raises UserError if that is the first."""
     held = CertificationSet.open(config.certify)
-    if without_code(settings := held.run.settings() | {"model": {}}) != settings:
+    if held.made.reward.function:
         raise SettingsError(f"{held.run.path} names code; make shares with --weight, and check them by `dph certify`")
 
     shares = [place / config.shares for place in range(1, config.shares + 1)]

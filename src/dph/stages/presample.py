@@ -24,7 +24,6 @@ from dph.evaluation.certificate import upper_bound
 from dph.models.batch import Tokens, fitting_tokens
 from dph.models.policy import Policy
 from dph.models.precision import settled
-from dph.process.parents import require_one_process
 from dph.process.progress import say
 from dph.rehearsal.check import check_sampler, file_hashes, sampling_facts
 from dph.rehearsal.partition import Set
@@ -65,10 +64,6 @@ class Placed:
     """Draws that could be judged."""
     refined: str
     """Result of the further draw: "", "kept", "moved" or "discarded"."""
-    new_correct: int = 0
-    """Of a prompt that is kept aside: correct responses among its new samples."""
-    new_samples: int = 0
-    """Those that could be judged."""
 
 
 def is_near_perfect(correct: int, samples: int, threshold: int, n: int) -> bool:
@@ -83,11 +78,9 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
 
     Raises UserError for bad settings and when no problem can be used.
     """
-    require_one_process("presample")
     check_presample(config)
     run = RunDir.start(config.out, "presample", config, resume=resume, versions=judging_versions())
     if run.complete:
-        say(f"{run.path} is complete already")
         return run.path
     config = replace(config, model=settled(config.model, run))
     _, problems = load_problems(config.task)
@@ -124,11 +117,6 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             aside = [item for item, place in zip(items, placed, strict=True) if place.set == "certify"]
             new = draw("new samples", aside, config.certify.samples, "certify", "sampling what is kept aside")
             sampler.close()
-        counted = {
-            group.problem.id: dict(zip(("new_correct", "new_samples"), correct_and_judged(group), strict=True))
-            for group in new
-        }
-        placed = [replace(place, **counted.get(place.problem_id, {})) for place in placed]
         stored = [
             (group, rollout)
             for group, place in zip(first, placed, strict=True)
@@ -136,7 +124,13 @@ def presample(config: PresampleConfig, *, resume: bool = False, reward: RewardFu
             for rollout in responses_to_store([again[place.problem_id], *group.rollouts], config.stored)
         ]
         rows = _rehearsals(policy, stored, config, chunks)
-        facts = _write(run, config, hashes | {"precision": policy.precision}, placed, contents, rows)
+        tried = {group.problem.id: correct_and_judged(group) for group in new}
+        partition: list[dict[str, Any]] = []
+        for place in placed:
+            correct, judgeable = tried.get(place.problem_id, (0, 0))
+            new_draws = {"new_correct": correct, "new_samples": judgeable}
+            partition.append(asdict(place) | new_draws | {"content": contents[place.problem_id]})
+        facts = _write(run, config, hashes | {"precision": policy.precision}, partition, rows)
     say(
         f"{facts['explore']} prompts to explore, {facts['perfect']} near-perfect ({len(rows)} stored responses), "
         f"{facts['dropped']} dropped"
@@ -223,16 +217,14 @@ def _write(
     run: RunDir,
     config: PresampleConfig,
     model: Mapping[str, str],
-    placed: Sequence[Placed],
-    contents: Mapping[str, str],
+    partition: list[dict[str, Any]],
     rows: Sequence[Rehearsal],
 ) -> dict[str, int]:
-    partition = [asdict(place) | {"content": contents[place.problem_id]} for place in placed]
     with written_atomically(run.path / "partition.parquet") as file:
         pq.write_table(pa.Table.from_pylist(partition), file)
     write_rehearsal(run.path / "rehearsal.parquet", rows)
     names = ("explore", "perfect", "dropped", *(("certify",) if config.certify.share else ()))
-    sizes = {name: sum(place.set == name for place in placed) for name in names}
+    sizes = {name: sum(row["set"] == name for row in partition) for name in names}
     run.finish(
         sizes=sizes,
         stored_responses=len(rows),

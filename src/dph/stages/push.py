@@ -8,9 +8,8 @@ from dph.errors import RunError, SettingsError, UserError, one_line
 from dph.models.card import CARD, model_card
 from dph.process.progress import say
 from dph.report.data import read_eval
-from dph.runs.directory import RunDir
+from dph.runs.directory import RunDir, find_model
 from dph.runs.files import directory_written_atomically
-from dph.runs.models import find_model
 
 
 def push(config: PushConfig) -> None:

@@ -1,6 +1,5 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,9 +26,7 @@ from dph.runs.directory import RunDir
 from dph.runs.pinned import pin
 from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
-from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import encode_problems, usable_problems
-from dph.tasks import Task
 from dph.training import checkpoints
 from dph.training.best import Best
 from dph.training.certifier import Certifier
@@ -41,7 +38,6 @@ from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater
 from dph.training.watch import Watch, ledger_after
-from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -122,22 +118,28 @@ def load(
     budget = microbatch_tokens(config.optim.tokens_per_microbatch, policy, run, world)
     optimizer = Optimizer(policy.trainable(), config.optim, config.steps * config.optim.minibatches)
     state = TrainState() if saved is None else checkpoints.restore(saved, policy, optimizer)
+    done = -1 if fresh else state.step
+    logged = done - (state.pending is not None)  # metrics of a pending step are not in the run yet
     if world.leads:
-        _forget(run, -1 if fresh else state.step, pending=state.pending is not None)
+        run.rewind(logged)
+        drop_samples(run.path, done)
+        drop_visits(run.path, done)
     if stored is not None:
         check_rehearsal(stored, config.rehearsal, rollout, policy, run, budget, fresh=fresh, leads=world.leads)
     # What samples, measures and watches
     needs_reference = objective.needs_reference or advantage.needs_reference
     reference = Policy.load(config.model) if needs_reference and not config.model.lora_rank else None
     sampler = make_sampler(config.sampler, policy, config.model, rollout.longest, training=True)
-    monitor = _monitor(config, policy, sampler, verifiers, task, run, world)
+    tries = rollout.params(config.monitor.n)
+    evaluator = Evaluator(policy, sampler, verifiers, tries, rollout.max_prompt_tokens, config.seed)
+    alarm, shuffle = pass_alarm(run.path), config.task.shuffle
+    monitor = Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=shuffle)
     certifier = None
     if held is not None:
         held.check_apart("monitored", (problem.id for problem in monitor.problems))
         held.check(policy, config, base=fresh)
         save = partial(save_with_card, run, policy.save)
-        after = -1 if fresh else state.step - (state.pending is not None)
-        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, after)
+        certifier = Certifier(run.path, held, held.evaluator(policy, sampler, verifiers), world, save, logged)
     ledger = ledger_after(run.path, state.step, reference_counts(config.rehearsal.path))
     initial = policy if fresh or config.model.lora_rank else reference
     weights = initial.weight_hash() if initial else ""
@@ -157,7 +159,17 @@ def load(
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
     shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
-    explorer = _explorer(config, policy, sampler, verifiers, problems, world)
+    explorer = Explorer(
+        policy,
+        sampler,
+        verifiers,
+        encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens),
+        prompts=rollout.prompts,
+        params=rollout.params(),
+        dynamic=config.dynamic_sampling,
+        seed=config.seed,
+        world=world,
+    )
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
@@ -172,42 +184,3 @@ def load(
         metrics=metrics,
         certifier=certifier,
     )
-
-
-def _monitor(
-    config: TrainConfig, policy: Policy, sampler: Sampler, verifiers: Verifiers, task: Task, run: RunDir, world: World
-) -> Monitor:
-    """What evaluates held-out problems; its alarm knows what the run has measured so far."""
-    params, longest = config.rollout.params(config.monitor.n), config.rollout.max_prompt_tokens
-    evaluator = Evaluator(policy, sampler, verifiers, params, longest, config.seed)
-    alarm = pass_alarm(run.path)
-    return Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=config.task.shuffle)
-
-
-def _explorer(
-    config: TrainConfig,
-    policy: Policy,
-    sampler: Sampler,
-    verifiers: Verifiers,
-    problems: Sequence[Problem],
-    world: World,
-) -> Explorer:
-    rollout = config.rollout
-    return Explorer(
-        policy,
-        sampler,
-        verifiers,
-        encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens),
-        prompts=rollout.prompts,
-        params=rollout.params(),
-        dynamic=config.dynamic_sampling,
-        seed=config.seed,
-        world=world,
-    )
-
-
-def _forget(run: RunDir, step: int, *, pending: bool) -> None:
-    """Drop what a run recorded after `step` (-1: everything); pending: the metrics of that step are not logged yet."""
-    run.rewind(step - pending)
-    drop_samples(run.path, step)
-    drop_visits(run.path, step)

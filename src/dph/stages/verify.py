@@ -11,7 +11,6 @@ from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError
 from dph.evaluation.predictions import JudgedProblem, summarise, table_of
-from dph.process.parents import require_one_process
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
@@ -32,13 +31,11 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
 
     Raises UserError if files are missing, damaged or inconsistent.
     """
-    require_one_process("verify")
     check_bounds(config)
     if not config.predictions:
         raise SettingsError("no file of predictions was named; add --predictions FILE")
     run = RunDir.start(config.out, "verify", config, resume=resume, versions=judging_versions()) if config.out else None
     if run and run.complete:
-        say(f"{run.path} is complete already")
         return run.path
     problems, count = _problems(config.task)
     file = read_predictions(Path(config.predictions), count, config.column)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dph.config.checks import ask_hub
 from dph.errors import DataError, SettingsError, one_line
-from dph.runs.models import ask_hub
 from dph.tasks import Task, register_task
 from dph.tasks.records import read_problem, with_unique_ids
 from dph.tasks.tables import with_short_floats

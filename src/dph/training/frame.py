@@ -213,8 +213,6 @@ def open_run(
     run = world.decided(
         lambda: RunDir.start(config.out, stage, config, resume=resume, versions=versions, extend=_check_extension)
     )
-    if run.complete:
-        say(f"{run.path} is complete already")
     return world, run
 
 

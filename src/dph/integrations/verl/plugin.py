@@ -2,7 +2,7 @@
 """Entry point in the group `verl.plugins`: verl imports this module in every process.
 
 If this import fails, verl logs it at debug level only, and then reports that it knows no trainer named dph_sync.
-`check_registered` imports this module itself and says what is wrong; training, `dph verl` and `dph doctor` call it.
+`check_registered` imports this module itself and says what is wrong; training and `dph verl` call it.
 """
 
 import verl

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from dph.process.parents import when_parent_ends
+from dph.process.interrupts import when_parent_ends
 
 Message = dict[str, Any]
 TOO_LITTLE_MEMORY = 99
