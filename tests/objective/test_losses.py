@@ -12,7 +12,7 @@ from dph.config import LossConfig
 from dph.errors import SettingsError
 from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence
-from dph.objective.token_losses import kl_loss, masked_log_ratio
+from dph.objective.policy_losses import kl_loss, masked_log_ratio
 
 LENGTHS = [3, 1, 4, 2, 4, 3, 0]
 REHEARSAL = [False, True, False, False, True, True, False]

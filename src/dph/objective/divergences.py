@@ -24,7 +24,7 @@ with top-p < 1 truncates π_ref while the log-probabilities are those of the who
 but forward KL's logarithm the divergences of tokens do not add up to the divergence of the sequence.
 
 Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gradients are finite in fp32 for ℓ in
-[−200, 80]. Masked positions have to be replaced *before* f is applied (`token_losses.masked_log_ratio`).
+[−200, 80]. Masked positions have to be replaced *before* f is applied (`policy_losses.masked_log_ratio`).
 """
 
 import math

@@ -16,7 +16,6 @@ multiplies by their number.) Which set a row belongs to is a property of the row
 The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,8 +26,7 @@ from dph.config import LossConfig
 from dph.config.checks import check_loss
 from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
-from dph.objective.policy_losses import PolicyLoss
-from dph.objective.token_losses import importance_ratio, js_definition_policy_term, kl_loss, masked_log_ratio, per_token
+from dph.objective.policy_losses import PolicyLoss, js_definition_policy_term, kl_loss, masked_log_ratio
 from dph.registry import settings_of
 
 FORGOTTEN_BELOW = 0.1
@@ -158,7 +156,7 @@ class Objective:
         chosen = {} if self.select is None else {"selected": _selected(batch, exp)}
         loss_exp = weigh * self._policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
         sums["exp/policy_loss"] = loss_exp.sum()
-        sums |= _policy_sums(logprobs, batch, exp, self._policy)
+        sums |= self._policy.sums(logprobs, batch.old_logprobs, batch.advantages, exp)
         if config.kl != "none":
             kl = weigh * kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
             loss_exp = loss_exp + config.kl_coef * kl
@@ -230,26 +228,6 @@ def _ref(batch: TokenBatch) -> Tensor:
     if batch.ref_logprobs is None:
         raise ValueError("the loss needs ref_logprobs, but the batch has none")
     return batch.ref_logprobs
-
-
-@torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: TokenBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
-    """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
-    ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
-    clip_ratio, clips = policy.traits.clip_ratio, policy.clips
-    if clip_ratio is None:
-        clips, clip_ratio = {}, importance_ratio
-    high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
-    dual = clips.get("dual_clip") or math.inf
-    compared, advantages = clip_ratio(logprobs, batch.old_logprobs, exp), per_token(batch.advantages)
-    up, down = (advantages > 0) & exp.bool(), (advantages < 0) & exp.bool()
-    return {
-        "exp/ratio": (ratio * exp).sum(),
-        "exp/old_kl": (ratio - 1 - ratio.log()).sum(),
-        "exp/clipped_high": ((compared > 1 + high) & up).to(exp.dtype).sum(),
-        "exp/clipped_low": ((compared < 1 - low) & down).to(exp.dtype).sum(),
-        "exp/dual_clipped": ((compared > dual) & down).to(exp.dtype).sum(),
-    }
 
 
 @torch.no_grad()
