@@ -1,6 +1,5 @@
 """Training: loads what the settings name, runs the loop (`dph.training.loop`), and saves the trained policy."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,6 @@ from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater
 from dph.training.watch import Watch, ledger_after
-from dph.types import Problem
 from dph.verifiers import Verifiers, judging_versions
 from dph.verifiers.function import RewardFunction
 
@@ -157,7 +155,8 @@ def load(
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
     shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
-    explorer = _explorer(config, policy, sampler, verifiers, problems, world)
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,
@@ -182,28 +181,6 @@ def _monitor(
     evaluator = Evaluator(policy, sampler, verifiers, params, longest, config.seed)
     alarm = pass_alarm(run.path)
     return Monitor(config.monitor, evaluator, task, world, alarm=alarm, shuffle=config.task.shuffle)
-
-
-def _explorer(
-    config: TrainConfig,
-    policy: Policy,
-    sampler: Sampler,
-    verifiers: Verifiers,
-    problems: Sequence[Problem],
-    world: World,
-) -> Explorer:
-    rollout = config.rollout
-    return Explorer(
-        policy,
-        sampler,
-        verifiers,
-        encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens),
-        prompts=rollout.prompts,
-        params=rollout.params(),
-        dynamic=config.dynamic_sampling,
-        seed=config.seed,
-        world=world,
-    )
 
 
 def _forget(run: RunDir, step: int, *, pending: bool) -> None:
