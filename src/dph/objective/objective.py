@@ -182,19 +182,10 @@ class Objective:
             f = self.divergence.f(log_ratio) * pef
             loss = loss + w_pef * (share * f).sum()
             sums |= {"pef/divergence": f.sum(), "pef/log_ratio": log_ratio.sum()}
+            sums["pef/pull_weight"] = (self.divergence.pull_weight(log_ratio.detach()) * pef).sum()
+            sums["pef/forgotten"] = (log_ratio.detach().exp() < FORGOTTEN_BELOW).to(dtype).sum()
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
-
-    @torch.no_grad()
-    def forgetting_sums(self, logprobs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
-        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up."""
-        pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
-        ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-        log_ratio = masked_log_ratio(logprobs, ref, pef)
-        return {
-            "pef/pull_weight": (self.divergence.pull_weight(log_ratio) * pef).sum(),
-            "pef/forgotten": (log_ratio.exp() < FORGOTTEN_BELOW).to(pef.dtype).sum(),
-        }
 
 
 def _divergence(config: LossConfig) -> Divergence:

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, lgamma, log
 from pathlib import Path
 
-from dph.config.text import parse_json
-from dph.runs.files import write_atomically
+from dph.runs.directory import drop_lines, step_lines
 
 FILE = "coverage.jsonl"
 CERTIFICATE = "certificate.jsonl"
@@ -121,33 +120,21 @@ def as_few(correct: int, n: int, before: int, out_of: int) -> float:
 def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
     """Append a step's line."""
     with (run / name).open("a", encoding="utf-8") as file:
-        file.write(_line(step, visits))
+        file.write(json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n")
 
 
 def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
     """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
     them."""
     by_step: dict[int, list[Visit]] = {}
-    if not (run / name).is_file():
-        return by_step
-    for line in (run / name).read_text(encoding="utf-8", errors="replace").splitlines():
+    for _, row in step_lines(run / name):
         try:
-            row = parse_json(line)
-            step, visits = row["step"], [(id, correct, judged) for id, correct, judged in row["problems"]]
+            by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
         except (ValueError, TypeError, KeyError):
             break
-        if type(step) is not int:
-            break
-        by_step[step] = visits
     return by_step
 
 
 def drop_visits(run: Path, after: int, name: str = FILE) -> None:
     """Remove the lines of steps after `after`."""
-    if (run / name).is_file():
-        kept = [_line(step, visits) for step, visits in read_visits(run, name).items() if step <= after]
-        write_atomically(run / name, "".join(kept))
-
-
-def _line(step: int, visits: Sequence[Visit]) -> str:
-    return json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n"
+    drop_lines(run / name, after)

@@ -111,7 +111,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         # Every process runs the model equally often; with FSDP the others would wait for one that has no row left.
         logprobs, batch = self._stored_logprobs(model, rows or [replace(self._step_rows[0], weight=0.0)])
         rehearsal, sums = self._objective(logprobs, batch, counts)
-        self._note(sums | self._objective.forgetting_sums(logprobs, batch))
+        self._note(sums)
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
         w_exp, *_ = self._objective.weights(counts)
         return w_exp * exp_count * loss + processes * rehearsal  # gradients are averaged over processes
