@@ -16,7 +16,6 @@ from dph.models.precision import settled
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
-from dph.process.memory import FreedMemory
 from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
@@ -71,10 +70,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         )
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
-        label, freed = f"training {config.method}", FreedMemory()
-        certifier = training.certifier
+        certifier, label = training.certifier, f"training {config.method}"
         ended = (lambda: certifier.ended) if certifier else (lambda: False)
-        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed, ended)
+        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", ended)
         try:
             frame.repeat(training.step, training.measure)
         finally:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,9 +129,9 @@ class Frame:
     """Of the work, for its progress."""
     shown: str
     """The metric that progress shows."""
-    freed: FreedMemory
     ended: Callable[[], bool] = lambda: False
     """Whether the run ends before it has all of its steps."""
+    freed: FreedMemory = field(default_factory=FreedMemory)
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.

@@ -77,12 +77,11 @@ class Explorer:
             count = wanted - total
             groups = self._world.together(partial(self._sample, cursor, count))
             cursor += count
-            useful = [not dynamic.enabled or is_informative(group) for group in groups]
-            flags = [False] * count
-            for rank, flags_of_rank in enumerate(self._world.gather(useful)):
-                flags[rank :: self._world.size] = flags_of_rank
-            places = {number: total + sum(flags[:number]) for number in range(count) if flags[number]}
-            for number, group in zip(self._world.share(count), groups, strict=True):
+            drawn = dict(zip(self._world.share(count), groups, strict=True))
+            useful = [number for number, group in drawn.items() if not dynamic.enabled or is_informative(group)]
+            numbers = sorted(number for numbers in self._world.gather(useful) for number in numbers)
+            places = {number: place for place, number in enumerate(numbers, total)}
+            for number, group in drawn.items():
                 if number in places:
                     kept.append((places[number], group))
                 else:
