@@ -11,7 +11,7 @@ written before the update of their step, and a resumed run drops those after its
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, lgamma, log
+from math import comb
 from pathlib import Path
 
 from dph.runs.directory import drop_lines, step_lines
@@ -101,20 +101,13 @@ class Ledger:
 def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     """Probability of at most `correct` correct responses of n, after `before` of `out_of` were correct.
 
-    The pass rate p has a uniform prior, so that X | before is beta-binomial with a = before+1, b = out_of−before+1:
+    The pass rate p has a uniform prior, so that X | before is beta-binomial; in whole numbers
 
-        P(X = k) = C(n, k) · B(k + a, n − k + b) / B(a, b).
+        P(X = k) = C(before + k, k) · C(out_of − before + n − k, n − k) / C(out_of + n + 1, n).
     """
-    a, b = before + 1, out_of - before + 1
-
-    def log_beta(x: int, y: int) -> float:
-        return lgamma(x) + lgamma(y) - lgamma(x + y)
-
-    # C(n, k) = 1 / ((n + 1) B(k + 1, n − k + 1)); as an integer it exceeds a float from n = 1030 on.
-    total = log_beta(a, b) + log(n + 1)
-    return min(
-        1.0, sum(exp(log_beta(k + a, n - k + b) - log_beta(k + 1, n - k + 1) - total) for k in range(correct + 1))
-    )
+    missed = out_of - before
+    ways = sum(comb(before + k, k) * comb(missed + n - k, n - k) for k in range(correct + 1))
+    return ways / comb(out_of + n + 1, n)
 
 
 def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
