@@ -48,7 +48,7 @@ class TokenBatch:
     is_rehearsal: Tensor
     """bool [B]: True for D_pef rows."""
     selected: Tensor | None = None
-    """bool [B, T]: what `Objective.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
+    """bool [B, T]: what `PolicyLoss.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,8 @@ class Objective:
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
-        self._policy = PolicyLoss(config.policy, config.policy_options, **clips)
-        self.select = self._policy.select
-        """Chooses tokens of the whole mini-batch for the policy loss; None if that treats all alike."""
-        self.selects_by_policy = self._policy.selects_by_policy
-        """Whether `select` takes log π_θ too, as `logprobs`."""
+        self.policy = PolicyLoss(config.policy, config.policy_options, **clips)
+        """What is applied on D_exp."""
 
     @property
     def needs_reference(self) -> bool:
@@ -96,13 +93,13 @@ class Objective:
     def learns_everywhere(self) -> bool:
         """Whether a rollout without advantage may still have a gradient: through KL, JS by its definition, entropy, or
         a policy loss that does not say that it has none."""
-        return self.needs_reference or bool(self.config.entropy_coef) or not self._policy.traits.needs_advantage
+        return self.needs_reference or bool(self.config.entropy_coef) or not self.policy.traits.needs_advantage
 
     @property
     def unused(self) -> list[str]:
         """Names of clips that were changed and that the policy loss does not take."""
         default = LossConfig()
-        names = [name for name in ("clip_low", "clip_high") if name not in self._policy.clips]
+        names = [name for name in ("clip_low", "clip_high") if name not in self.policy.clips]
         return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
     def weights(self, counts: LossCounts) -> tuple[float, float, float]:
@@ -153,10 +150,10 @@ class Objective:
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
         weigh = 1.0 if importance is None else importance
-        chosen = {} if self.select is None else {"selected": _selected(batch, exp)}
-        loss_exp = weigh * self._policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
+        chosen = {} if self.policy.select is None else {"selected": _selected(batch, exp)}
+        loss_exp = weigh * self.policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
         sums["exp/policy_loss"] = loss_exp.sum()
-        sums |= self._policy.sums(logprobs, batch.old_logprobs, batch.advantages, exp)
+        sums |= self.policy.sums(logprobs, batch.old_logprobs, batch.advantages, exp)
         if config.kl != "none":
             kl = weigh * kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
             loss_exp = loss_exp + config.kl_coef * kl

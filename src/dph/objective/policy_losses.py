@@ -107,6 +107,7 @@ class PolicyLoss:
         self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
         """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
         self.select: Selection | None = None
+        """Chooses tokens of the whole mini-batch; None if all are treated alike."""
         self.selects_by_policy = False
         """Whether the selection takes `logprobs`."""
         filled = dict(self.clips)

@@ -119,7 +119,7 @@ class Updater:
         loss = 0.0
         for index, groups in enumerate(minibatches):
             doing(f"update {index + 1} of {len(minibatches)}")
-            if self._objective.select is not None:
+            if self._objective.policy.select is not None:
                 select = partial(self._selected, moved=index > 0)
                 groups = _filled(groups, "selected", lambda row: _is_rollout(row) and row.weight > 0, select)
             sums, ratios, norm = self._step(groups, on_policy=recompute_old and index == 0)
@@ -221,13 +221,13 @@ class Updater:
         The random numbers depend only on the response and the number of optimizer steps taken: resumed runs and other
         numbers of processes draw the same.
         """
-        assert self._objective.select is not None
+        assert self._objective.policy.select is not None
         columns = [
             [row.old_logprobs for row in rows],
             [row.token_advantages for row in rows],
             [self._random(row) for row in rows],
         ]
-        if moved and self._objective.selects_by_policy:
+        if moved and self._objective.policy.selects_by_policy:
             columns.append(self._logprobs(rows))
         old, advantages, uniform, *now = (
             self._world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
@@ -236,7 +236,7 @@ class Updater:
         sizes = [len(row.response_ids) for row in rows]
         before = sum(self._world.gather(sum(sizes))[: self._world.rank])
         current = {"logprobs": now[0]} if now else {}
-        chosen = self._objective.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
+        chosen = self._objective.policy.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
         return [marks.tolist() for marks in chosen.split(sizes)]
 
     def _random(self, row: Row) -> list[float]:
