@@ -181,7 +181,7 @@ class VerdictAlarm:
         self.failed = self.failed + 1 if 0 < failures == stats.responses else 0
         self.unrewarded = self.unrewarded + 1 if stats.responses and not stats.sampled["rewarded"] else 0
         lasted = self.failed or self.unrewarded
-        if not lasted or not is_power_of_two(lasted):
+        if lasted.bit_count() != 1:  # a power of two
             return None
         message = "every verdict is an error" if self.failed else "every reward is 0"
         since = "this step" if lasted == 1 else f"{lasted} steps in a row"
@@ -208,8 +208,3 @@ class VerdictAlarm:
         if commonest in FAILURES:
             return "check the verifier's databases and the format of the responses"
         return "check whether the gold answers are right, and whether the problems are too hard for this model"
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether a condition that has lasted for `count` ≥ 1 steps is reported again."""
-    return count & (count - 1) == 0
