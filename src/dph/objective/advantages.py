@@ -54,10 +54,6 @@ class GroupView:
         return group_advantages(self.rewards, self.valid, normalize_std=False)
 
 
-AdvantageFunction = Callable[..., Tensor]
-"""(GroupView, **settings) → [G], or [G, T] with T at least the tokens of the longest response."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reads:
     """Which parts of a `GroupView` an advantage reads that not every engine has."""
@@ -67,9 +63,10 @@ class Reads:
     problems: Callable[[Mapping[str, str]], bool] = lambda _options: False
 
 
-ADVANTAGES: Registry[AdvantageFunction] = Registry("advantage", Reads)
+ADVANTAGES: Registry[Callable[..., Tensor]] = Registry("advantage", Reads)
 register_advantage = ADVANTAGES.register
-"""Decorator: make an advantage available under a name.
+"""Decorator: make an advantage available under a name: (GroupView, **settings) → [G], or [G, T] with T at least the
+tokens of the longest response.
 
 Args:
     reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model; False if left out.

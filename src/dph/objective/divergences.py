@@ -53,9 +53,7 @@ class Divergence:
     """ℓ ↦ u·f′(u), the weight on ∇log π_θ; equal to the derivative of f with respect to ℓ."""
 
 
-DivergenceFactory = Callable[..., Divergence]
-
-DIVERGENCES: Registry[DivergenceFactory] = Registry("divergence")
+DIVERGENCES: Registry[Callable[..., Divergence]] = Registry("divergence")
 register_divergence = DIVERGENCES.register
 """Decorator: make a divergence available under a name. The keyword-only parameters of the factory are its settings:
 `alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`."""

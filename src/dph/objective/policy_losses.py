@@ -41,9 +41,6 @@ mask."""
 Selection = Callable[..., Tensor]
 """(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]"""
 
-ClipRatio = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(logprobs [B, T], old_logprobs [B, T], mask [B, T]) → [B, T], or [B, 1] for a ratio of whole responses."""
-
 
 def masked_log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
     """log π_θ − log π_other, 0 outside the mask, in fp32 or better. All [B, T].
@@ -77,7 +74,7 @@ class Traits:
 
     select: Selection | None = None
     needs_advantage: bool = False
-    clip_ratio: ClipRatio | None = importance_ratio
+    clip_ratio: Callable[[Tensor, Tensor, Tensor], Tensor] | None = importance_ratio
 
 
 POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss", Traits)
@@ -87,7 +84,8 @@ register_policy_loss = POLICY_LOSSES.register
 Args:
     select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
     needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
-    clip_ratio: what the loss compares with its clips, for the metrics; None if its clips stop no gradient.
+    clip_ratio: what the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], →
+        [B, T], or [B, 1] for a ratio of whole responses; None if its clips stop no gradient.
 """
 
 
