@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from dph.config import OverlongConfig, TrainConfig
 from dph.evaluation.measures import answer_of
@@ -18,7 +17,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
 from dph.training.rows import Row
-from dph.types import Group, Problem, Rollout
+from dph.types import Group, Problem
 from dph.verifiers import Verifiers
 
 
@@ -167,17 +166,9 @@ class Shaping:
                 rollout.completion.token_ids,
                 rollout.completion.logprobs,
                 ref_logprobs=None if reference is None else reference[index],
-                advantage=_values(advantage, len(rollout.completion.token_ids)),
+                advantage=(advantage[: len(rollout.completion.token_ids)] if advantage.ndim else advantage).tolist(),
             )
-            if self._enters(rollout)
+            if rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
             else None
             for index, (rollout, advantage) in enumerate(zip(group.rollouts, self.advantage(view), strict=True))
         ]
-
-    def _enters(self, rollout: Rollout) -> bool:
-        return rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
-
-
-def _values(advantage: Tensor, tokens: int) -> float | list[float]:
-    """A response's advantage as a row keeps it: one number, or one for each of its tokens."""
-    return advantage.item() if advantage.ndim == 0 else advantage[:tokens].tolist()

@@ -143,10 +143,9 @@ class Watch:
                 "continue with --resume, or raise --max-unjudged"
             )
         self._world.together(lambda: self._pinned.check(group.problem for group in drawn.sampled))
-        message = self._alarm.note(stats)
-        if message and self._world.leads:
-            say(f"step {step}: {message}")
         if self._world.leads:
+            if message := self._alarm.note(stats):
+                say(f"step {step}: {message}")
             if step == 1 and self._ledger.reference:
                 write_visits(self._run, 0, self._ledger.reference)
             write_visits(self._run, step, stats.visits)
