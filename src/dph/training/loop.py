@@ -93,13 +93,13 @@ class Training:
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
         """Evaluate the held-out problems, keep some of their responses, say if pass@k has fallen, and check the
         certification set, all if they are due."""
-        step, best = self.saver.state.step, self.saver.best
+        step = self.saver.state.step
         values: dict[str, float] = {}
         if self.monitor.due(step):
             with interrupts.allowed(self.world.size == 1):
                 measured = self.monitor.measure(step)
-            if step == 0 and best is not None:
-                best.check(measured.values)
+            if step == 0:
+                self.saver.best.check(measured.values)
             self._keep(step, MONITOR, measured.samples)
             for message in measured.warnings:
                 if self.world.leads:
