@@ -31,8 +31,9 @@ def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
 def _open(path: Path, task: TaskConfig) -> RunDir:
     run = open_presampled(path)
     made, wanted = run.manifest.get("task"), asdict(task)
-    alike = isinstance(made, dict) and _apart_from_splits(made) == _apart_from_splits(wanted)
-    if not alike or not _names(task.split) <= _names(str(made.get("split"))):
+    facts = made if isinstance(made, dict) else {}
+    covers = _names(task.split) <= _names(str(facts.get("split")))
+    if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
         raise RunError(f"the presample run {path} was made for another task: {made}, not {wanted}")
     return run
 
