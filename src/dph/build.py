@@ -2,7 +2,8 @@
 
 import hashlib
 import importlib
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from dph.config import ModelConfig, RewardConfig, SamplerConfig, TaskConfig, VerifierConfig
 from dph.errors import DataError, SettingsError
@@ -93,21 +94,16 @@ def make_verifiers(
         bare_sql: responses contain only SQL.
         answers: `Verifiers.tell` will be asked what judged responses answer.
     """
-    common = {"workers": config.workers, "timeout": config.timeout}
-    sql = {**common, "comparator": config.comparator, "reward": config.reward, "keep_distinct": config.keep_distinct}
-    sql |= {"columns": config.columns, "tolerance": config.tolerance, "unterminated": config.unterminated}
+
+    def given(*names: str) -> dict[str, Any]:
+        return {name: getattr(config, name) for name in ("workers", "timeout", *names)}
+
+    sql = given("comparator", "keep_distinct", "columns", "tolerance", "unterminated", "reward")
     sql |= {"answer": "whole" if bare_sql else "block", "answers": answers}
-    math = {**common, "policy": config.policy, "fallback": config.fallback or None, "decimals": config.decimals}
-    options = {"sql": sql, "math": math}
-    reward = reward or RewardConfig()
-    if function is None and not reward.function:
-        return Verifiers(options)
-    options["function"] = common | {
-        "function": function or reward.function,
-        "correct_from": reward.correct_from,
-        "in_process": reward.in_process,
-    }
-    return Verifiers(options, only="function")
+    math = given("policy", "decimals") | {"fallback": config.fallback or None}
+    own = given() | asdict(reward or RewardConfig())
+    own["function"] = function or own["function"]
+    return Verifiers({"sql": sql, "math": math, "function": own}, only="function" if own["function"] else "")
 
 
 def make_sampler(

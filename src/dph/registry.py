@@ -16,29 +16,33 @@ Added = TypeVar("Added", bound=Callable[..., Any])
 class Registry(Generic[T]):
     """Implementations of one kind by name."""
 
-    def __init__(self, kind: str) -> None:
-        """kind: what is registered here, for messages: "verifier", "task", …"""
-        self._kind = kind
+    def __init__(self, kind: str, traits: Callable[..., Any] = dict) -> None:
+        """kind: what is registered here, for messages: "verifier", "task", … traits: makes `traits` from the keyword
+        arguments of `register`."""
+        self._kind, self._make_traits = kind, traits
         self._known: dict[str, T] = {}
+        self._traits: dict[str, Any] = {}
         self._homes: dict[str, str] = {}
 
     def declare(self, module: str, *names: str) -> None:
         """Announce names that importing `module` registers; it is imported when one of them is first used."""
         self._homes.update(dict.fromkeys(names, module))
 
-    def register(self, name: str) -> Callable[[Added], Added]:
-        """Decorator: make an implementation available under a name.
+    def register(self, name: str, **traits: Any) -> Callable[[Added], Added]:
+        """Decorator: make an implementation available under a name, with what its users have to know of it.
 
         Raises SettingsError when another implementation has the name already. The same one may be registered again, as
         happens when a plug-in's file is loaded twice.
         """
+
+        made = self._make_traits(**traits)
 
         def add(implementation: Added) -> Added:
             self._import(name)
             before = self._known.get(name)
             if before is not None and _identity(before) != _identity(implementation):
                 raise SettingsError(f"there is already a {self._kind} named {name!r}; choose another name")
-            self._known[name] = implementation  # type: ignore[assignment]
+            self._known[name], self._traits[name] = implementation, made  # type: ignore[assignment]
             return implementation
 
         return add
@@ -49,6 +53,11 @@ class Registry(Generic[T]):
         if name not in self._known:
             raise SettingsError(f"no {self._kind} is named {name!r}; known are: {', '.join(self)}")
         return self._known[name]
+
+    def traits(self, name: str) -> Any:
+        """What the implementation of that name was registered with. Raises SettingsError for an unknown name."""
+        self[name]
+        return self._traits[name]
 
     def bind(
         self, name: str, options: Mapping[str, str], function: Callable[..., Any] | None = None, /, **values: Any

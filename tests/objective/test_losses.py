@@ -12,7 +12,7 @@ from dph.config import LossConfig
 from dph.errors import SettingsError
 from dph.objective import LossCounts, Objective, TokenBatch, mean_metrics, ppo_clip, rehearsal_diagnostics
 from dph.objective.divergences import get_divergence
-from dph.objective.token_losses import kl_loss, masked_log_ratio
+from dph.objective.policy_losses import kl_loss, masked_log_ratio
 
 LENGTHS = [3, 1, 4, 2, 4, 3, 0]
 REHEARSAL = [False, True, False, False, True, True, False]
@@ -240,7 +240,7 @@ def test_golden_objective():
     for reduction, expected in cases:
         loss, sums = Objective(LossConfig(reduction=reduction))(logprobs, batch, counts)
         assert float(loss) == pytest.approx(expected, rel=1e-6)  # fp32
-    means = mean_metrics(sums | Objective(LossConfig()).forgetting_sums(logprobs, batch))
+    means = mean_metrics(sums)
     assert means["exp/tokens"] == 2 and means["pef/tokens"] == 1
     assert means["exp/policy_loss"] == pytest.approx(-1.1, rel=1e-6)
     assert means["pef/divergence"] == pytest.approx(js_of_two, rel=1e-6)
@@ -486,9 +486,7 @@ def test_rehearsal_diagnostics():
 def test_the_sums_of_forgetting_agree_with_the_diagnostics():
     log_ratio = torch.tensor([[0.3, -2.0, -2.5, -6.0]])  # u = 0.135 is not forgotten, 0.082 and 0.0025 are
     batch = TokenBatch(torch.zeros(1, 4), torch.zeros(1, 4), torch.ones(1, 4), torch.zeros(1), torch.tensor([True]))
-    objective = Objective(LossConfig())
-    sums = objective(log_ratio, batch, LossCounts.of(batch))[1]
-    means = mean_metrics(sums | objective.forgetting_sums(log_ratio, batch))
+    means = mean_metrics(Objective(LossConfig())(log_ratio, batch, LossCounts.of(batch))[1])
     found = rehearsal_diagnostics(log_ratio[0], get_divergence("js"))
     assert means["pef/forgotten"] == found["forgotten"] == 0.5
     assert means["pef/pull_weight"] == pytest.approx(found["pull_weight"], rel=1e-6)  # fp32

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dph.objective.divergences import js_reference_half, log_ratio_to_mixture
-from dph.objective.policy_losses import ppo_clip
-from dph.objective.token_losses import JS_BASELINE, js_definition_policy_term, kl_loss, masked_log_ratio
+from dph.objective.policy_losses import JS_BASELINE, js_definition_policy_term, kl_loss, masked_log_ratio, ppo_clip
 
 REF = torch.tensor([0.1, 0.4, 0.2, 0.25, 0.05], dtype=torch.float64)
 OLD = torch.tensor([0.3, 0.2, 0.1, 0.3, 0.1], dtype=torch.float64)

@@ -85,8 +85,8 @@ def test_a_batch_without_its_selection_is_refused(name):
 
 def test_options_go_to_the_loss_and_to_its_selection():
     objective = Objective(LossConfig(policy="kl_cov", policy_options={"share": "0.5", "kl_coef": "2"}, eta=0.0))
-    assert objective.select is not None
-    chosen = objective.select(
+    assert objective.policy.select is not None
+    chosen = objective.policy.select(
         torch.tensor([-1.0, -3.0, -2.0, -2.0]), torch.tensor([1.0, -1.0, 0.0, 0.0]), torch.rand(4)
     )
     # parts (A − 0)·(log π + 2): 1, 1, 0, 0
@@ -281,15 +281,15 @@ def test_clip_cov_leaves_out_tokens_that_ppo_clips():
     now = old + torch.tensor([0.5, 0.0, -0.5, 0.0])
     select = Objective(
         LossConfig(policy="clip_cov", policy_options={"share": "1", "low": "0", "high": "9"}, eta=0.0)
-    ).select
+    ).policy.select
     assert select is not None
     assert select(old, advantages, torch.rand(4)).tolist() == [True] * 4
     assert select(old, advantages, torch.rand(4), logprobs=now).tolist() == [False, True, False, True]
     # Not clipped on the side that lowers the loss: ρ = e^½ with A < 0
     assert select(old, -advantages, torch.rand(4), logprobs=now).sum() == 0  # parts below 0
     away = Objective(LossConfig(policy="clip_cov", policy_options={"share": "1", "low": "-9", "high": "9"}, eta=0.0))
-    assert away.select is not None
-    assert away.select(old, -advantages, torch.rand(4), logprobs=now).tolist() == [True] * 4
+    assert away.policy.select is not None
+    assert away.policy.select(old, -advantages, torch.rand(4), logprobs=now).tolist() == [True] * 4
 
 
 def test_kl_cov_ranks_by_the_policy_as_it_is():
@@ -356,8 +356,8 @@ def test_an_option_that_loss_and_selection_share_reaches_both():
         return share * selected * logprobs * mask
 
     objective = Objective(LossConfig(policy="test_shared_option", policy_options={"share": "0.5"}, eta=0.0))
-    assert objective.select is not None and not objective.selects_by_policy
-    assert objective.select(torch.zeros(3), torch.zeros(3), torch.tensor([0.05, 0.4, 0.6])).tolist() == [1, 1, 0]
+    assert objective.policy.select is not None and not objective.policy.selects_by_policy
+    assert objective.policy.select(torch.zeros(3), torch.zeros(3), torch.tensor([0.05, 0.4, 0.6])).tolist() == [1, 1, 0]
     mask = torch.ones(1, 2)
     batch = TokenBatch(mask, None, mask, torch.zeros(1), torch.tensor([False]), mask.bool())
     _, sums = objective(torch.full((1, 2), -3.0), batch, LossCounts.of(batch))

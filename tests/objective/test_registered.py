@@ -19,7 +19,7 @@ from dph.objective import (
     register_advantage,
     register_policy_loss,
 )
-from dph.objective.token_losses import per_token
+from dph.objective.policy_losses import per_token
 from dph.runs.directory import read_metrics
 from dph.stages.train import train
 from dph.types import Outcome, Verdict

@@ -175,7 +175,7 @@ SETS = {
         signed(column(R, "ref_logprobs", lambda old: [value - 3 for value in old])),
         "differ from this model's by 3.0 nats, so they are not its own",
     ),
-    "numbers as texts": (signed(column(R, "response_ids", ["1"])), "column 'response_ids' of "),
+    "numbers as texts": (signed(column(R, "response_ids", ["1"])), "is damaged in row 1"),
     "other columns": (signed(no_partition), "run `dph presample` again"),
     "no set": (signed(column("partition.parquet", "set", "none")), "left no prompt to explore"),
 }

@@ -58,17 +58,7 @@ def explorer(prompts, script=SCRIPT, world=None, attempts=0, seed=0):
     )
     fake: Any = Script(script)
     items = [Prompted(Problem(name, "", "", "exact"), [1]) for name in script]
-    made = Explorer(
-        fake,
-        fake,
-        fake,
-        items,
-        prompts=config.rollout.prompts,
-        params=SamplingParams(config.rollout.n),
-        dynamic=config.dynamic_sampling,
-        seed=config.seed,
-        world=world or World(),
-    )
+    made = Explorer(fake, fake, fake, items, config, world or World())
     return made, fake
 
 

@@ -234,7 +234,7 @@ def test_tokens_are_selected_by_the_policy_before_each_update():
     objective = Objective(config.loss)
     updater = Updater(policy, objective, optimizer, temperature=TEMPERATURE, token_budget=100, world=World())
     given, expected = [], []
-    select = objective.select
+    select = objective.policy.select
     assert select is not None
 
     def watched(old, advantages, uniform, **more):
@@ -244,7 +244,7 @@ def test_tokens_are_selected_by_the_policy_before_each_update():
         assert old.tolist() == pytest.approx(flat(row.old_logprobs for row in part))
         return select(old, advantages, uniform, **more)
 
-    objective.select = watched
+    objective.policy.select = watched
     updater.update([by_prompt(rows) for rows in minibatches], recompute_old=False)
     assert given[0] == {}
     assert given[1]["logprobs"].tolist() == pytest.approx(expected[1], abs=1e-5)

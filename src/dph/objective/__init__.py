@@ -13,8 +13,15 @@ from dph.objective.objective import (
     rehearsal_diagnostics,
     sampler_correction,
 )
-from dph.objective.policy_losses import POLICY_LOSSES, ppo_clip, register_policy_loss
-from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
+from dph.objective.policy_losses import (
+    POLICY_LOSSES,
+    importance_ratio,
+    masked_log_ratio,
+    per_token,
+    ppo_clip,
+    register_policy_loss,
+    sequence_ratio,
+)
 
 __all__ = [
     "ADVANTAGES",

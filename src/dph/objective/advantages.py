@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dph.errors import SettingsError
-from dph.registry import Added, Registry
+from dph.registry import Registry
 from dph.types import Verdict
 
 
@@ -51,13 +51,7 @@ class GroupView:
     @property
     def centred(self) -> Tensor:
         """[G] Rewards minus their mean over the judged responses: exactly 0 if these are equal, 0 for the others."""
-        return group_advantages(self.rewards[None], self.valid[None], normalize_std=False)[0]
-
-
-AdvantageFunction = Callable[..., Tensor]
-"""(GroupView, **settings) → [G], or [G, T] with T at least the tokens of the longest response."""
-
-ADVANTAGES: Registry[AdvantageFunction] = Registry("advantage")
+        return group_advantages(self.rewards, self.valid, normalize_std=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +63,18 @@ class Reads:
     problems: Callable[[Mapping[str, str]], bool] = lambda _options: False
 
 
-def register_advantage(
-    name: str,
-    *,
-    reference: bool = False,
-    logprobs: bool = False,
-    problems: Callable[[Mapping[str, str]], bool] = lambda _options: False,
-) -> Callable[[Added], Added]:
-    """Decorator: make an advantage available under a name.
+ADVANTAGES: Registry[Callable[..., Tensor]] = Registry("advantage", Reads)
+register_advantage = ADVANTAGES.register
+"""Decorator: make an advantage available under a name: (GroupView, **settings) → [G], or [G, T] with T at least the
+tokens of the longest response.
 
-    Args:
-        reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model.
-        logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages.
-        problems: whether, with these options, it reads styles or answers, which take the problem; the trainers of
-            other libraries have the responses alone.
-    """
-
-    _reads.setdefault(name, Reads(reference, logprobs, problems))
-    return ADVANTAGES.register(name)
-
-
-_reads: dict[str, Reads] = {}
+Args:
+    reference: it reads `GroupView.ref_logprobs`, so that training holds a reference model; False if left out.
+    logprobs: it reads `GroupView.old_logprobs`, which not every engine has when it computes advantages; False if left
+        out.
+    problems: whether, with these options, it reads styles or answers, which take the problem; the trainers of other
+        libraries have the responses alone. Left out, it never does.
+"""
 
 
 class Advantage:
@@ -99,7 +84,7 @@ class Advantage:
         """Raises UserError for a name that nobody registered, and for options that it does not take."""
         self._name = name
         self._function = ADVANTAGES.bind(name, options or {})
-        reads = _reads.get(name, Reads())
+        reads: Reads = ADVANTAGES.traits(name)
         self.needs_reference, self.needs_logprobs = reads.reference, reads.logprobs
         self.needs_problems = reads.problems(options or {})
 
@@ -126,12 +111,13 @@ def group_advantages(
     """A = (r − mean) / (std + eps) over the rollouts of each prompt; std is the unbiased one (n − 1).
 
     Args:
-        rewards: float [P, G], P prompts with G rollouts each.
-        valid: bool [P, G]; False where judging failed. Such a rollout leaves its group: mean and std ignore it, its
-            reward may be anything, NaN included, and its advantage is 0. The trainer also masks it out of the loss.
+        rewards: float [P, G], P prompts with G rollouts each, or [G] of one prompt.
+        valid: bool, of the same shape; False where judging failed. Such a rollout leaves its group: mean and std ignore
+            it, its reward may be anything, NaN included, and its advantage is 0. The trainer also masks it out of the
+            loss.
         normalize_std: False leaves the division out (Dr. GRPO).
     Returns:
-        [P, G] in the dtype of `rewards`, computed in fp64; between −(n − 1)/√n and (n − 1)/√n for n valid rollouts if
+        The shape and dtype of `rewards`, computed in fp64; between −(n − 1)/√n and (n − 1)/√n for n valid rollouts if
         divided by the std. A group with fewer than two valid rollouts, or with equal rewards, gets 0.
     """
     if valid is None:
@@ -153,7 +139,7 @@ def group_advantages(
 @register_advantage("group")
 def grpo(group: GroupView, *, normalize_std: bool = True, eps: float = 1e-6) -> Tensor:
     """Â, GRPO's advantage (arXiv 2402.03300), [G]; see `group_advantages`."""
-    return group_advantages(group.rewards[None], group.valid[None], normalize_std=normalize_std, eps=eps)[0]
+    return group_advantages(group.rewards, group.valid, normalize_std=normalize_std, eps=eps)
 
 
 @register_advantage("maxrl")
@@ -277,7 +263,7 @@ def unlikeliness(group: GroupView, *, beta: float = 0.25) -> Tensor:
     equal = ((means[None] == means[:, None]) & valid[None]).sum(-1)
     rank = below + (equal - 1) / 2
     rewards = group.rewards * (1 - beta * rank / valid.sum().clamp(min=1))
-    return group_advantages(rewards[None], valid[None])[0]
+    return group_advantages(rewards, valid)
 
 
 @register_advantage("uniqueness", problems=lambda options: options.get("by", "style") != "text")
@@ -325,4 +311,4 @@ def mara(group: GroupView, *, beta: float, threshold: float = 1.0) -> Tensor:
         reference = torch.stack([values.sum() for values in group.ref_logprobs]).to(rewards.dtype)
         anchor = int(torch.where(good, reference, -torch.inf).argmax())
         rewards = torch.where(good, rewards[anchor] + beta * (reference[anchor] - reference), rewards)
-    return group_advantages(rewards[None], group.valid[None], normalize_std=False)[0]
+    return group_advantages(rewards, group.valid, normalize_std=False)

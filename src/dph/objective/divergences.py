@@ -24,7 +24,7 @@ with top-p < 1 truncates π_ref while the log-probabilities are those of the who
 but forward KL's logarithm the divergences of tokens do not add up to the divergence of the sequence.
 
 Everything is computed from ℓ and never from u = exp(ℓ) alone: values and gradients are finite in fp32 for ℓ in
-[−200, 80]. Masked positions have to be replaced *before* f is applied (`token_losses.masked_log_ratio`).
+[−200, 80]. Masked positions have to be replaced *before* f is applied (`policy_losses.masked_log_ratio`).
 """
 
 import math
@@ -53,9 +53,7 @@ class Divergence:
     """ℓ ↦ u·f′(u), the weight on ∇log π_θ; equal to the derivative of f with respect to ℓ."""
 
 
-DivergenceFactory = Callable[..., Divergence]
-
-DIVERGENCES: Registry[DivergenceFactory] = Registry("divergence")
+DIVERGENCES: Registry[Callable[..., Divergence]] = Registry("divergence")
 register_divergence = DIVERGENCES.register
 """Decorator: make a divergence available under a name. The keyword-only parameters of the factory are its settings:
 `alpha` and `official` come from the fields of these names in `LossConfig`, others from `loss.divergence_options`."""

@@ -16,7 +16,6 @@ multiplies by their number.) Which set a row belongs to is a property of the row
 The entropy H_t is such an expectation already, computed from all tokens; a weight would only add noise to it.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,8 +26,7 @@ from dph.config import LossConfig
 from dph.config.checks import check_loss
 from dph.errors import SettingsError
 from dph.objective.divergences import DIVERGENCES, Divergence, get_divergence, js_reference_half
-from dph.objective.policy_losses import PolicyLoss
-from dph.objective.token_losses import importance_ratio, js_definition_policy_term, kl_loss, masked_log_ratio, per_token
+from dph.objective.policy_losses import PolicyLoss, js_definition_policy_term, kl_loss, masked_log_ratio
 from dph.registry import settings_of
 
 FORGOTTEN_BELOW = 0.1
@@ -50,7 +48,7 @@ class TokenBatch:
     is_rehearsal: Tensor
     """bool [B]: True for D_pef rows."""
     selected: Tensor | None = None
-    """bool [B, T]: what `Objective.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
+    """bool [B, T]: what `PolicyLoss.select` chose among the D_exp tokens of the mini-batch; None without a choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +81,8 @@ class Objective:
         self.divergence = _divergence(config)
         """What is applied on D_pef: the chosen generator, or the first half of JS by its definition."""
         clips = {"clip_low": config.clip_low, "clip_high": config.clip_high, "dual_clip": config.dual_clip}
-        self._policy = PolicyLoss(config.policy, config.policy_options, **clips)
-        self.select = self._policy.select
-        """Chooses tokens of the whole mini-batch for the policy loss; None if that treats all alike."""
-        self.selects_by_policy = self._policy.selects_by_policy
-        """Whether `select` takes log π_θ too, as `logprobs`."""
+        self.policy = PolicyLoss(config.policy, config.policy_options, **clips)
+        """What is applied on D_exp."""
 
     @property
     def needs_reference(self) -> bool:
@@ -98,13 +93,13 @@ class Objective:
     def learns_everywhere(self) -> bool:
         """Whether a rollout without advantage may still have a gradient: through KL, JS by its definition, entropy, or
         a policy loss that does not say that it has none."""
-        return self.needs_reference or bool(self.config.entropy_coef) or not self._policy.traits.needs_advantage
+        return self.needs_reference or bool(self.config.entropy_coef) or not self.policy.traits.needs_advantage
 
     @property
     def unused(self) -> list[str]:
         """Names of clips that were changed and that the policy loss does not take."""
         default = LossConfig()
-        names = [name for name in ("clip_low", "clip_high") if name not in self._policy.clips]
+        names = [name for name in ("clip_low", "clip_high") if name not in self.policy.clips]
         return [f"loss.{name}" for name in names if getattr(self.config, name) != getattr(default, name)]
 
     def weights(self, counts: LossCounts) -> tuple[float, float, float]:
@@ -155,10 +150,10 @@ class Objective:
         sums = {"exp/tokens": exp.sum(), "pef/tokens": pef.sum()}
 
         weigh = 1.0 if importance is None else importance
-        chosen = {} if self.select is None else {"selected": _selected(batch, exp)}
-        loss_exp = weigh * self._policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
+        chosen = {} if self.policy.select is None else {"selected": _selected(batch, exp)}
+        loss_exp = weigh * self.policy.function(logprobs, batch.old_logprobs, batch.advantages, exp, **chosen)
         sums["exp/policy_loss"] = loss_exp.sum()
-        sums |= _policy_sums(logprobs, batch, exp, self._policy)
+        sums |= self.policy.sums(logprobs, batch.old_logprobs, batch.advantages, exp)
         if config.kl != "none":
             kl = weigh * kl_loss(logprobs, _ref(batch), exp, config.kl, batch.old_logprobs)
             loss_exp = loss_exp + config.kl_coef * kl
@@ -184,19 +179,10 @@ class Objective:
             f = self.divergence.f(log_ratio) * pef
             loss = loss + w_pef * (share * f).sum()
             sums |= {"pef/divergence": f.sum(), "pef/log_ratio": log_ratio.sum()}
+            sums["pef/pull_weight"] = (self.divergence.pull_weight(log_ratio.detach()) * pef).sum()
+            sums["pef/forgotten"] = (log_ratio.detach().exp() < FORGOTTEN_BELOW).to(dtype).sum()
         sums["loss"] = loss
         return loss, {name: value.detach() for name, value in sums.items()}
-
-    @torch.no_grad()
-    def forgetting_sums(self, logprobs: Tensor, batch: TokenBatch) -> dict[str, Tensor]:
-        """Sums over D_pef tokens of forgotten ones (u < 0.1) and of pull weights, for engines that only add sums up."""
-        pef = (batch.response_mask.bool() & batch.is_rehearsal.bool()[:, None]).to(logprobs.dtype)
-        ref = torch.zeros_like(logprobs) if batch.ref_logprobs is None and not pef.any() else _ref(batch)
-        log_ratio = masked_log_ratio(logprobs, ref, pef)
-        return {
-            "pef/pull_weight": (self.divergence.pull_weight(log_ratio) * pef).sum(),
-            "pef/forgotten": (log_ratio.exp() < FORGOTTEN_BELOW).to(pef.dtype).sum(),
-        }
 
 
 def _divergence(config: LossConfig) -> Divergence:
@@ -230,26 +216,6 @@ def _ref(batch: TokenBatch) -> Tensor:
     if batch.ref_logprobs is None:
         raise ValueError("the loss needs ref_logprobs, but the batch has none")
     return batch.ref_logprobs
-
-
-@torch.no_grad()
-def _policy_sums(logprobs: Tensor, batch: TokenBatch, exp: Tensor, policy: PolicyLoss) -> dict[str, Tensor]:
-    """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient."""
-    ratio = importance_ratio(logprobs, batch.old_logprobs, exp)
-    clip_ratio, clips = policy.traits.clip_ratio, policy.clips
-    if clip_ratio is None:
-        clips, clip_ratio = {}, importance_ratio
-    high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
-    dual = clips.get("dual_clip") or math.inf
-    compared, advantages = clip_ratio(logprobs, batch.old_logprobs, exp), per_token(batch.advantages)
-    up, down = (advantages > 0) & exp.bool(), (advantages < 0) & exp.bool()
-    return {
-        "exp/ratio": (ratio * exp).sum(),
-        "exp/old_kl": (ratio - 1 - ratio.log()).sum(),
-        "exp/clipped_high": ((compared > 1 + high) & up).to(exp.dtype).sum(),
-        "exp/clipped_low": ((compared < 1 - low) & down).to(exp.dtype).sum(),
-        "exp/dual_clipped": ((compared > dual) & down).to(exp.dtype).sum(),
-    }
 
 
 @torch.no_grad()

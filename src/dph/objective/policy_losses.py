@@ -1,4 +1,8 @@
-"""Policy losses on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5) and published alternatives, by name.
+"""Losses on rollouts, per token: PPO-clip (arXiv 2509.07430, eq. 5) and published alternatives, by name; KL estimators,
+and the policy half of JS (eqs. 13–17).
+
+All of them return [B, T] with zeros outside the mask; `objective` sums them. Log-probabilities are at the sampling
+temperature; arithmetic is in fp32 at least.
 
 A policy loss takes log-probabilities, advantages and the mask of a micro-batch, and returns one value per token. It
 sees whole responses, so it may combine the tokens of one (a sequence-level ratio, say). Its keyword-only parameters
@@ -12,16 +16,23 @@ for each token. The loss takes what was selected as `selected`, bool [B, T]. A s
 `logprobs` is given log π_θ [K] as it is before the update, which costs a forward pass, or None if that is log π_old.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from dph.errors import SettingsError
-from dph.objective.token_losses import importance_ratio, masked_log_ratio, per_token, sequence_ratio
-from dph.registry import Added, Registry, settings_of
+from dph.objective.divergences import get_divergence, log_ratio_to_mixture
+from dph.registry import Registry, settings_of
+
+JS_BASELINE = 0.25
+"""Baseline of the policy half of JS: the constant for which its gradient vanishes at π_θ = π_ref sample by sample."""
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios of rollouts are clamped to ± this before exp, as in verl: a step beyond e^20 is lost, but not NaN."""
 
 PolicyLossFunction = Callable[..., Tensor]
 """(logprobs [B, T], old_logprobs [B, T], advantages [B] or [B, T], mask [B, T], **settings) → [B, T], 0 outside the
@@ -30,10 +41,31 @@ mask."""
 Selection = Callable[..., Tensor]
 """(old_logprobs [K], advantages [K], uniform [K], **settings) → bool [K]"""
 
-ClipRatio = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(logprobs [B, T], old_logprobs [B, T], mask [B, T]) → [B, T], or [B, 1] for a ratio of whole responses."""
 
-POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss")
+def masked_log_ratio(logprobs: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    """log π_θ − log π_other, 0 outside the mask, in fp32 or better. All [B, T].
+
+    The difference is replaced before anything is applied to it: log-probabilities of masked positions may be −inf or
+    NaN, and 0 · exp(inf) in a backward pass is NaN.
+    """
+    dtype = torch.promote_types(logprobs.dtype, torch.float32)
+    return torch.where(mask.bool(), logprobs.to(dtype) - other.to(dtype), 0.0)
+
+
+def per_token(advantages: Tensor) -> Tensor:
+    """Advantages [B] or [B, T] as [B, 1] or [B, T]."""
+    return advantages if advantages.ndim == 2 else advantages[:, None]
+
+
+def importance_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """ρ = π_θ/π_old, 1 outside the mask. All [B, T]."""
+    return masked_log_ratio(logprobs, old_logprobs, mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def sequence_ratio(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """s = (Π_t ρ_t)^(1/T): the geometric mean of a response's token ratios (GSPO), [B, 1]; 1 for one without tokens."""
+    log_ratio = masked_log_ratio(logprobs, old_logprobs, mask).sum(-1, keepdim=True)
+    return (log_ratio / mask.sum(-1, keepdim=True).clamp(min=1)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +74,19 @@ class Traits:
 
     select: Selection | None = None
     needs_advantage: bool = False
-    clip_ratio: ClipRatio | None = importance_ratio
+    clip_ratio: Callable[[Tensor, Tensor, Tensor], Tensor] | None = importance_ratio
 
 
-_traits: dict[str, Traits] = {}
+POLICY_LOSSES: Registry[PolicyLossFunction] = Registry("policy loss", Traits)
+register_policy_loss = POLICY_LOSSES.register
+"""Decorator: make a policy loss available under a name.
 
-
-def register_policy_loss(name: str, **traits: Any) -> Callable[[Added], Added]:
-    """Decorator: make a policy loss available under a name.
-
-    Args:
-        select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
-        needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
-        clip_ratio: what the loss compares with its clips, for the metrics; None if its clips stop no gradient.
-    """
-    _traits.setdefault(name, Traits(**traits))
-    return POLICY_LOSSES.register(name)
-
-
-def selects_tokens(name: str) -> bool:
-    """Whether a policy loss treats some tokens of the mini-batch differently."""
-    return _traits.get(name, Traits()).select is not None
+Args:
+    select: chooses tokens of the whole mini-batch, which the loss takes as `selected`.
+    needs_advantage: a response whose advantage is 0 has no gradient, so training leaves out its backward pass.
+    clip_ratio: what the loss compares with its clips, for the metrics: (logprobs, old_logprobs, mask), each [B, T], →
+        [B, T], or [B, 1] for a ratio of whole responses; None if its clips stop no gradient.
+"""
 
 
 class PolicyLoss:
@@ -77,10 +101,11 @@ class PolicyLoss:
                 f"policy loss {name!r} has no dual clip, but loss.dual_clip is {clips['dual_clip']}; set it to 0, or "
                 "use a policy loss that has one, such as ppo_clip"
             )
-        self.traits = _traits.get(name, Traits())
+        self.traits: Traits = POLICY_LOSSES.traits(name)
         self.clips: dict[str, Any] = {key: value for key, value in clips.items() if key in settings}
         """Those of `clip_low`, `clip_high` and `dual_clip` that it takes."""
         self.select: Selection | None = None
+        """Chooses tokens of the whole mini-batch; None if all are treated alike."""
         self.selects_by_policy = False
         """Whether the selection takes `logprobs`."""
         filled = dict(self.clips)
@@ -92,6 +117,25 @@ class PolicyLoss:
             self.selects_by_policy = "logprobs" in theirs
             filled["selected"] = None
         self.function: PolicyLossFunction = POLICY_LOSSES.bind(name, options, **filled)
+
+    @torch.no_grad()
+    def sums(self, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """How far π_θ is from π_old on rollouts, and how many tokens lie beyond the clips, where they have no gradient:
+        sums over the mask's tokens. Arguments as those of a policy loss."""
+        ratio = importance_ratio(logprobs, old_logprobs, mask)
+        clips = self.clips if self.traits.clip_ratio else {}
+        high, low = clips.get("clip_high", math.inf), clips.get("clip_low", math.inf)
+        dual = clips.get("dual_clip") or math.inf
+        compared = (self.traits.clip_ratio or importance_ratio)(logprobs, old_logprobs, mask)
+        advantages = per_token(advantages)
+        up, down = (advantages > 0) & mask.bool(), (advantages < 0) & mask.bool()
+        return {
+            "exp/ratio": (ratio * mask).sum(),
+            "exp/old_kl": (ratio - 1 - ratio.log()).sum(),
+            "exp/clipped_high": ((compared > 1 + high) & up).to(mask.dtype).sum(),
+            "exp/clipped_low": ((compared < 1 - low) & down).to(mask.dtype).sum(),
+            "exp/dual_clipped": ((compared > dual) & down).to(mask.dtype).sum(),
+        }
 
 
 @register_policy_loss("ppo_clip", needs_advantage=True)
@@ -237,3 +281,60 @@ def clip_cov(
     """Clip-Cov (arXiv 2505.22617): PPO-clip in which selected tokens have no gradient, [B, T]."""
     loss = ppo_clip(logprobs, old_logprobs, advantages, mask, clip_low=clip_low, clip_high=clip_high)
     return torch.where(selected.bool(), loss.detach(), loss)
+
+
+def kl_loss(
+    logprobs: Tensor,
+    ref_logprobs: Tensor,
+    mask: Tensor,
+    kind: Literal["k1", "k2", "k3", "k3_is"],
+    old_logprobs: Tensor | None = None,
+) -> Tensor:
+    """Estimators of KL(π_θ‖π_ref) per token on rollouts, [B, T] (eq. 13). With ℓ = log π_θ − log π_ref, on-policy:
+
+        kind    loss                 its expected gradient
+        k1      ℓ                    zero
+        k2      ½ℓ²                  ∇KL(π_θ‖π_ref)
+        k3      expm1(−ℓ) + ℓ        ∇KL(π_ref‖π_θ): forward KL's, though the value estimates reverse KL
+        k3_is   ρ·(expm1(−ℓ) + ℓ)    ∇KL(π_θ‖π_ref), also for rollouts of an older policy (needs old_logprobs)
+
+    GRPO implementations and the paper's RKL runs use k3.
+    """
+    log_ratio = masked_log_ratio(logprobs, ref_logprobs, mask)
+    if kind == "k1":
+        return log_ratio * mask
+    if kind == "k2":
+        return 0.5 * log_ratio.square() * mask
+    log_ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    loss = (torch.expm1(-log_ratio) + log_ratio) * mask
+    if kind == "k3":
+        return loss
+    if old_logprobs is None:
+        raise ValueError("kl_loss of kind 'k3_is' needs old_logprobs")
+    return importance_ratio(logprobs, old_logprobs, mask) * loss
+
+
+def js_definition_policy_term(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    ref_logprobs: Tensor,
+    mask: Tensor,
+    *,
+    scale: float = 1.0,
+    baseline: float = JS_BASELINE,
+    official: bool = False,
+) -> Tensor:
+    """Second half of JS by its definition, ½·KL(π_θ‖m), m = (π_θ + π_ref)/2, on rollouts (eqs. 14, 17), [B, T].
+
+    With g = ½·log(π_θ/m) and ρ = π_θ/π_old the term is scale·[ρ·(g − b) + b]: its expectation under π_old is the
+    half's value, and its gradient, through ρ *and* g, is on average ∇E_{π_θ}[g] = E_{π_θ}[g·∇log π_θ + ∇g].
+    Differentiating g alone would give minus the gradient of the first half. The baseline b changes no expectation.
+
+    official: the authors' k3 estimate of KL(π_θ‖m), differentiated through m, with its clamps; biased as a gradient.
+    """
+    to_mixture = log_ratio_to_mixture(masked_log_ratio(logprobs, ref_logprobs, mask))
+    if official:
+        k3 = get_divergence("forward_kl", official=True).f(-to_mixture)
+        return 0.5 * scale * k3 * mask
+    ratio = importance_ratio(logprobs, old_logprobs, mask)
+    return scale * (ratio * (0.5 * to_mixture - baseline) + baseline) * mask

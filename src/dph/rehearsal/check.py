@@ -175,14 +175,13 @@ def check_sampler(sampled: Sequence[Sequence[float]], trained: Sequence[Sequence
     Raises:
         UserError: they differ by more than rounding explains, so the responses are not the policy's.
     """
-    pairs = [pair for one, other in zip(sampled, trained, strict=True) if one for pair in zip(one, other, strict=True)]
-    if not pairs:
+    bands: dict[int, list[float]] = {0: []}  # some errors begin at a length, and a mean over all would hide them
+    for ours, theirs in zip(trained, sampled, strict=True):
+        for place, (one, other) in enumerate(zip(theirs, ours, strict=True) if theirs else (), 1):
+            for band in (0, place.bit_length()):
+                bands.setdefault(band, []).append(abs(one - other))
+    if not (gaps := bands[0]):
         return
-    gaps = [abs(one - other) for one, other in pairs]
-    places = [place for one in sampled for place in range(len(one))]
-    bands: dict[int, list[float]] = {0: gaps}  # some errors begin at a length, and a mean over all would hide them
-    for place, each in zip(places, gaps, strict=True):
-        bands.setdefault((place + 1).bit_length(), []).append(each)
     means = [sum(band) / len(band) for key, band in bands.items() if key == 0 or len(band) >= _LEAST_TOKENS]
     mean, largest = next((each for each in means if not each <= _MEAN_GAP[precision]), means[0]), max(gaps)
     if not mean <= _MEAN_GAP[precision]:  # a mean that is not a number is refused too

@@ -30,16 +30,12 @@ def read_partition(path: Path, task: TaskConfig) -> dict[str, Set]:
 
 def _open(path: Path, task: TaskConfig) -> RunDir:
     run = open_presampled(path)
-    made = run.manifest.get("task")
-    if not _covers(made, asdict(task)):
-        raise RunError(f"the presample run {path} was made for another task: {made}, not {asdict(task)}")
+    made, wanted = run.manifest.get("task"), asdict(task)
+    facts = made if isinstance(made, dict) else {}
+    covers = _names(task.split) <= _names(str(facts.get("split")))
+    if not covers or _apart_from_splits(facts) != _apart_from_splits(wanted):
+        raise RunError(f"the presample run {path} was made for another task: {made}, not {wanted}")
     return run
-
-
-def _covers(made: Any, wanted: dict[str, Any]) -> bool:
-    if not isinstance(made, dict) or not isinstance(made.get("split"), str):
-        return False
-    return _apart_from_splits(made) == _apart_from_splits(wanted) and _names(wanted["split"]) <= _names(made["split"])
 
 
 def _apart_from_splits(task: dict[str, Any]) -> Any:

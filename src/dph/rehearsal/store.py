@@ -77,38 +77,17 @@ def read_rehearsal(path: Path) -> list[Rehearsal]:
     no presample run writes."""
     try:
         table = pq.read_table(path)
-        kinds = {field.name: field.type for field in table.schema}
-        columns = [name for name in _SCHEMA.names if name in kinds]
-        rows = table.select(columns).to_pylist()
+        if missing := [name for name in _SCHEMA.names if name not in table.column_names]:
+            raise DataError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
+        stored = [Rehearsal(**row) for row in table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()]
     except FileNotFoundError as error:
         raise DataError(f"there is no rehearsal set at {path}; run `dph presample` first") from error
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"the rehearsal set {path} cannot be read ({error}); run `dph presample` again") from error
-    missing = [name for name in _SCHEMA.names if name not in kinds]
-    if missing:
-        raise DataError(f"the rehearsal set {path} lacks the column {missing[0]!r}; run `dph presample` again")
-    other = [field.name for field in _SCHEMA if not _fits(kinds[field.name], field.type)]
-    if other:
-        raise DataError(
-            f"the rehearsal set {path} has a column {other[0]!r} of {kinds[other[0]]}; run `dph presample` again"
-        )
-    stored = [Rehearsal(**row) for row in rows]
     for number, row in enumerate(stored, 1):
         if not _is_whole(row):
             raise DataError(f"the rehearsal set {path} is damaged in row {number}; run `dph presample` again")
     return stored
-
-
-def _fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column has the type that is written, or the same type at another width."""
-    if pa.types.is_list(wanted):
-        return pa.types.is_list(kind) and _fits(kind.value_type, wanted.value_type)
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        lambda it: pa.types.is_string(it) or pa.types.is_large_string(it),
-    )
-    return any(test(kind) and test(wanted) for test in tests)
 
 
 def _is_whole(row: Rehearsal) -> bool:

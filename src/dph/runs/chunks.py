@@ -16,6 +16,7 @@ import json
 import signal
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
@@ -59,8 +60,7 @@ class Chunks:
             UserError: the saved work was done with other inputs or problems.
         """
         self._path = run / CHUNKS if run is not None else None
-        self._stored = _lines(self._path)
-        self._next = next(self._stored, None)
+        self._stored = deque(_lines(self._path))
         self._end = 0
         """Where the lines end that have been read or written."""
         self._checksum = 0
@@ -122,10 +122,10 @@ class Chunks:
 
     def _read(self, what: str) -> Any:
         """The value of the next saved line, if it is about this; else None."""
-        line = self._next
-        if line is None or line.what != what:
+        if not self._stored or self._stored[0].what != what:
             return None
-        self._end, self._checksum, self._next = line.end, line.checksum, next(self._stored, None)
+        line = self._stored.popleft()
+        self._end, self._checksum = line.end, line.checksum
         return json.loads(line.text)
 
     def _made(self, what: str, count: int, total: int, value: Any) -> Any:
@@ -146,7 +146,8 @@ class Chunks:
         if new:
             sync(path.parent)
         self._end += sum(map(len, self._waiting))
-        self._waiting, self._due, self._next = [], False, None
+        self._waiting, self._due = [], False
+        self._stored.clear()
         now = time.monotonic()
         self._next_write = now + min(_AT_MOST, _APART * (now - begun))
 

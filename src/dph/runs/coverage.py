@@ -11,11 +11,10 @@ written before the update of their step, and a resumed run drops those after its
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from math import exp, lgamma, log
+from math import comb
 from pathlib import Path
 
-from dph.config.text import parse_json
-from dph.runs.files import write_atomically
+from dph.runs.directory import drop_lines, step_lines
 
 FILE = "coverage.jsonl"
 CERTIFICATE = "certificate.jsonl"
@@ -102,52 +101,33 @@ class Ledger:
 def as_few(correct: int, n: int, before: int, out_of: int) -> float:
     """Probability of at most `correct` correct responses of n, after `before` of `out_of` were correct.
 
-    The pass rate p has a uniform prior, so that X | before is beta-binomial with a = before+1, b = out_of−before+1:
+    The pass rate p has a uniform prior, so that X | before is beta-binomial; in whole numbers
 
-        P(X = k) = C(n, k) · B(k + a, n − k + b) / B(a, b).
+        P(X = k) = C(before + k, k) · C(out_of − before + n − k, n − k) / C(out_of + n + 1, n).
     """
-    a, b = before + 1, out_of - before + 1
-
-    def log_beta(x: int, y: int) -> float:
-        return lgamma(x) + lgamma(y) - lgamma(x + y)
-
-    # C(n, k) = 1 / ((n + 1) B(k + 1, n − k + 1)); as an integer it exceeds a float from n = 1030 on.
-    total = log_beta(a, b) + log(n + 1)
-    return min(
-        1.0, sum(exp(log_beta(k + a, n - k + b) - log_beta(k + 1, n - k + 1) - total) for k in range(correct + 1))
-    )
+    missed = out_of - before
+    ways = sum(comb(before + k, k) * comb(missed + n - k, n - k) for k in range(correct + 1))
+    return ways / comb(out_of + n + 1, n)
 
 
 def write_visits(run: Path, step: int, visits: Sequence[Visit], name: str = FILE) -> None:
     """Append a step's line."""
     with (run / name).open("a", encoding="utf-8") as file:
-        file.write(_line(step, visits))
+        file.write(json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n")
 
 
 def read_visits(run: Path, name: str = FILE) -> dict[int, list[Visit]]:
     """Visits by step, oldest first, those of the reference policy at step 0; a line that an interruption cut off ends
     them."""
     by_step: dict[int, list[Visit]] = {}
-    if not (run / name).is_file():
-        return by_step
-    for line in (run / name).read_text(encoding="utf-8", errors="replace").splitlines():
+    for _, row in step_lines(run / name):
         try:
-            row = parse_json(line)
-            step, visits = row["step"], [(id, correct, judged) for id, correct, judged in row["problems"]]
+            by_step[row["step"]] = [(id, correct, judged) for id, correct, judged in row["problems"]]
         except (ValueError, TypeError, KeyError):
             break
-        if type(step) is not int:
-            break
-        by_step[step] = visits
     return by_step
 
 
 def drop_visits(run: Path, after: int, name: str = FILE) -> None:
     """Remove the lines of steps after `after`."""
-    if (run / name).is_file():
-        kept = [_line(step, visits) for step, visits in read_visits(run, name).items() if step <= after]
-        write_atomically(run / name, "".join(kept))
-
-
-def _line(step: int, visits: Sequence[Visit]) -> str:
-    return json.dumps({"step": step, "problems": visits}, ensure_ascii=False) + "\n"
+    drop_lines(run / name, after)

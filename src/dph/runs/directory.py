@@ -16,6 +16,7 @@ import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,10 +190,7 @@ class RunDir:
     def rewind(self, step: int) -> None:
         """Drop the lines logged after `step`, that is, between the last checkpoint and an interruption."""
         for name in ("metrics.jsonl", "timings.jsonl"):
-            path = self.path / name
-            if path.is_file():
-                kept = [line for line, row in _valid_lines(path) if row["step"] <= step]
-                write_atomically(path, "".join(line + "\n" for line in kept))
+            drop_lines(self.path / name, step)
 
 
 def _command() -> str:
@@ -212,12 +210,19 @@ def _got_nowhere(path: Path) -> bool:
 
 def read_metrics(path: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     """The logged lines of a run, oldest first; empty if there are none. Values that were not finite are NaN."""
-    lines = _valid_lines(path / name) if (path / name).is_file() else []
-    return [{key: math.nan if value is None else value for key, value in row.items()} for _, row in lines]
+    rows = takewhile(_has_numbers, (row for _, row in step_lines(path / name)))
+    return [{key: math.nan if value is None else value for key, value in row.items()} for row in rows]
 
 
-def _valid_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines before the first invalid one, with their content; an interruption may have truncated the last line."""
+def _has_numbers(row: Mapping[str, Any]) -> bool:
+    return all(value is None or isinstance(value, int | float) for value in row.values())
+
+
+def step_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines of a log before the first invalid one, with their content; none if there is no log. An interruption may
+    have truncated the last line."""
+    if not path.is_file():
+        return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = parse_json(line)
@@ -225,9 +230,14 @@ def _valid_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             return
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             return
-        if not all(value is None or isinstance(value, int | float) for value in row.values()):
-            return
         yield line, row
+
+
+def drop_lines(path: Path, after: int) -> None:
+    """Remove the lines of a log, if there is one, that belong to steps after `after`."""
+    if path.is_file():
+        kept = [line for line, row in step_lines(path) if row["step"] <= after]
+        write_atomically(path, "".join(line + "\n" for line in kept))
 
 
 def _append(path: Path, row: Mapping[str, Any]) -> None:

@@ -54,11 +54,8 @@ class Metrics:
     def __init__(self, run: RunDir, tracker: str, leads: bool) -> None:
         self._run, self._name, self._leads = run, tracker, leads
         self._board: Any = None
-        self._tracker: Any = None
-        if not leads:
-            return
-        if tracker != "none":
-            self._tracker = load_tracker(tracker)
+        self._tracker: Any = load_tracker(tracker) if leads and tracker != "none" else None
+        if self._tracker is not None:
             with _its_errors(tracker):
                 self._tracker.init(project="dph-rl", config=run.settings(), resume="allow", **self._identity())
 

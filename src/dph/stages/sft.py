@@ -18,7 +18,6 @@ from dph.models.policy import Policy
 from dph.models.precision import computed_in, settled
 from dph.process.distributed import World
 from dph.process.interrupts import Interrupts
-from dph.process.memory import FreedMemory
 from dph.process.progress import say
 from dph.runs.directory import RunDir
 from dph.sampling.seeding import EpochOrder
@@ -73,8 +72,7 @@ def sft(config: SftConfig, *, resume: bool = False) -> Path:
             )
         clock.lap("update")
 
-    freed = FreedMemory()
-    Frame(config, world, saver, run.log, config.steps, "supervised training", "loss", freed).repeat(step)
+    Frame(config, world, saver, run.log, config.steps, "supervised training", "loss").repeat(step)
 
     def facts() -> dict[str, Any]:
         return {

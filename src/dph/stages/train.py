@@ -16,7 +16,6 @@ from dph.models.precision import settled
 from dph.objective.advantages import Advantage
 from dph.objective.objective import Objective
 from dph.process.distributed import World
-from dph.process.memory import FreedMemory
 from dph.process.progress import say
 from dph.rehearsal.check import check_rehearsal, open_rehearsal, warn_of_another_judge
 from dph.rehearsal.partition import reference_counts, training_problems
@@ -69,10 +68,9 @@ def train(config: TrainConfig, *, resume: bool = False, reward: RewardFunction |
         )
         metrics.begin(training.saver.state.step)
         updates = config.steps * config.optim.minibatches
-        label, freed = f"training {config.method}", FreedMemory()
-        certifier = training.certifier
+        certifier, label = training.certifier, f"training {config.method}"
         ended = (lambda: certifier.ended) if certifier else (lambda: False)
-        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", freed, ended)
+        frame = Frame(config, world, training.saver, metrics.log, updates, label, "reward", ended)
         try:
             frame.repeat(training.step, training.measure)
         finally:
@@ -159,17 +157,8 @@ def load(
     )
     limits = (config.overlong, rollout.max_tokens, rollout.mask_truncated)
     shaping = Shaping(advantage, *limits, task.style, updater.reference_logprobs)
-    explorer = Explorer(
-        policy,
-        sampler,
-        verifiers,
-        encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens),
-        prompts=rollout.prompts,
-        params=rollout.params(),
-        dynamic=config.dynamic_sampling,
-        seed=config.seed,
-        world=world,
-    )
+    items = encode_problems(policy, problems, rollout.max_prompt_tokens, rollout.max_tokens)
+    explorer = Explorer(policy, sampler, verifiers, items, config, world)
     best = Best.so_far(run.path, config.keep_best, config.keep_best_within, config.model.path)
     return policy, Training(
         config=config,

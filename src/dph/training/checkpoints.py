@@ -73,7 +73,8 @@ def save(
             policy.save(path / "model")
             save_file({name: value.cpu() for name, value in tensors.items()}, path / "trainer.safetensors")
             (path / "state.json").write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
-            sums = {entry.relative_to(path).as_posix(): _sha256(entry) for entry in _files(path)}
+            files = sorted(entry for entry in path.rglob("*") if entry.is_file())
+            sums = {entry.relative_to(path).as_posix(): _sha256(entry) for entry in files}
             (path / _CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n", encoding="utf-8")
         for old in steps_saved(run)[:-keep] if keep > 0 else []:
             if old not in keep_too:
@@ -156,7 +157,7 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     Raises UserError when the files are not those of this policy.
     """
     state = read_state(checkpoint)
-    parameters = {name: parameter for name, parameter in policy.trainable()}
+    parameters = dict(policy.trainable())
     try:
         tensors = load_file(checkpoint / "trainer.safetensors")
         for name, value in tensors.items():
@@ -167,10 +168,6 @@ def restore(checkpoint: Path, policy: Policy, optimizer: Optimizer) -> TrainStat
     except (OSError, KeyError, RuntimeError, safetensors.SafetensorError) as error:
         raise RunError(f"the checkpoint {checkpoint} does not fit this run: {error}") from error
     return state
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.rglob("*") if entry.is_file())
 
 
 def _sha256(path: Path) -> str:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ class Saver:
             keep: how many of the newest checkpoints are kept.
             best: names the step whose checkpoint is kept too.
         """
-        self.run, self.state, self.best = run, state, best
+        self.run, self.state, self.best = run, state, best or Best("", 0.0, "")
         self._policy, self._optimizer, self._world, self._keep = policy, optimizer, world, keep
         self._saved = state
         self._tried = state  # of the last attempt; if that failed, an immediate second one would too
@@ -82,10 +82,8 @@ class Saver:
         self._tried = self.state
         if self._world.leads:
             self.run.sync()
-            also = self.best.steps if self.best else ()
-            checkpoints.save(self.run.path, self._policy, self._optimizer, self.state, self._keep, also)
-            if self.best:
-                self.best.write(self.run.path)
+            checkpoints.save(self.run.path, self._policy, self._optimizer, self.state, self._keep, self.best.steps)
+            self.best.write(self.run.path)
         self._saved = self.state
 
     def rescue(self) -> bool:
@@ -129,9 +127,9 @@ class Frame:
     """Of the work, for its progress."""
     shown: str
     """The metric that progress shows."""
-    freed: FreedMemory
     ended: Callable[[], bool] = lambda: False
     """Whether the run ends before it has all of its steps."""
+    freed: FreedMemory = field(default_factory=FreedMemory)
 
     def repeat(self, step: Action, measure: Action | None = None) -> None:
         """Run the remaining steps. If anything interrupts them, the state is saved first if that is possible.
@@ -162,8 +160,7 @@ class Frame:
         if saver.state.step == 0 and (values := measure(Clock(), interrupts)):
             if world.leads:
                 self.log(0, values, {})
-            if saver.best:
-                saver.best.note(0, values)
+            saver.best.note(0, values)
         self._check_updates()  # a run that stopped here does not go on
         with progress(self.label, steps, saver.state.step, quiet=not world.leads) as tracker:
             # Metrics are pending if a run was stopped between the update of a step and its line in metrics.jsonl
@@ -186,7 +183,7 @@ class Frame:
             self.log(saver.state.step, values, clock.laps | peak_memory())
         saver.state = replace(saver.state, pending=None)
         step = saver.state.step
-        best = saver.best is not None and saver.best.note(step, values)
+        best = saver.best.note(step, values)
         if best or step % self.config.checkpoint_every == 0 or step == self.config.steps or self.ended():
             self.world.together(saver.save)
 

@@ -91,29 +91,26 @@ class Training:
         clock.rate("tokens_per_second", stats.tokens)
 
     def measure(self, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Evaluate the held-out problems and check the certification set, if they are due."""
+        """Evaluate the held-out problems, keep some of their responses, say if pass@k has fallen, and check the
+        certification set, all if they are due."""
         step = self.saver.state.step
-        values = self._monitor(step, clock, interrupts) if self.monitor.due(step) else {}
-        if self.certifier is None or not self.certifier.due(step):
-            return values
-        with interrupts.allowed(self.world.size == 1):
-            checked = self.certifier.check(step)
-        clock.lap("certify")
-        return {**values, **checked}
-
-    def _monitor(self, step: int, clock: Clock, interrupts: Interrupts) -> Mapping[str, float]:
-        """Evaluate the held-out problems, keep some of their responses, and say if pass@k has fallen."""
-        best = self.saver.best
-        with interrupts.allowed(self.world.size == 1):
-            measured = self.monitor.measure(step)
-        if step == 0 and best is not None:
-            best.check(measured.values)
-        self._keep(step, MONITOR, measured.samples)
-        for message in measured.warnings:
-            if self.world.leads:
-                say(f"step {step}: {message}")
-        clock.lap("monitor")
-        return measured.values
+        values: dict[str, float] = {}
+        if self.monitor.due(step):
+            with interrupts.allowed(self.world.size == 1):
+                measured = self.monitor.measure(step)
+            if step == 0:
+                self.saver.best.check(measured.values)
+            self._keep(step, MONITOR, measured.samples)
+            for message in measured.warnings:
+                if self.world.leads:
+                    say(f"step {step}: {message}")
+            clock.lap("monitor")
+            values |= measured.values
+        if self.certifier is not None and self.certifier.due(step):
+            with interrupts.allowed(self.world.size == 1):
+                values |= self.certifier.check(step)
+            clock.lap("certify")
+        return values
 
     def _keep_rollouts(self, step: int, drawn: Drawn, rows_PG: Sequence[Sequence[Row | None]]) -> None:
         """Keep some rollouts of a monitored step with their advantages: before the update that uses them, so that every

@@ -15,7 +15,6 @@ from dph.runs.directory import read_metrics
 from dph.runs.samples import MONITOR, Sample
 from dph.tasks import Task
 from dph.training.best import deciding
-from dph.training.watch import is_power_of_two
 from dph.types import Group, Problem
 
 
@@ -35,7 +34,7 @@ class PassAlarm:
         self._lasted = self._lasted + 1 if high < self.best else 0
         if value > self.best:
             self.best, self.step = value, step
-        if not self._lasted or not is_power_of_two(self._lasted):
+        if self._lasted.bit_count() != 1:  # a power of two
             return None
         return (
             f"{name} of the monitored problems has fallen from {self.best:.1%} at step {self.step} to {value:.1%} "

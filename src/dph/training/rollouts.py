@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
-from dph.config import DynamicSamplingConfig, OverlongConfig
+from dph.config import OverlongConfig, TrainConfig
 from dph.evaluation.measures import answer_of
 from dph.models.batch import Tokens
 from dph.models.policy import Policy
@@ -18,7 +17,7 @@ from dph.sampling.protocol import Sampler
 from dph.sampling.rollouts import Prompted, sample_groups
 from dph.sampling.seeding import EpochOrder
 from dph.training.rows import Row
-from dph.types import Group, Problem, Rollout, SamplingParams
+from dph.types import Group, Problem
 from dph.verifiers import Verifiers
 
 
@@ -53,25 +52,15 @@ class Explorer:
         sampler: Sampler,
         verifiers: Verifiers,
         items: Sequence[Prompted],
-        *,
-        prompts: int,
-        params: SamplingParams,
-        dynamic: DynamicSamplingConfig,
-        seed: int,
+        config: TrainConfig,
         world: World,
     ) -> None:
-        """
-        Args:
-            items: the prompts to draw from.
-            prompts: how many are drawn for a step, over all processes.
-            params: how responses are sampled; `n` is the size of a group.
-            seed: of the prompts' order and of the responses.
-        """
+        """items: the prompts to draw from. config: how many for a step over all processes, how responses are sampled,
+        which groups are replaced, and the seed of the prompts' order and of the responses."""
         self.sampler = sampler
         self._policy, self._verifiers, self._items = policy, verifiers, items
-        self._prompts, self._params, self._dynamic = prompts, params, dynamic
-        self._seed, self._world = seed, world
-        self._order = EpochOrder(len(items), seed, "explore")
+        self._config, self._world = config, world
+        self._order = EpochOrder(len(items), config.seed, "explore")
 
     def draw(self, cursor: int) -> Drawn:
         """Groups for one step, starting at a position of the endless order.
@@ -79,7 +68,7 @@ class Explorer:
         With dynamic sampling, groups that are all correct or all wrong are replaced by the next prompts, for at most
         `max_attempts` rounds; then the step continues with those it has.
         """
-        wanted, dynamic = self._prompts, self._dynamic
+        wanted, dynamic = self._config.rollout.prompts, self._config.dynamic_sampling
         kept: list[tuple[int, Group]] = []
         dropped: list[Group] = []
         total, start = 0, cursor
@@ -87,12 +76,11 @@ class Explorer:
             count = wanted - total
             groups = self._world.together(partial(self._sample, cursor, count))
             cursor += count
-            useful = [not dynamic.enabled or is_informative(group) for group in groups]
-            flags = [False] * count
-            for rank, flags_of_rank in enumerate(self._world.gather(useful)):
-                flags[rank :: self._world.size] = flags_of_rank
-            places = {number: total + sum(flags[:number]) for number in range(count) if flags[number]}
-            for number, group in zip(self._world.share(count), groups, strict=True):
+            drawn = dict(zip(self._world.share(count), groups, strict=True))
+            useful = [number for number, group in drawn.items() if not dynamic.enabled or is_informative(group)]
+            numbers = sorted(number for numbers in self._world.gather(useful) for number in numbers)
+            places = {number: place for place, number in enumerate(numbers, total)}
+            for number, group in drawn.items():
                 if number in places:
                     kept.append((places[number], group))
                 else:
@@ -114,7 +102,8 @@ class Explorer:
         items = [replace(self._items[self._order.item(position)], draw=position) for position in positions]
         if not items:
             return []
-        return sample_groups(self._policy, self.sampler, self._verifiers, items, self._params, self._seed, "train")
+        params, seed = self._config.rollout.params(), self._config.seed
+        return sample_groups(self._policy, self.sampler, self._verifiers, items, params, seed, "train")
 
 
 def is_informative(group: Group) -> bool:
@@ -177,17 +166,9 @@ class Shaping:
                 rollout.completion.token_ids,
                 rollout.completion.logprobs,
                 ref_logprobs=None if reference is None else reference[index],
-                advantage=_values(advantage, len(rollout.completion.token_ids)),
+                advantage=(advantage[: len(rollout.completion.token_ids)] if advantage.ndim else advantage).tolist(),
             )
-            if self._enters(rollout)
+            if rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
             else None
             for index, (rollout, advantage) in enumerate(zip(group.rollouts, self.advantage(view), strict=True))
         ]
-
-    def _enters(self, rollout: Rollout) -> bool:
-        return rollout.verdict.scored and not (self.mask_truncated and rollout.completion.finish_reason == "length")
-
-
-def _values(advantage: Tensor, tokens: int) -> float | list[float]:
-    """A response's advantage as a row keeps it: one number, or one for each of its tokens."""
-    return advantage.item() if advantage.ndim == 0 else advantage[:tokens].tolist()

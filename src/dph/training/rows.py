@@ -69,28 +69,26 @@ def collate(
     """
     inputs = collate_tokens(rows, shared=shared, context=context)
     steps = inputs.present.shape[1]
-    has_ref = any(row.ref_logprobs is not None for row in rows)
-    has_sampled = any(row.sampled_logprobs is not None for row in rows)
-    has_selected = any(row.selected is not None for row in rows)
-    sampled = [row.old_logprobs if row.sampled_logprobs is None else row.sampled_logprobs for row in rows]
+
+    def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        values = [getattr(row, name) for row in rows]
+        return None if all(value is None for value in values) else padded([v or () for v in values], steps, dtype)
+
+    advantages = [row.advantage for row in rows]
+    by_token = any(isinstance(value, Sequence) for value in advantages)
     batch = Batch(
         **{item.name: getattr(inputs, item.name) for item in fields(Inputs)},
         response_mask=inputs.present * torch.tensor([row.weight for row in rows])[:, None],
         old_logprobs=padded([row.old_logprobs for row in rows], steps, torch.float32),
-        ref_logprobs=padded([row.ref_logprobs or () for row in rows], steps, torch.float32) if has_ref else None,
-        advantages=_advantages(rows, steps),
+        ref_logprobs=column("ref_logprobs"),
+        advantages=padded([row.token_advantages for row in rows], steps, torch.float32)
+        if by_token
+        else torch.tensor(advantages),
         is_rehearsal=torch.tensor([row.is_rehearsal for row in rows]),
-        sampled_logprobs=padded(sampled, steps, torch.float32) if has_sampled else None,
-        selected=padded([row.selected or () for row in rows], steps, torch.bool) if has_selected else None,
+        sampled_logprobs=column("sampled_logprobs"),
+        selected=column("selected", torch.bool),
     )
     return moved(batch, device)
-
-
-def _advantages(rows: Sequence[Row], steps: int) -> Tensor:
-    values = [row.advantage for row in rows]
-    if all(isinstance(value, int | float) for value in values):
-        return torch.tensor(values)
-    return padded([row.token_advantages for row in rows], steps, torch.float32)
 
 
 def batches(policy: Policy, groups: Sequence[Sequence[Row]], token_budget: int) -> Iterator[tuple[list[Row], Batch]]:

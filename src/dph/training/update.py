@@ -1,9 +1,10 @@
 """One step's optimizer updates on mixed mini-batches (eq. 7), and the metrics they report."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -101,62 +102,74 @@ class Updater:
             Metrics over all mini-batches and processes.
         """
         if recompute_old:
-            minibatches = [_with(g, "sampled_logprobs", _is_rollout, lambda row: row.old_logprobs) for g in minibatches]
-        later = [self._with_old(groups) if recompute_old else groups for groups in minibatches[1:]]
-        prepared = [self._with_reference(groups) for groups in [*minibatches[:1], *later]]
+            minibatches = [
+                _filled(groups, "sampled_logprobs", _is_rollout, lambda rows: [row.old_logprobs for row in rows])
+                for groups in minibatches
+            ]
+            later = [_filled(groups, "old_logprobs", _is_rollout, self._logprobs) for groups in minibatches[1:]]
+            minibatches = [*minibatches[:1], *later]
+        if self._objective.needs_reference:
+            minibatches = [
+                _filled(groups, "ref_logprobs", lambda row: row.ref_logprobs is None, self.reference_logprobs)
+                for groups in minibatches
+            ]
         totals: dict[str, float] = {}
-        norms, skipped = [], 0
-        log_ratios: list[Tensor] = []
+        norms: list[float] = []
+        log_ratios = [torch.empty(0)]
         loss = 0.0
-        for index, groups in enumerate(prepared):
-            doing(f"update {index + 1} of {len(prepared)}")
-            groups = self._with_selection(groups, moved=index > 0)
-            sums, norm = self._step(groups, recompute_old and index == 0, log_ratios)
+        for index, groups in enumerate(minibatches):
+            doing(f"update {index + 1} of {len(minibatches)}")
+            if self._objective.policy.select is not None:
+                select = partial(self._selected, moved=index > 0)
+                groups = _filled(groups, "selected", lambda row: _is_rollout(row) and row.weight > 0, select)
+            sums, ratios, norm = self._step(groups, on_policy=recompute_old and index == 0)
             loss += sums.pop("loss", 0.0)
             for name, value in sums.items():
                 totals[name] = totals.get(name, 0.0) + value
             norms.append(norm)
-            skipped += not math.isfinite(norm)
+            log_ratios += ratios
         means = mean_metrics({name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()})
-        rehearsed = self._diagnose(log_ratios)
-        means |= {name: rehearsed.pop(name) for name in ("pef/forgotten", "pef/pull_weight") if name in rehearsed}
+        spread = rehearsal_diagnostics(self._world.joined(torch.cat(log_ratios)), self._objective.divergence)
+        means |= {f"pef/{name}": spread.pop(name) for name in ("forgotten", "pull_weight") if name in spread}
         return {
             **dict(sorted(means.items())),
             "loss": loss / max(1, len(norms)),
             "grad_norm": sum(norms) / max(1, len(norms)),
-            "skipped_updates": skipped,
-            **rehearsed,
+            "skipped_updates": sum(not math.isfinite(norm) for norm in norms),
+            **{f"pef/{name}": value for name, value in spread.items()},
         }
 
-    def _step(self, groups: Groups, on_policy: bool, log_ratios: list[Tensor]) -> tuple[dict[str, float], float]:
+    def _step(self, groups: Groups, *, on_policy: bool) -> tuple[dict[str, float], list[Tensor], float]:
+        """Step on a mini-batch; returns the sums of its metrics over all processes, what `_accumulate` returns of its
+        stored responses, and the gradient norm."""
         counts = LossCounts(**self._world.sum_values(asdict(count_rows([row for group in groups for row in group]))))
         try:
-            sums = self._accumulate(groups, counts, on_policy, log_ratios)
+            accumulated = self._accumulate(groups, counts, on_policy)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error) or self.reduced_budget:
                 raise
-            sums = None
-        if sums is None:  # outside the handler, which holds on to the tensors of the failed attempt
+            accumulated = None
+        if accumulated is None:  # outside the handler, which holds on to the tensors of the failed attempt
             self.reduced_budget = max(1, self._token_budget // 2)
             say(f"out of memory: continuing with optim.tokens_per_microbatch {self.reduced_budget}")
             self.optimizer.clear()
-            sums = self._accumulate(groups, counts, on_policy, log_ratios)
+            accumulated = self._accumulate(groups, counts, on_policy)
+        sums, log_ratios = accumulated
         self._world.sum_gradients(self.optimizer.parameters)
         norm = self.optimizer.step()
         names = sorted({name for names in self._world.gather(sorted(sums)) for name in names})
-        reduced = self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names})
-        return reduced, norm
+        return self._world.sum_values({name: float(sums.get(name, 0.0)) for name in names}), log_ratios, norm
 
     def _accumulate(
-        self, groups: Groups, counts: LossCounts, on_policy: bool, log_ratios: list[Tensor]
-    ) -> dict[str, Tensor]:
-        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics.
+        self, groups: Groups, counts: LossCounts, on_policy: bool
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Add the gradient of a mini-batch, micro-batch by micro-batch; returns the sums of its metrics, and log u of
+        the rehearsal tokens of each micro-batch.
 
         on_policy: the policy is the one whose log-probabilities count as log π_old.
-        log_ratios: grows by log u of the rehearsal tokens of each micro-batch, unless this fails.
         """
         sums: dict[str, Tensor] = {}
-        new_ratios: list[Tensor] = []
+        log_ratios: list[Tensor] = []
         moving, still = split_by_gradient(groups, self._objective)
         with self._policy.casting_once():
             for some, learns in ((moving, True), (still, False)):
@@ -166,9 +179,8 @@ class Updater:
                         sums[name] = sums[name] + value if name in sums else value
                     if batch.ref_logprobs is not None and bool(batch.is_rehearsal.any()):
                         counted = (batch.response_mask * batch.is_rehearsal[:, None]).bool()
-                        new_ratios.append((logprobs - batch.ref_logprobs)[counted].cpu())
-        log_ratios += new_ratios
-        return sums
+                        log_ratios.append((logprobs - batch.ref_logprobs)[counted].cpu())
+        return sums, log_ratios
 
     def _pass(
         self, batch: Batch, counts: LossCounts, on_policy: bool, learns: bool
@@ -178,79 +190,54 @@ class Updater:
         learns: its gradient is added to that of the parameters.
         """
         entropy_mode = "gradient" if self._objective.config.entropy_coef else "value"
+        importance, gaps = None, {}
         with torch.set_grad_enabled(learns):
             logprobs, entropy = self._policy.logprobs(batch, self._temperature, entropy=entropy_mode)
             if on_policy:
                 batch = replace(batch, old_logprobs=logprobs.detach())
-            importance, gaps = self._importance(batch)
+            if batch.sampled_logprobs is not None:
+                mask = batch.response_mask * ~batch.is_rehearsal[:, None]
+                importance, gaps = sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
             loss, terms = self._objective(logprobs, batch, counts, entropy, importance)
         if learns:
             loss.backward()
         return logprobs.detach(), terms | gaps
-
-    def _importance(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Weights of the tokens where the sampler's probabilities are not the trainer's, and sums for metrics."""
-        if batch.sampled_logprobs is None:
-            return None, {}
-        mask = batch.response_mask * ~batch.is_rehearsal[:, None]
-        return sampler_correction(batch.old_logprobs, batch.sampled_logprobs, mask, self._cap)
 
     def reference_logprobs(self, rows: Sequence[Tokens]) -> list[list[float]]:
         """log π_ref of every response token of every row, in nats: of a model of its own or, for a policy with
         adapters, of the policy with its adapters switched off."""
         policy = self._own_reference or self._policy
         with self._policy.reference() if self._own_reference is None else nullcontext():
-            return policy.response_logprobs(rows, self._temperature, self.budget) if rows else []
+            return policy.response_logprobs(rows, self._temperature, self.budget)
 
-    def _with_old(self, groups: Groups) -> Groups:
-        rollouts = [row for group in groups for row in group if _is_rollout(row)]
-        if not rollouts:
-            return groups
-        logprobs = iter(self._policy.response_logprobs(rollouts, self._temperature, self.budget))
-        return _with(groups, "old_logprobs", _is_rollout, lambda _: next(logprobs))
+    def _logprobs(self, rows: Sequence[Row]) -> list[list[float]]:
+        return self._policy.response_logprobs(rows, self._temperature, self.budget)
 
-    def _with_reference(self, groups: Groups) -> Groups:
-        if not self._objective.needs_reference:
-            return groups
-
-        def lacks(row: Row) -> bool:
-            return row.ref_logprobs is None
-
-        logprobs = iter(self.reference_logprobs([row for group in groups for row in group if lacks(row)]))
-        return _with(groups, "ref_logprobs", lacks, lambda _: next(logprobs))
-
-    def _with_selection(self, groups: Groups, *, moved: bool) -> Groups:
-        """The groups with the tokens marked that the policy loss selects among the rollouts of all processes.
+    def _selected(self, rows: Sequence[Row], *, moved: bool) -> list[list[bool]]:
+        """The tokens of this process's rollouts that the policy loss selects among the rollouts of all processes.
 
         moved: the policy is not the one of log π_old any more.
 
         The random numbers depend only on the response and the number of optimizer steps taken: resumed runs and other
         numbers of processes draw the same.
         """
-        if self._objective.select is None:
-            return groups
-
-        def counts(row: Row) -> bool:
-            return _is_rollout(row) and row.weight > 0
-
-        rollouts = [row for group in groups for row in group if counts(row)]
-        sizes = [len(row.response_ids) for row in rollouts]
+        assert self._objective.policy.select is not None
         columns = [
-            [row.old_logprobs for row in rollouts],
-            [row.token_advantages for row in rollouts],
-            [self._random(row) for row in rollouts],
+            [row.old_logprobs for row in rows],
+            [row.token_advantages for row in rows],
+            [self._random(row) for row in rows],
         ]
-        if moved and self._objective.selects_by_policy:
-            columns.append(self._policy.response_logprobs(rollouts, self._temperature, self.budget) if rollouts else [])
+        if moved and self._objective.policy.selects_by_policy:
+            columns.append(self._logprobs(rows))
         old, advantages, uniform, *now = (
             self._world.joined(torch.tensor([value for row in column for value in row], dtype=torch.float32))
             for column in columns
         )
+        sizes = [len(row.response_ids) for row in rows]
         before = sum(self._world.gather(sum(sizes))[: self._world.rank])
         current = {"logprobs": now[0]} if now else {}
-        chosen = self._objective.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
-        marks = iter(chosen.split(sizes))
-        return _with(groups, "selected", counts, lambda _: next(marks).tolist())
+        chosen = self._objective.policy.select(old, advantages, uniform, **current)[before : before + sum(sizes)]
+        return [marks.tolist() for marks in chosen.split(sizes)]
 
     def _random(self, row: Row) -> list[float]:
         """A number in [0, 1) for each token of a response."""
@@ -262,17 +249,14 @@ class Updater:
         """Tokens per micro-batch."""
         return self.reduced_budget or self._token_budget
 
-    def _diagnose(self, log_ratios: Sequence[Tensor]) -> dict[str, float]:
-        """Quantiles of log u on D_pef over the step and all processes, and what `rehearsal_diagnostics` adds."""
-        every = self._world.joined(torch.cat([*log_ratios, torch.empty(0)]))
-        metrics = rehearsal_diagnostics(every, self._objective.divergence)
-        return {f"pef/{name}": value for name, value in metrics.items()}
-
 
 def _is_rollout(row: Row) -> bool:
     return not row.is_rehearsal
 
 
-def _with(groups: Groups, field: str, where: Callable[[Row], bool], value: Callable[[Row], object]) -> list[list[Row]]:
-    """The groups with a field of some rows replaced, in the order of the rows."""
-    return [[replace(row, **{field: value(row)}) if where(row) else row for row in group] for group in groups]
+def _filled(
+    groups: Groups, field: str, where: Callable[[Row], bool], values: Callable[[list[Row]], Iterable[object]]
+) -> list[list[Row]]:
+    """The groups with a field of some rows replaced by the values that are computed from all of these rows."""
+    made = iter(values([row for group in groups for row in group if where(row)]))
+    return [[replace(row, **{field: next(made)}) if where(row) else row for row in group] for group in groups]

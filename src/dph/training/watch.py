@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from dph.errors import SharedUserError
@@ -41,21 +42,17 @@ class StepStats:
     def of(cls, drawn: Drawn, world: World) -> "StepStats":
         """Count a step's rollouts: each process its own, and all of them in one collective."""
         rollouts = [rollout for group in drawn.sampled for rollout in group.rollouts]
-        counted = cls(
-            sampled=_sums(drawn.sampled),
-            kept=None if drawn.dropped is None else _sums(drawn.groups),
-            outcomes=Counter(rollout.verdict.outcome for rollout in rollouts),
-            visits=[_visit(group) for group in drawn.sampled],
-            reasons=sorted({rollout.verdict.detail for rollout in rollouts if not rollout.verdict.scored})[:2],
-            attempted=drawn.attempted,
-        )
-        parts: list[StepStats] = world.gather(counted)
+        outcomes = Counter(rollout.verdict.outcome for rollout in rollouts)
+        visits = [_visit(group) for group in drawn.sampled]
+        reasons = sorted({rollout.verdict.detail for rollout in rollouts if not rollout.verdict.scored})[:2]
+        counted = (_sums(drawn.sampled), _sums(drawn.groups), outcomes, visits, reasons)
+        sampled, kept, by_outcome, visits_of, reasons_of = zip(*world.gather(counted), strict=True)
         return cls(
-            sampled=_added([one.sampled for one in parts]),
-            kept=None if counted.kept is None else _added([one.kept or {} for one in parts]),
-            outcomes=sum((Counter(one.outcomes) for one in parts), Counter()),
-            visits=sorted(visit for one in parts for visit in one.visits),
-            reasons=sorted({reason for one in parts for reason in one.reasons})[:2],
+            sampled=_added(sampled),
+            kept=None if drawn.dropped is None else _added(kept),
+            outcomes=sum(by_outcome, Counter()),
+            visits=sorted(chain(*visits_of)),
+            reasons=sorted(set(chain(*reasons_of)))[:2],
             attempted=drawn.attempted,
         )
 
@@ -67,16 +64,6 @@ class StepStats:
     def tokens(self) -> float:
         """Response tokens."""
         return self.sampled["tokens"]
-
-    @property
-    def all_failed(self) -> bool:
-        """Whether every verdict is an error or a timeout, of the response or of the judging."""
-        return self.responses > 0 and sum(self.outcomes.get(kind, 0) for kind in FAILURES) == self.responses
-
-    @property
-    def all_unrewarded(self) -> bool:
-        """Whether every reward is 0: no partial credit and no penalty by a reward function either."""
-        return self.responses > 0 and not self.sampled["rewarded"]
 
     def metrics(self) -> dict[str, float]:
         """Means over rollouts, over those that could be judged, and over groups (docs/reference/metrics.md)."""
@@ -149,12 +136,16 @@ class Watch:
         Raises SharedUserError (UserError in a single process) if the run must stop: judging failed for too many
         responses, or a database of the step's problems has changed since the run started. The state can be saved.
         """
-        check_judging(stats, self._max_unjudged)
+        if (lost := stats.outcomes.get(Outcome.INFRA_ERROR, 0)) > self._max_unjudged * stats.responses:
+            raise SharedUserError(
+                f"{lost} of {stats.responses} responses could not be judged "
+                f"({'; '.join(stats.reasons) or 'see the messages above'}); check the verifier's processes, then "
+                "continue with --resume, or raise --max-unjudged"
+            )
         self._world.together(lambda: self._pinned.check(group.problem for group in drawn.sampled))
-        message = self._alarm.note(stats)
-        if message and self._world.leads:
-            say(f"step {step}: {message}")
         if self._world.leads:
+            if message := self._alarm.note(stats):
+                say(f"step {step}: {message}")
             if step == 1 and self._ledger.reference:
                 write_visits(self._run, 0, self._ledger.reference)
             write_visits(self._run, step, stats.visits)
@@ -168,17 +159,6 @@ def ledger_after(run: Path, step: int, reference: Mapping[str, tuple[int, int]])
         if 0 < earlier <= step:
             ledger.note(visits)
     return ledger
-
-
-def check_judging(stats: StepStats, limit: float) -> None:
-    """Raises SharedUserError if judging failed for more than the share `limit` of a step's responses."""
-    lost = stats.outcomes.get(Outcome.INFRA_ERROR, 0)
-    if lost > limit * stats.responses:
-        raise SharedUserError(
-            f"{lost} of {stats.responses} responses could not be judged "
-            f"({'; '.join(stats.reasons) or 'see the messages above'}); check the verifier's processes, then "
-            "continue with --resume, or raise --max-unjudged"
-        )
 
 
 @dataclass(slots=True)
@@ -196,10 +176,11 @@ class VerdictAlarm:
     def note(self, stats: StepStats) -> str | None:
         """Take a step into account; returns what is wrong, or None. If all verdicts are errors, that is reported
         instead of the missing reward."""
-        self.failed = self.failed + 1 if stats.all_failed else 0
-        self.unrewarded = self.unrewarded + 1 if stats.all_unrewarded else 0
+        failures = sum(stats.outcomes.get(kind, 0) for kind in FAILURES)
+        self.failed = self.failed + 1 if 0 < failures == stats.responses else 0
+        self.unrewarded = self.unrewarded + 1 if stats.responses and not stats.sampled["rewarded"] else 0
         lasted = self.failed or self.unrewarded
-        if not lasted or not is_power_of_two(lasted):
+        if lasted.bit_count() != 1:  # a power of two
             return None
         message = "every verdict is an error" if self.failed else "every reward is 0"
         since = "this step" if lasted == 1 else f"{lasted} steps in a row"
@@ -226,8 +207,3 @@ class VerdictAlarm:
         if commonest in FAILURES:
             return "check the verifier's databases and the format of the responses"
         return "check whether the gold answers are right, and whether the problems are too hard for this model"
-
-
-def is_power_of_two(count: int) -> bool:
-    """Whether a condition that has lasted for `count` ≥ 1 steps is reported again."""
-    return count & (count - 1) == 0

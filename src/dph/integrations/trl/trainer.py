@@ -113,7 +113,7 @@ class DPHTrainer(SharedPrefixMixin, AdvantageMixin, PassAtKMixin, GRPOTrainer):
         logprobs, *_ = self._get_per_token_logps_and_entropies(model, *padded)
         batch = collate(rows, device)
         rehearsal, sums = self._objective(logprobs, batch, counts)
-        self._note(sums | self._objective.forgetting_sums(logprobs, batch))
+        self._note(sums)
         exp_count = counts.exp_tokens if self._objective.config.aggregation == "token" else counts.exp_sequences
         w_exp, *_ = self._objective.weights(counts)
         return w_exp * exp_count * loss + processes * rehearsal  # gradients are averaged over processes

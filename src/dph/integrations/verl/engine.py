@@ -107,8 +107,7 @@ class DPHLoss:
         Returns:
             The loss, and metrics by name: means per token over the mini-batch and all ranks.
         """
-        rehearses = self._config.eta > 0
-        if rehearses and IS_REHEARSAL not in data:
+        if self._config.eta > 0 and IS_REHEARSAL not in data:
             raise RuntimeError(f"the column {IS_REHEARSAL} did not reach the training process")
         logprobs = no_padding_2_padding(model_output["log_probs"], data)
         entropy = model_output.get("entropy")
@@ -123,8 +122,6 @@ class DPHLoss:
         batch = TokenBatch(stored, reference, padded["response_mask"], padded["advantages"], flags)
         counts = LossCounts(*data[COUNTS])
         loss, sums = self._objective(logprobs, batch, counts, entropy, importance)
-        if rehearses:
-            sums |= self._objective.forgetting_sums(logprobs, batch)
         scale = int(data["dp_size"])
         metrics: dict[str, Any] = {}  # contributions that verl adds up over micro-batches and averages over ranks
         tokens = {"exp": counts.exp_tokens, "pef": counts.pef_tokens}

@@ -29,8 +29,7 @@ from dph.config import (
 )
 from dph.config.components import NonNegative, NonNegativeInt, Share
 from dph.errors import UserError
-from dph.objective import Advantage, Objective
-from dph.objective.policy_losses import selects_tokens
+from dph.objective import POLICY_LOSSES, Advantage, Objective
 from dph.registry import read_option
 
 TRAINER_MODE = "dph_sync"
@@ -130,7 +129,7 @@ def bound_advantage(name: str, options: Mapping[str, str]) -> Advantage:
 
 def check_policy_loss(name: str) -> None:
     """Raises UserError for a policy loss that reads more than the micro-batch that verl's loss sees."""
-    if selects_tokens(name):
+    if POLICY_LOSSES.traits(name).select is not None:
         raise UserError(
             f"policy loss {name!r} selects tokens of the whole mini-batch, which verl's loss does not see; train it "
             "with `dph train`"
