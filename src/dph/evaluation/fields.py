@@ -35,10 +35,10 @@ NAMES = {role: tuple(words.split()) for role, words in _WORDS.items()}
 MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
 """Numbers of correct samples of a problem, beside a `count`."""
 
-SAMPLE_LISTS = set(
-    "samples completions generations rollouts attempts trials responses outputs predictions runs repeats epochs "
-    "solutions candidates".split()
-)
+SAMPLE_LISTS = {
+    *("samples", "completions", "generations", "rollouts", "attempts", "trials", "responses", "outputs", "predictions"),
+    *("runs", "repeats", "epochs", "solutions", "candidates"),
+}
 """Lists of objects in a row that are its samples."""
 UNSURE_LISTS = {"results", "evaluations", "answers", "records", "data"}
 """Lists that may also hold tests or turns: they are samples if each object has a response or an answer."""
