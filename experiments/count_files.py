@@ -25,9 +25,8 @@ import pyarrow.parquet as pq
 
 from dph.config import to_dict
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.measures import MEASURES, powers_of_two
 from dph.evaluation.passk import mean_at_k, pass_at_k
-from dph.evaluation.scoring import powers_of_two
 from dph.process.progress import say
 from dph.report.data import EvalRun, Split, Value, counted, read_problems
 from dph.runs.files import written_atomically

@@ -3,6 +3,7 @@ and problems together. Only numpy."""
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -130,6 +131,7 @@ def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:
     return math.hypot(*(student_quantile(p, df) * math.sqrt(e) for df, e in zip(degrees, errors, strict=True)))
 
 
+@lru_cache(64)
 def student_quantile(p: float, df: float) -> float:
     """The quantile of Student's t with df ≥ 1 degrees of freedom for p in [0.5, 1), to about five digits.
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dph.evaluation.changes import Comparison
-from dph.evaluation.described import Table, distinct_table, scores_table, verdict
+from dph.evaluation.changes import Comparison, Table, distinct_table, scores_table, verdict
 from dph.evaluation.wilson import Interval
 from dph.report.templates import TEMPLATES, text_of
 
