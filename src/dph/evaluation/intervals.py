@@ -31,8 +31,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Interval of a statistic over problems, the mean by default, by resampling problems.
 
-    values: [problems] or [problems, d]; whole rows are resampled. For a statistic of several columns, such as the keep
-    rate, stack them: `bootstrap_interval(np.stack([ref, trained], 1), lambda v: keep_rate(v[..., 0], v[..., 1]))`.
+    values: [problems] or [problems, d]; whole rows are resampled. For a statistic of several columns, such as a ratio,
+    stack them: `bootstrap_interval(np.stack([above, below], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))`.
 
     The interval covers the choice of problems and, through them, of samples; it does not cover training seeds.
     """

@@ -82,37 +82,19 @@ def cover_at(n: ArrayLike, c: ArrayLike, share: float) -> FloatArray:
     return (correct >= share * samples - 1e-9).astype(np.float64)
 
 
-def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
-    """Of the problems that π_ref solves within k, the share that the trained policy solves within k (§6, Fig. 4).
+def ratio_of_sums(above: ArrayLike, below: ArrayLike) -> FloatArray:
+    """Σ above / Σ below over problems, [..., problems] → [...]; NaN where Σ below is not positive.
 
-    Σ ref·trained / Σ ref over problems; both [..., problems], the result [...]. They have one of two forms:
+    The keep rate is Σ ref·trained / Σ ref: of the problems that π_ref solves within k, the share that the trained
+    policy solves within k (§6, Fig. 4). The exploration rate has 1 − ref for ref. Both sides have one of two forms:
 
-    * booleans, "solved by one of k samples": the paper's count, which depends on the particular k samples;
+    * 0 or 1, "solved by one of k samples": the paper's count, which depends on the particular k samples;
     * pass@k estimates: the ratio of the expected counts, with k samples of π_ref and k others of the trained policy.
       It uses all n samples and so varies less.
 
     A policy compared with itself does not keep everything: resample π_ref for the noise floor.
-    NaN if π_ref solves none.
     """
-    weight, solved = np.asarray(ref, dtype=np.float64), np.asarray(trained, dtype=np.float64)
-    if weight.shape != solved.shape:
-        raise ValueError(
-            f"ref and trained must cover the same problems, but have shapes {weight.shape} and {solved.shape}"
-        )
-    return ratio_of_sums(weight * solved, weight)
-
-
-def exploration_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
-    """Of the problems that π_ref does not solve within k, the share that the trained policy solves within k.
-
-    Σ (1 − ref)·trained / Σ (1 − ref), with the two forms of arguments of `keep_rate`. NaN if π_ref solves all.
-    """
-    return keep_rate(1.0 - np.asarray(ref, dtype=np.float64), trained)
-
-
-def ratio_of_sums(above: FloatArray, below: FloatArray) -> FloatArray:
-    """Σ above / Σ below over the last axis; NaN where Σ below is not positive."""
-    numerator, denominator = above.sum(-1), below.sum(-1)
+    numerator, denominator = (np.asarray(side, dtype=np.float64).sum(-1) for side in (above, below))
     return np.divide(numerator, denominator, out=np.full_like(denominator, np.nan), where=denominator > 0)[()]
 
 
