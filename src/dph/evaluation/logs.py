@@ -8,10 +8,9 @@ import csv
 import io
 import json
 import zipfile
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -38,13 +37,6 @@ _NAMING = ("id", "prompt", "response")
 """Roles of which a row of samples has one, and a header has none."""
 
 
-class Column(NamedTuple):
-    """A column by its distinct values: row i has values[codes[i]], or none if codes[i] is −1."""
-
-    codes: NDArray[np.int32]
-    values: list[Any]
-
-
 class Source(NamedTuple):
     """The rows of one file: first to last − 1."""
 
@@ -58,7 +50,8 @@ class Table:
     """Rows of samples, as far as their columns have a role."""
 
     rows: int = 0
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, NDArray[np.object_]] = field(default_factory=dict)
+    """By the path of its keys, the value of each row; None without one."""
     sources: list[Source] = field(default_factory=list)
     headers: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Documents and rows that hold no sample, with the name of their file."""
@@ -82,13 +75,14 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
 
 
 class _Reader:
-    """Collects the rows of files into one `Table`; every distinct value is stored once."""
+    """Collects the rows of files into one `Table`."""
 
     def __init__(self, named: frozenset[str], records: str) -> None:
         self.table, self.named, self.records = Table(), named, records
         self.place = ""
-        self._columns: dict[str, tuple[array[int], dict[Any, int]]] = {}
-        """By path, the code of each row's value, and the code of each value."""
+        self._columns: dict[str, list[Any]] = {}
+        self._texts: dict[str, str] = {}
+        """Every distinct text, once."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -230,11 +224,9 @@ class _Reader:
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
-                if path not in self._columns:
-                    self._columns[path] = array("i"), {}
-                codes, known = self._columns[path]
-                codes.extend(repeat(-1, self.table.rows - len(codes)))
-                codes.append(known.setdefault(_key(value), len(known)))
+                column = self._columns.setdefault(path, [])
+                column += [None] * (self.table.rows - len(column))
+                column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
             self.table.rows += 1
 
     def _keeps(self, path: str) -> bool:
@@ -245,10 +237,9 @@ class _Reader:
         return False
 
     def finished(self) -> Table:
-        for path, (codes, known) in self._columns.items():
-            codes.extend(repeat(-1, self.table.rows - len(codes)))
-            values = [key[1] if isinstance(key, tuple) else key for key in known]
-            self.table.columns[path] = Column(np.frombuffer(codes, np.int32), values)
+        rows = self.table.rows
+        for path, column in self._columns.items():
+            self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
         return self.table
 
 
@@ -306,11 +297,6 @@ def _is_empty(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_empty, value))
     return not value.strip() if isinstance(value, str) else value in (None, {})
-
-
-def _key(value: Any) -> Any:
-    """A value as a key: 1, 1.0 and True are three of them."""
-    return (type(value), value) if isinstance(value, bool | int | float) else value
 
 
 def _listed(names: Iterable[str]) -> str:
