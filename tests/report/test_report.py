@@ -311,7 +311,6 @@ def test_seeds_are_averaged_over_the_problems_that_each_of_them_has_a_metric_for
     value = summary.pass_curve[2]  # of 2 and of 1 correct in 4: 5/6 and 1/2
     assert (value.mean, value.problems) == (pytest.approx((0 + 5 / 6 + 0 + 1 / 2) / 4), 2)
     assert (summary.metrics["pass@1"].problems, summary.metrics["pass@1"].over) == (4, "")
-    assert summary.by_kind["join"]["greedy"].problems == 4
 
 
 def test_no_problem_with_enough_samples_in_every_seed_is_blank(tmp_path: Path) -> None:

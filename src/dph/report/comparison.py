@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -88,27 +87,22 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
             style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
             for style in sorted(set().union(*(one.style_shares for one in every)))
         },
-        by_kind={kind: {**values, **_kind_means(rows, kind)} for kind, values in first.by_kind.items()},
     )
 
 
-def mean_of(values: np.ndarray, metric: str) -> Value:
+def mean_of(values: np.ndarray, metric: str, *, with_interval: bool = True) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
+    if not with_interval:
+        return Value(float(values[:, has_it].mean()), problems=int(has_it.sum()), of=has_it.size)
     return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
     return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
-
-
-def _kind_means(rows: Sequence[Sequence[Mapping[str, Any]]], kind: str) -> dict[str, Value]:
-    places = [index for index, row in enumerate(rows[0]) if (row["kind"] or "") == kind]
-    means = {name: mean_of(values_of(rows, name)[:, places], name) for name in ("greedy", "pass@1")}
-    return {name: replace(value, low=math.nan, high=math.nan) for name, value in means.items()}
 
 
 def on_shared_problems(
