@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dph.errors import UserError
-from dph.evaluation.intervals import (
+from dph.evaluation.passk import (
     bootstrap_interval,
     cluster_bootstrap,
+    cover_at,
     coverage_shares,
+    mean_at_k,
+    pass_at_k,
+    ratio_of_sums,
 )
-from dph.evaluation.passk import cover_at, mean_at_k, pass_at_k, ratio_of_sums
 from dph.evaluation.wilson import wilson_interval
 
 

@@ -16,8 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dph.errors import DataError, SettingsError, one_line
-from dph.evaluation.intervals import student_quantile
-from dph.evaluation.passk import FloatArray, cover_at, majority_at_k, missed_at_k, pass_at_k, powers_of_two
+from dph.evaluation.passk import (
+    FloatArray,
+    cover_at,
+    majority_at_k,
+    missed_at_k,
+    pass_at_k,
+    powers_of_two,
+    student_quantile,
+)
 from dph.evaluation.samples import Samples
 from dph.evaluation.wilson import Interval
 

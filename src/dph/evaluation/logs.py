@@ -38,11 +38,10 @@ _NAMING = ("id", "prompt", "response")
 
 
 class Source(NamedTuple):
-    """The rows of one file: first to last − 1."""
+    """A file, and the number of its rows."""
 
     name: str
-    first: int
-    last: int
+    rows: int
 
 
 @dataclass(slots=True)
@@ -111,7 +110,7 @@ class _Reader:
                 else:
                     self._read_text(file.name, _unpacked(stream, start), size)
             if self.table.rows > first:
-                self.table.sources.append(Source(self.place, first, self.table.rows))
+                self.table.sources.append(Source(self.place, self.table.rows - first))
 
     def _read_zip(self, stream: BinaryIO, size: int) -> None:
         with zipfile.ZipFile(stream) as archive:

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from dph.evaluation.intervals import bootstrap_interval
-from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
+from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
 from dph.verifiers.math.answer import extract_answer, normalize

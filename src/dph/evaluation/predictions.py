@@ -250,8 +250,10 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
         accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
         intervals = {"accuracy": (accuracy, len(counts))}
     else:
-        from dph.evaluation.intervals import bootstrap_interval  # which loads numpy
-        from dph.evaluation.passk import sample_metrics
+        from dph.evaluation.passk import (
+            bootstrap_interval,  # which loads numpy
+            sample_metrics,
+        )
 
         metrics = sample_metrics(counts, samples)
         intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}

@@ -86,9 +86,12 @@ class _Choice:
         """Whether an id has several prompts."""
 
     def samples(self) -> Samples:
-        self._check_headers()
+        for place, header in self.table.headers:
+            if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
+                raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
         self._select()
-        self._check_responses()
+        if self._empty_responses().all():
+            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
         verdict_name, right = self._verdicts()
         id_name, ids, keys = self._ids()
         self._check_rows(ids, keys, id_name)
@@ -139,11 +142,6 @@ class _Choice:
         """The rows whose value in a column is wanted."""
         return np.array([missing if value is None else wanted(value) for value in self._column(name)], np.bool_)
 
-    def _check_headers(self) -> None:
-        for place, header in self.table.headers:
-            if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
-                raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
-
     def _select(self) -> None:
         """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
         for text in self.reading.filter:
@@ -181,10 +179,6 @@ class _Choice:
         empty = [self._where(name, lambda text: text == "", missing=True) for name in names]
         return np.logical_and.reduce(empty) if names else np.zeros(len(self.rows), bool)
 
-    def _check_responses(self) -> None:
-        if self._empty_responses().all():
-            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
-
     def _ids(self) -> tuple[str, IntArray, list[str]]:
         """The column of ids, the problem of each row, and the problems' ids."""
         names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt"), *self._of("task")][:1]
@@ -208,13 +202,13 @@ class _Choice:
                     keys = [f"{tasks[j]}/{keys[i]}" if apart and j >= 0 else keys[i] for i, j in pairs.T]
                     codes = both.astype(np.int32)
             return names[0], codes, keys
-        sizes = {source.last - source.first for source in self.table.sources}
+        sizes = {source.rows for source in self.table.sources}
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
             raise self._error(
                 "no column names the problems; name one with --id, or say --id line for the place in the file; there "
                 f"are {self._all_names()}"
             )
-        place = np.concatenate([np.arange(source.last - source.first) for source in self.table.sources])
+        place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
 
     def _is_numbered(self) -> bool:
@@ -229,7 +223,7 @@ class _Choice:
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
         """Refuse files that overlap without being numbered, and rows that are one sample."""
         files = len(self.table.sources)
-        file = np.repeat(np.arange(files), [source.last - source.first for source in self.table.sources])[self.rows]
+        file = np.repeat(np.arange(files), [source.rows for source in self.table.sources])[self.rows]
         if _pairs(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
             names = ", ".join(Path(source.name).name for source in self.table.sources[:_SHOWN])
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
@@ -289,7 +283,7 @@ class _Choice:
             raise self._error(f"no column holds verdicts that can be read; {self._advice()}")
         rank = verdict_rank(order[0])
         order = [name for name in order if verdict_rank(name) < 3 or rank == 3]
-        binary = {name: self._binary(scores[name]) for name in order if self._is_binary(scores[name])}
+        binary = {name: right for name in order if (right := self._binary(scores[name])) is not None}
         graded = [name for name in order if verdict_rank(name) == rank and name not in binary]
         if graded and (rank > 1 or verdict_rank(next(iter(binary), "")) != 1):
             raise self._graded(graded[0], scores[graded[0]])
@@ -314,9 +308,9 @@ class _Choice:
                 f"{name!r} has values of unknown meaning ({self._examples(name)}); say which one is right with "
                 f"--correct {name}=VALUE"
             )
-        if not self._is_binary(scores):
+        if (right := self._binary(scores)) is None:
             raise self._graded(name, scores)
-        return name, self._unscored(self._binary(scores))
+        return name, self._unscored(right)
 
     def _advice(self) -> str:
         unclear = [name for name in self.table.columns if verdict_rank(name)]
@@ -372,12 +366,12 @@ class _Choice:
         numbers = [math.nan if value is None else verdict_number(value) for value in self._column(name)]
         return np.full(len(numbers), math.nan) if None in numbers else np.array(numbers, np.float64)
 
-    def _is_binary(self, scores: NDArray[np.float64]) -> bool:
-        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
-        return not math.isinf(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
-
-    def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """1 for right, 0 for wrong and NaN for no score; None for graded scores without a threshold."""
         threshold = self.reading.threshold
+        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
+        if math.isinf(threshold) and not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
+            return None
         right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)
 

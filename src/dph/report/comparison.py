@@ -7,8 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dph.errors import SettingsError
-from dph.evaluation.intervals import Interval, bootstrap_interval, cluster_bootstrap, widened_by_seeds
-from dph.evaluation.passk import pass_at_k, ratio_of_sums
+from dph.evaluation.passk import (
+    Interval,
+    bootstrap_interval,
+    cluster_bootstrap,
+    pass_at_k,
+    ratio_of_sums,
+    widened_by_seeds,
+)
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8

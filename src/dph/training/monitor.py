@@ -10,8 +10,8 @@ from dph.build import select
 from dph.config import MonitorConfig
 from dph.errors import SettingsError
 from dph.evaluation.evaluator import Evaluator
-from dph.evaluation.intervals import bootstrap_interval
 from dph.evaluation.measures import Scored, metric_values, score_group
+from dph.evaluation.passk import bootstrap_interval
 from dph.process.distributed import World
 from dph.runs.directory import read_metrics
 from dph.runs.files import write_atomically
