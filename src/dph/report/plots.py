@@ -191,16 +191,6 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
     parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
-    if bounds := training_series(trains, "certify/bound"):
-        figure = canvas(5.2, 3.6)
-        axes = figure.add_subplot()
-        allowed = {series.y[-1] for series in training_series(trains, "certify/epsilon")}
-        for epsilon in sorted(allowed):
-            axes.axhline(epsilon, color=_BASE, linestyle="--", linewidth=1.2, label=f"allowed: {100 * epsilon:g}")
-        look = looks([curve.label for curve in bounds], base)
-        _draw_curves(axes, bounds, look, "", "training step", "loss, upper bound")
-        _legend(axes, len(bounds) + len(allowed))
-        figures["certificate"] = (figure, f"upper bound of what {', '.join(c.label for c in bounds)} lost in training")
     for split, of_split in comparison.elsewhere.items():
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)
