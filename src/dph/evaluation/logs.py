@@ -178,6 +178,8 @@ class _Reader:
         rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=delimiter, strict=True)
         names = next(rows, [])
         for row in filter(None, rows):
+            if len(row) != len(names):
+                raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
             self._add_record({name: value or None for name, value in zip(names, row, strict=True)})
 
     def _read_parquet(self, stream: BinaryIO) -> None:

@@ -167,11 +167,9 @@ def token_entropy(logprobs: Iterable[Sequence[float]]) -> float:
 
     Unbiased if the policy itself sampled at the temperature of the log-probabilities. NaN without tokens.
     """
-    total, count = 0.0, 0
-    for row in logprobs:
-        total -= sum(row)
-        count += len(row)
-    return total / count if count else float("nan")
+    rows = list(logprobs)
+    count = sum(map(len, rows))
+    return -sum(map(sum, rows)) / count if count else float("nan")
 
 
 def diversity_of(
