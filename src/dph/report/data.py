@@ -115,7 +115,7 @@ def read_eval(path: Path) -> EvalRun:
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
