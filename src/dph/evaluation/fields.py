@@ -74,7 +74,8 @@ _NUMBERS = {word: number for number, words in _VERDICTS.items() for word in word
 def role_of(path: str) -> Role:
     """The role of a column that is no verdict, by the last word of its path; "" without one."""
     leaf = _leaf(path)
-    return next((role for role, names in NAMES.items() if leaf in names), "")
+    roles: list[Role] = [role for role, names in NAMES.items() if leaf in names]
+    return roles[0] if roles else ""
 
 
 @lru_cache(100_000)

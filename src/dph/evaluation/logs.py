@@ -207,7 +207,7 @@ class _Reader:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(_names_sample, rows))} or rows_of
         if len(rows_of) > 1:
             raise DataError(f"{self.place} holds samples under {_listed(rows_of)}; name one with --records KEY")
-        if "" not in rows_of:
+        if isinstance(document, dict) and "" not in rows_of:
             taken = {path.partition(".")[0] for path in rows_of}
             self.table.headers.append((self.place, {k: v for k, v in document.items() if k not in taken}))
         for rows in rows_of.values():
