@@ -30,7 +30,7 @@ _WORDS: dict[Role, str] = {
     "error": "error exception error_message",
     "count": "samples num_samples n_samples n total num_total attempts num_generations",
 }
-NAMES = {role: tuple(words.split()) for role, words in _WORDS.items()}
+NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
 MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
 """Numbers of correct samples of a problem, beside a `count`."""
