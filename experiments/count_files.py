@@ -25,11 +25,10 @@ import pyarrow.parquet as pq
 
 from dph.config import to_dict
 from dph.errors import UserError
-from dph.evaluation.measures import MEASURES
+from dph.evaluation.measures import MEASURES, powers_of_two
 from dph.evaluation.passk import mean_at_k, pass_at_k
-from dph.evaluation.scoring import powers_of_two
 from dph.process.progress import say
-from dph.report.data import EvalRun, Split, Value, counted, read_problems
+from dph.report.data import EvalRun, Split, Value, read_problems
 from dph.runs.files import written_atomically
 from experiments.finished import Counts, Results
 from experiments.plan import AGAIN, Choice, RunPaths, check_same, check_settings, settings_of, stages_of
@@ -248,12 +247,13 @@ def _split(rows: Sequence[Mapping[str, Any]]) -> Split:
     curve: dict[int, Value] = {}
     for k in powers_of_two(n):
         samples, correct = zip(*((s, c) for s, c in counts if s >= k), strict=True)
-        curve[k] = Value(float(pass_at_k(samples, correct, k).mean()))
+        curve[k] = Value(float(pass_at_k(samples, correct, k).mean()), problems=len(samples), of=len(rows))
     metrics = {f"pass@{k}": value for k, value in curve.items()}
     if counts:
-        metrics[f"mean@{n}"] = Value(float(mean_at_k(*zip(*counts, strict=True)).mean()))
+        mean = float(mean_at_k(*zip(*counts, strict=True)).mean())
+        metrics[f"mean@{n}"] = Value(mean, problems=len(counts), of=len(rows))
     for name in ("greedy", "styles", "styles_correct", *MEASURES):
         found = [float(row[name]) for row in rows if row.get(name) is not None]
         if found:
-            metrics[name] = Value(sum(found) / len(found))
-    return counted(Split(len(rows), n, metrics, curve, {}, {}), rows)
+            metrics[name] = Value(sum(found) / len(found), problems=len(found), of=len(rows))
+    return Split(len(rows), n, metrics, curve, {})

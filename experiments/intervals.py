@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dph.evaluation.intervals import (
+from dph.evaluation.passk import (
     UNBOUNDED,
     Interval,
     Range,
@@ -28,7 +28,7 @@ def cluster_difference(
 
     Problems are paired, because a hard problem is hard for both; training seeds are not, because they are independent
     runs. A side with one seed adds no spread of seeds: the interval holds for that very model. within and
-    method: as for `dph.evaluation.intervals.cluster_bootstrap`.
+    method: as for `dph.evaluation.passk.cluster_bootstrap`.
     """
     left, right = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:

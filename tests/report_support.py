@@ -44,7 +44,8 @@ def write_eval(
     """
     path.mkdir(parents=True)
     share = sum(correct) / samples / len(correct)
-    found = {"greedy": interval(0.5), "pass@1": interval(share), "styles": interval(3.25)} | (metrics or {})
+    found = {"greedy": interval(0.5), "pass@1": interval(share), "styles": interval(3.25)}
+    found |= {name: dict(value) for name, value in (metrics or {}).items()}
     split = {
         "problems": len(correct),
         "samples": samples,
@@ -56,10 +57,8 @@ def write_eval(
             "list": {"problems": 1, "greedy": 0, "pass@1": 0},
         },
     }
-    (path / "scores.json").write_text(
-        json.dumps({"label": label, "model": str(model), "measures": measures, "splits": dict.fromkeys(splits, split)})
-    )
-    problems, completions = [], []
+    problems: list[dict[str, Any]] = []
+    completions = []
     for name in splits:
         for i, count in enumerate(correct):
             kind = kinds[i % len(kinds)]
@@ -82,6 +81,15 @@ def write_eval(
                     | {"outcome": "correct" if good else "wrong", "reward": float(good), "style": "direct"}
                     | {"tokens": 3, "finish_reason": "stop"}
                 )
+    of_split = [row for row in problems if row["split"] == splits[0]]
+    for name, value in [*found.items(), *((f"pass@{k}", value) for k, value in split["pass_curve"].items())]:
+        kind, _, k = name.partition("@")
+        needed = int(k) if kind == "pass" else int(kind == "mean")
+        has_it = [row["samples"] >= needed if needed else row.get(name) is not None for row in of_split]
+        if any(has_it):
+            value["problems"] = sum(has_it)
+    scores = {"label": label, "model": str(model), "measures": measures, "splits": dict.fromkeys(splits, split)}
+    (path / "scores.json").write_text(json.dumps(scores))
     pq.write_table(pa.Table.from_pylist(problems), path / "problems.parquet")
     pq.write_table(pa.Table.from_pylist(completions), path / "completions.parquet")
     return path

@@ -7,7 +7,7 @@ experiments/tests/test_coverage.py` prints the table of experiments/results/repr
 import numpy as np
 import pytest
 
-from dph.evaluation.intervals import cluster_bootstrap
+from dph.evaluation.passk import cluster_bootstrap
 from experiments.intervals import cluster_difference
 
 PROBLEMS = 200

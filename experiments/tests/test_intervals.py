@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dph.evaluation.intervals import bootstrap_interval
+from dph.evaluation.passk import bootstrap_interval
 from experiments.intervals import cluster_difference
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.reliability.certificate import SETTINGS, simulate
+from benchmarks.reliability.certificate import SETTINGS, bernstein_bound, simulate
 from dph.errors import UserError
 from dph.evaluation.certificate import (
-    bernstein_bound,
     certificate,
     fixed_sequence,
     losses,
@@ -66,7 +65,7 @@ def test_the_bound_lies_above_the_mean_and_rows_do_not_mix(d):
 
 def test_worked_numbers():
     # 0.1 for all of 4 values: mean 0.1, no spread; log(2/0.05) = 3.6889, 14 · 3.6889 / 9 = 5.738
-    assert bernstein_bound([0.1] * 4) == pytest.approx(0.1 + 14 * 3.68888 / 9, abs=1e-4)
+    assert bernstein_bound(np.full(4, 0.1)) == pytest.approx(0.1 + 14 * 3.68888 / 9, abs=1e-4)
     assert [smallest_set(epsilon) for epsilon in (0.02, 0.05, 0.1)] == [173, 68, 33]
     for n in (33, 68, 173):
         epsilon = {33: 0.1, 68: 0.05, 173: 0.02}[n]
@@ -76,27 +75,27 @@ def test_worked_numbers():
 
 
 def test_losses_are_of_pass_at_k_and_not_in_the_order_of_ids():
-    base = {f"p{i}": [1, 1, 1, 1] for i in range(50)} | {"half": [1, 0, 1, 0], "gain": [0, 0]}
-    now = {f"p{i}": [1, 1, 1, 1] for i in range(50)} | {"half": [0, 0, 0, 1], "gain": [1, 1]}
+    base = {f"p{i}": (4, 4) for i in range(50)} | {"half": (2, 4), "gain": (0, 2)}
+    now = {f"p{i}": (4, 4) for i in range(50)} | {"half": (1, 4), "gain": (2, 2)}
     found = losses(base, now)
     assert found["half"] == 0.25 and found["gain"] == -1 and found["p0"] == 0
     assert losses(base, now, 2)["half"] == pytest.approx(5 / 6 - 3 / 6)  # 1 − C(2,2)/C(4,2), 1 − C(3,2)/C(4,2)
     assert list(found) != sorted(found) and set(found) == set(base)
     with pytest.raises(UserError, match="'extra'"):
-        losses(base, now | {"extra": [1]})
+        losses(base, now | {"extra": (1, 1)})
     with pytest.raises(UserError, match="'gain' has fewer"):
         losses(base, now, 3)
     with pytest.raises(UserError, match="'a' has fewer"):
-        losses({"a": [1]}, {"a": []})
+        losses({"a": (1, 1)}, {"a": (0, 0)})
     with pytest.raises(UserError, match="there are none"):
         losses({}, {})
 
 
 def test_a_certificate_says_what_it_found():
-    base = {str(i): [1, 1] for i in range(100)}
+    base = {str(i): (2, 2) for i in range(100)}
     kept = certificate(base, base, 0.05)
     assert kept.certified and kept.loss == 0 and kept.lost == () and "certified: with 95 %" in kept.sentence()
-    lost = certificate(base, base | {"7": [0, 0], "9": [0, 1]}, 0.05)
+    lost = certificate(base, base | {"7": (0, 2), "9": (1, 2)}, 0.05)
     assert lost.lost == ("7",) and lost.loss == pytest.approx(0.015)
     assert (
         not lost.certified and lost.sentence().startswith("not certified") and "1 problems are lost" in lost.sentence()
@@ -104,8 +103,8 @@ def test_a_certificate_says_what_it_found():
 
 
 def test_a_sequence_ends_at_the_first_failure():
-    base = {str(i): [1] for i in range(100)}
-    sides = [base, {id: [0] for id in base}, base]
+    base = {str(i): (1, 1) for i in range(100)}
+    sides = [base, {id: (0, 1) for id in base}, base]
     asked = []
 
     def check(place):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dph.evaluation.intervals import cluster_bootstrap, student_quantile
+from dph.evaluation.passk import cluster_bootstrap, student_quantile
 
 
 @pytest.mark.parametrize("seeds", [2, 3])

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dph.config import EvalConfig, ModelConfig, RolloutConfig, TaskConfig
-from dph.evaluation.measures import MEASURES, RULES, diversity_of
-from dph.evaluation.scoring import Scored, score_group, summarise
+from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, score_group, summarise
 from dph.stages.evaluate import evaluate
 from dph.tasks import register_task
 from dph.types import Completion, Group, Outcome, Problem, Rollout, SamplingParams, Verdict

@@ -133,25 +133,9 @@ def test_every_shape_is_read(tmp_path: Path, shape: str) -> None:
     assert found.read_as.startswith(str(path))
 
 
-def test_a_large_file_is_read_by_columns_as_by_rows(tmp_path: Path) -> None:
-    """The reader by columns begins at a megabyte; a list in the last row brings the reader by rows."""
-    rows = [
-        {"id": i // 8, "sample": i % 8, "correct": i % 3 == 0, "answer": str(i % 5), "response": "x" * 99}
-        for i in range(16_000)
-    ]
-    (tmp_path / "flat.jsonl").write_bytes(lines(rows))
-    (tmp_path / "nested.jsonl").write_bytes(lines([*rows[:-1], rows[-1] | {"tags": [1]}]))
-    (tmp_path / "mixed.jsonl").write_bytes(lines([*rows[:-1], rows[-1] | {"answer": 4}]))
-    first, *others = (read_samples(tmp_path / f"{name}.jsonl") for name in ("flat", "nested", "mixed"))
-    assert len(first.problem) == 16_000 and first.answer is not None
-    for other in others:
-        assert counts(other) == counts(first)
-        assert other.answer is not None and (other.answer == first.answer).all()
-
-
 REFUSED: dict[str, tuple[str, bytes, str]] = {
     "cut rows": ("r.jsonl", lines(plain())[:-9], "row 9 is cut off"),
-    "a cut list": ("r.json", json.dumps(plain()).encode()[:-9], "cut off or damaged after 8"),
+    "a cut list": ("r.json", json.dumps(plain()).encode()[:-9], "is cut off or damaged"),
     "cut gzip": ("r.jsonl.gz", gzip.compress(lines(plain()))[:-9], "may be cut off"),
     "cut parquet": ("r.parquet", table(plain())[:-9], "may be cut off"),
     "a cut archive": ("r.eval", member(inspect())[:-30], "may be cut off"),

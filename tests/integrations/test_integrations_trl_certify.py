@@ -74,7 +74,7 @@ def test_a_trainer_of_trl_is_certified(kept_aside, tmp_path):
 
 def test_a_failure_ends_the_training_if_it_is_to(kept_aside, tmp_path, monkeypatch):
     real = module.solved
-    nothing = lambda *given: {id: [0] * len(each) for id, each in real(*given).items()}  # noqa: E731
+    nothing = lambda *given: {id: (0, n) for id, (_, n) in real(*given).items()}  # noqa: E731
     monkeypatch.setattr(module, "solved", nothing)
     assert trained(kept_aside, tmp_path / "stop", stop=True).state.global_step == 2
     assert trained(kept_aside, tmp_path / "report").state.global_step == 4

@@ -291,7 +291,6 @@ EVALUATIONS = {
     "a share that is no number": (split(style_shares={"a": float("nan")}), "scores.json is damaged (ValueError"),
     "no samples": (split(pass_curve={"0": 0.5}), "scores.json is damaged (ValueError: there is no pass@0)"),
     "a word for k": (split(pass_curve={"x": 1}), "scores.json is damaged (ValueError"),
-    "a number for kinds": (split(by_kind={"a": 3}), "scores.json is damaged (AttributeError"),
     "no problems": (text(P, None), "problems.parquet is missing; delete the run's directory and run `dph eval` again"),
     "noise for problems": (text(P, "noise"), "problems.parquet is damaged"),
     "no count": (column(P, "samples", None), "problems.parquet is damaged (row 1: samples is None)"),

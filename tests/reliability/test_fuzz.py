@@ -32,12 +32,12 @@ from dph.config import (
 )
 from dph.config.checks import check_train
 from dph.errors import UserError, one_line
+from dph.evaluation.predictions import pair, read_predictions
 from dph.rehearsal.store import read_rehearsal
 from dph.report.data import EvalRun, read_eval
 from dph.runs.directory import RunDir, read_metrics
 from dph.runs.pinned import Pinned, pin
 from dph.tasks.minisql.task import MiniSql
-from dph.tasks.predictions import pair, read_predictions
 from dph.tasks.records import Records
 from dph.tasks.tables import read_rows
 from dph.types import Problem
@@ -217,8 +217,8 @@ def test_predictions_of_any_shape(tmp_path, content):
     found = outcome(read_predictions, tmp_path / "a.json", 2)
     if not refused(found):
         problems = [Problem(f"p/{i}", "q", "a", "exact", {"index": i}) for i in range(2)]
-        pairing = pair(problems, found.predictions)
-        assert len(pairing.unknown) + sum(len(own) for _, own in pairing.pairs) == len(found.predictions)
+        pairing = pair(problems, found)
+        assert len(pairing.unknown) + sum(len(own) for _, own in pairing.pairs) == len(found)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 from dph.errors import RunError, SettingsError
 from dph.evaluation.measures import METRICS, Metric
 from dph.report import plots
-from dph.report.comparison import compare, retention, summarise_label
+from dph.report.comparison import retention, summarise_label
 from dph.report.data import Value, by_label, read_answers, read_eval, read_runs
 from dph.report.page import render, timelines, visible, within
 from dph.report.tables import Cell, Table, as_markdown, cell, coverage_table, to_markdown
@@ -311,7 +311,6 @@ def test_seeds_are_averaged_over_the_problems_that_each_of_them_has_a_metric_for
     value = summary.pass_curve[2]  # of 2 and of 1 correct in 4: 5/6 and 1/2
     assert (value.mean, value.problems) == (pytest.approx((0 + 5 / 6 + 0 + 1 / 2) / 4), 2)
     assert (summary.metrics["pass@1"].problems, summary.metrics["pass@1"].over) == (4, "")
-    assert summary.by_kind["join"]["greedy"].problems == 4
 
 
 def test_no_problem_with_enough_samples_in_every_seed_is_blank(tmp_path: Path) -> None:
@@ -634,21 +633,12 @@ def test_charts_get_labels_without_markup(tmp_path: Path, label: str) -> None:
     assert styles["traces"][0]["y"] == axis["tickvals"] and shown(axis["tickvals"][0]) == label
 
 
-def test_certificates_have_a_figure_and_rows_in_the_ledger(tmp_path: Path) -> None:
+def test_certificates_have_rows_in_the_ledger(tmp_path: Path) -> None:
     """Of three problems that the base model solves, the checkpoint of step 2 solves one in no sample."""
     run = write_train(tmp_path / "grpo", "grpo", [0.1, 0.2])
-    lines = [
-        {"step": step, "reward": 0.5, "certify/bound": bound, "certify/epsilon": 0.05}
-        for step, bound in ((1, 0.02), (2, 0.07))
-    ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     write_visits(run, 0, [("a", 4, 4), ("b", 4, 4), ("c", 3, 4)], CERTIFICATE)
     write_visits(run, 2, [("a", 4, 4), ("b", 0, 4), ("c", 4, 4)], CERTIFICATE)
-    evals, trains = read_runs([write_eval(tmp_path / "eval", "base", [1]), run])
-    table = coverage_table(trains)
+    table = coverage_table(read_runs([write_eval(tmp_path / "eval", "base", [1]), run])[1])
     assert table is not None
     [row] = ([entry.text for entry in line] for line in table.rows)
     assert row == ["grpo, certification set", "0 of 0", "0 of 0", "0 of 1", "0 of 1", "1 of 2", "1 of 2"]
-    figure, words = plots.figures(compare(evals, "base"), trains)["certificate"]
-    levels = [np.asarray(line.get_ydata()).tolist() for line in figure.axes[0].lines]
-    assert [0.05, 0.05] in levels and [0.02, 0.07] in levels and "grpo" in words

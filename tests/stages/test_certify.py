@@ -61,7 +61,7 @@ def losing(monkeypatch, calls):
     def scripted(evaluator, problems):
         done.append(1)
         found = real(evaluator, problems)
-        return found if len(done) < calls else {id: [0] * len(each) for id, each in found.items()}
+        return found if len(done) < calls else {id: (0, n) for id, (_, n) in found.items()}
 
     monkeypatch.setattr(module, "solved", scripted)
 
@@ -243,7 +243,7 @@ def test_an_unjudged_sample_counts_against_the_certificate(tmp_path, monkeypatch
 
     monkeypatch.setattr(certification, "new_counts", lambda run: dict.fromkeys(kept(), (0, 1)))  # one of two was judged
     held = CertificationSet.open(CertifyConfig(set=str(kept_aside()), epsilon=0.1))
-    assert set(map(tuple, held.base.values())) == {(1, 0)}
+    assert set(held.base.values()) == {(1, 2)}
 
 
 def kept():
@@ -327,7 +327,7 @@ def test_the_furthest_certified_share(tmp_path, monkeypatch):
     def scripted(evaluator, problems):
         asked.append(1)
         found = real(evaluator, problems)
-        return found if len(asked) < 3 else {id: [0] * len(each) for id, each in found.items()}
+        return found if len(asked) < 3 else {id: (0, n) for id, (_, n) in found.items()}
 
     monkeypatch.setattr(certification, "solved", scripted)
     config = InterpolateConfig(

@@ -14,7 +14,7 @@ import pytest
 from dph.cli.main import main
 from dph.errors import DataError
 from dph.evaluation.passk import pass_at_k
-from dph.tasks.predictions import pair, read_predictions
+from dph.evaluation.predictions import pair, read_predictions
 from dph.types import Problem
 from kills import killing
 
@@ -148,14 +148,14 @@ def test_rows_by_id(bird: Path, tmp_path: Path, key: str):
 def test_empty_lines_are_dialogue_breaks_or_missing_predictions(tmp_path: Path):
     path = tmp_path / "p.txt"
     path.write_text("SELECT 1\n\nSELECT 2\n")
-    assert [p.text for p in read_predictions(path, 2).predictions] == ["SELECT 1", "SELECT 2"]
-    assert [p.text for p in read_predictions(path, 3).predictions] == ["SELECT 1", "", "SELECT 2"]
+    assert [p.text for p in read_predictions(path, 2)] == ["SELECT 1", "SELECT 2"]
+    assert [p.text for p in read_predictions(path, 3)] == ["SELECT 1", "", "SELECT 2"]
 
 
 def test_birds_file_is_paired_by_order_or_by_its_keys(tmp_path: Path):
     path = tmp_path / "p.json"
     path.write_text(json.dumps({"7": "SELECT 1\t----- bird -----\tclubs", "5": 0}))
-    full, part = read_predictions(path, 2).predictions, read_predictions(path, 9).predictions
+    full, part = read_predictions(path, 2), read_predictions(path, 9)
     assert [(p.key, p.text, p.db_id) for p in full] == [("0", "SELECT 1", "clubs"), ("1", " ", "")]
     assert [p.key for p in part] == ["7", "5"]
 
@@ -163,7 +163,7 @@ def test_birds_file_is_paired_by_order_or_by_its_keys(tmp_path: Path):
 def test_predictions_find_their_problems():
     problems = [Problem(f"a/dev/{number:04d}", "", "", "sql", {"index": i}) for i, number in ((0, 3), (4, 8))]
     rows = [("id", "a/dev/0008"), ("id", "8"), ("number", "3"), ("position", "4"), ("position", "1"), ("number", "4")]
-    from dph.tasks.predictions import Prediction
+    from dph.evaluation.predictions import Prediction
 
     found = pair(problems, [Prediction(by, key, f"{by} {key}", True) for by, key in rows])  # type: ignore[arg-type]
     assert [(problem.id, [p.text for p in own]) for problem, own in found.pairs] == [
@@ -390,7 +390,7 @@ def test_a_repeated_question_is_a_problem_of_its_own(tmp_path: Path, capsys, for
 
 
 def test_samples_of_a_repeated_question_are_shared_evenly():
-    from dph.tasks.predictions import Prediction
+    from dph.evaluation.predictions import Prediction
 
     ids = ("s/dev/0001", "s/dev/0002", "s/dev/0001-2", "s/train/0001")
     problems = [Problem(id, "", "", "", {"question_id": "1"} if id.endswith("-2") else {}) for id in ids]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dph.errors import SettingsError
-from dph.training.best import Best
+from dph.training.monitor import Best
 
 RUN = {0: (0.60, 0.95), 1: (0.61, 0.97), 2: (0.70, 0.93), 3: (0.71, 0.90), 4: (0.69, 0.92), 5: (0.60, 0.99)}
 """step → greedy accuracy, pass@8"""

@@ -10,16 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dph.evaluation.changes import Change, Comparison, Scores, compare
-    from dph.evaluation.described import verdict
+    from dph.evaluation.changes import Change, Comparison, Scores, compare, verdict
     from dph.evaluation.samples import Reading, Samples, read_samples
 
 __all__ = ["Change", "Comparison", "Reading", "Samples", "Scores", "compare", "read_samples", "verdict"]
-_HOMES = {"Reading": "samples", "Samples": "samples", "read_samples": "samples", "verdict": "described"}
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name, and numpy, at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'dph.evaluation' has no attribute {name!r}")
-    return getattr(import_module(f"dph.evaluation.{_HOMES.get(name, 'changes')}"), name)
+    home = "samples" if name in ("Reading", "Samples", "read_samples") else "changes"
+    return getattr(import_module(f"dph.evaluation.{home}"), name)

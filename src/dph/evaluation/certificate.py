@@ -8,7 +8,7 @@ in docs/concepts/certificate.md. Only numpy.
 import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,8 @@ _BOLDEST = 0.9
 """A bet may lose at most this share of its capital. The bound is valid for any share below 1."""
 _HALVINGS = 20  # of the interval [−1, 1], so that the bound is at most 2e-6 larger than necessary
 
-Samples = Mapping[str, Sequence[int]]
-"""By the id of a problem, 1 for each correct and 0 for each wrong sample."""
+Counts = Mapping[str, tuple[int, int]]
+"""By the id of a problem, its correct and all samples."""
 
 
 def upper_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
@@ -51,15 +51,6 @@ def upper_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
     return 2 * high - 1
 
 
-def bernstein_bound(d: ArrayLike, alpha: float = 0.05) -> FloatArray:
-    """The older empirical Bernstein bound for the same mean (Maurer and Pontil, arXiv 0907.3740), [..., problems ≥ 2] →
-    [...]; it needs several times as many problems where little is lost."""
-    values = np.asarray(d, dtype=np.float64)
-    count, tail = values.shape[-1], math.log(2 / alpha)
-    spread = np.sqrt(2 * values.var(-1, ddof=1) * tail / count)
-    return values.mean(-1) + spread + 14 * tail / (3 * (count - 1))
-
-
 def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
     """The number of problems from which a loss of at most epsilon can be certified if d is 0 for all of them."""
     return bisect_left(
@@ -67,7 +58,7 @@ def smallest_set(epsilon: float, alpha: float = 0.05) -> int:
     )
 
 
-def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
+def losses(base: Counts, checkpoint: Counts, k: int = 1) -> dict[str, float]:
     """The d of each problem, in an order that depends on ids alone: sorted ids could be sorted by difficulty.
 
     Raises UserError for different problems, none, or fewer than k samples of one.
@@ -78,12 +69,12 @@ def losses(base: Samples, checkpoint: Samples, k: int = 1) -> dict[str, float]:
             "a certificate compares samples of the same problems, but "
             + (f"only one side has {other!r}; sample both on the same data" if other else "there are none")
         )
-    if short := [id for id in base if min(len(base[id]), len(checkpoint[id])) < k]:
+    if short := [id for id in base if min(base[id][1], checkpoint[id][1]) < k]:
         raise DataError(
             f"pass@{k} needs at least {k} samples, but {short[0]!r} has fewer; draw more, or lower certify.k"
         )
     ids = sorted(base, key=lambda id: hashlib.sha256(id.encode()).digest())
-    before, now = (pass_at_k([len(s[i]) for i in ids], [sum(s[i]) for i in ids], k) for s in (base, checkpoint))
+    before, now = (pass_at_k([s[id][1] for id in ids], [s[id][0] for id in ids], k) for s in (base, checkpoint))
     return dict(zip(ids, (before - now).tolist(), strict=True))
 
 
@@ -116,7 +107,7 @@ class Certificate:
         )
 
 
-def certificate(base: Samples, checkpoint: Samples, epsilon: float, alpha: float = 0.05, k: int = 1) -> Certificate:
+def certificate(base: Counts, checkpoint: Counts, epsilon: float, alpha: float = 0.05, k: int = 1) -> Certificate:
     """Check one checkpoint. The base model's samples must not be those by which the problems were chosen. Raises
     UserError as `losses` does."""
     by_id = losses(base, checkpoint, k)
@@ -128,7 +119,7 @@ def certificate(base: Samples, checkpoint: Samples, epsilon: float, alpha: float
         alpha=alpha,
         k=k,
         problems=len(d),
-        lost=tuple(id for id in by_id if sum(base[id]) and not sum(checkpoint[id])),
+        lost=tuple(id for id in by_id if base[id][0] and not checkpoint[id][0]),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dph.build import load_problems, make_sampler
 from dph.config import CertifyConfig, ModelConfig, PresampleConfig, SamplerConfig, differences, from_dict, to_dict
 from dph.errors import RunError
-from dph.evaluation.certificate import Certificate, Samples, certificate, smallest_set
+from dph.evaluation.certificate import Certificate, Counts, certificate, smallest_set
 from dph.evaluation.evaluator import Evaluator
 from dph.models.policy import Policy
 from dph.rehearsal.check import check_facts, judging_rules, open_presampled
@@ -27,7 +27,7 @@ class CertificationSet:
     made: PresampleConfig
     """Settings of the presample run, by which checkpoints are sampled."""
     problems: Sequence[Problem]
-    base: Samples
+    base: Counts
     allowed: CertifyConfig
 
     @classmethod
@@ -39,7 +39,7 @@ class CertificationSet:
         problems, counts = load_problems(made.task)[1], new_counts(run)
         check_problems(run, problems, made.task.split)
         n = made.certify.samples  # a sample that could not be judged counts against the certificate
-        base = {id: [1] * (n - judged + correct) + [0] * (judged - correct) for id, (correct, judged) in counts.items()}
+        base = {id: (n - judged + correct, n) for id, (correct, judged) in counts.items()}
         opened = cls(run, made, [problem for problem in problems if problem.id in counts], base, allowed)
         if not opened.certificate(base).certified:
             raise RunError(
@@ -78,20 +78,23 @@ class CertificationSet:
             policy, sampler, verifiers, params, rollout.max_prompt_tokens, self.made.seed, False, "certify"
         )
 
-    def certificate(self, samples: Samples) -> Certificate:
+    def certificate(self, counts: Counts) -> Certificate:
         """Check a policy's samples."""
-        return certificate(self.base, samples, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
+        return certificate(self.base, counts, self.allowed.epsilon, self.allowed.alpha, self.allowed.k)
 
     def certify(self, policy: Policy, model: ModelConfig, config: SamplerConfig, verifiers: Verifiers) -> Certificate:
         """Sample a policy, whose weights need not be those of `model`, and check it."""
         self.check(policy)
         sampler = make_sampler(config, policy, model, self.made.rollout.longest, training=True)
-        samples = solved(self.evaluator(policy, sampler, verifiers), self.problems)
+        counts = solved(self.evaluator(policy, sampler, verifiers), self.problems)
         sampler.close()
-        return self.certificate(samples)
+        return self.certificate(counts)
 
 
-def solved(evaluator: Evaluator, problems: Sequence[Problem]) -> dict[str, list[int]]:
-    """A policy's samples of each problem; one that could not be judged counts as wrong."""
+def solved(evaluator: Evaluator, problems: Sequence[Problem]) -> dict[str, tuple[int, int]]:
+    """A policy's correct and all samples of each problem; one that could not be judged counts as wrong."""
     groups = [group for group, _ in evaluator.responses(problems)] if problems else []
-    return {group.problem.id: [int(rollout.verdict.correct) for rollout in group.rollouts] for group in groups}
+    return {
+        group.problem.id: (sum(rollout.verdict.correct for rollout in group.rollouts), len(group.rollouts))
+        for group in groups
+    }

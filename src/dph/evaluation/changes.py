@@ -1,4 +1,5 @@
-"""What changed between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems.
+"""What changed between judged samples: pass@k, cover@τ and maj@k with intervals, paired differences, lost problems;
+in words, as text and as JSON. Its page is `dph.report.passk`.
 
 Intervals add one imaginary problem at each end of the range (Agresti and Coull 1998; of paired differences, Bonett and
 Price 2012) and use Student's t. Unlike a bootstrap's, they have a width if all problems agree, and they cover 93 % or
@@ -7,16 +8,23 @@ more in the simulations of tests/evaluation/test_changes.py, from 20 problems on
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dph.errors import DataError, SettingsError
-from dph.evaluation.intervals import student_quantile
-from dph.evaluation.passk import FloatArray, cover_at, majority_at_k, missed_at_k, pass_at_k, powers_of_two
+from dph.errors import DataError, SettingsError, one_line
+from dph.evaluation.passk import (
+    FloatArray,
+    cover_at,
+    majority_at_k,
+    missed_at_k,
+    pass_at_k,
+    powers_of_two,
+    student_quantile,
+)
 from dph.evaluation.samples import Samples
 from dph.evaluation.wilson import Interval
 
@@ -25,6 +33,8 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 _LEVEL = 0.95
 _VOTES_OF = 2000
 """Samples up to which maj@k is computed for k below n, which takes time."""
+_NAMED = 10
+"""Problems that the text names; the page and the JSON name all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class Change:
     lost_share: float
     """Lost problems / problems that BEFORE solves; 0 if it solves none."""
     mix: dict[int, float]
-    """pass@k of b samples of BEFORE and k − b of AFTER, by b; k is the largest k of `differences`."""
+    """pass@k of b samples of BEFORE and k − b of AFTER, by at most 17 b; k is the largest k of `differences`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +126,11 @@ def compare(
 def mean_interval(values: FloatArray, low: float, high: float) -> Interval:
     """The mean of values [problems] within low … high, with its 95 % interval."""
     padded = np.append(values, [low, high])
-    reach = _quantile(len(values) - 1) * float(padded.std(ddof=1)) / math.sqrt(len(padded))
+    reach = (
+        student_quantile((1 + _LEVEL) / 2, max(1, len(values) - 1)) * float(padded.std(ddof=1)) / math.sqrt(len(padded))
+    )
     estimate, centre = float(values.mean()), float(padded.mean())
     return Interval(estimate, max(low, min(estimate, centre - reach)), min(high, max(estimate, centre + reach)), _LEVEL)
-
-
-@lru_cache(64)
-def _quantile(degrees: int) -> float:
-    return student_quantile((1 + _LEVEL) / 2, max(1, degrees))
 
 
 def _chosen(side: Samples, ks: Sequence[int]) -> list[int]:
@@ -247,13 +254,8 @@ def _change(
         gained,
         _sign_test(len(lost), len(gained)),
         len(lost) / solved if solved else 0.0,
-        {b: _mixed(before, after, first, second, b, k - b) for b in _mixes(k)},
+        {b: _mixed(before, after, first, second, b, k - b) for b in sorted({round(k * i / 16) for i in range(17)})},
     )
-
-
-def _mixes(k: int) -> list[int]:
-    """At most 17 numbers from 0 to k."""
-    return sorted({round(k * i / 16) for i in range(17)})
 
 
 def _mixed(
@@ -270,3 +272,104 @@ def _sign_test(one: int, other: int) -> float:
     if total > 1000:  # the normal limit, with its correction for continuity
         return math.erfc(max(0.0, abs(one - other) - 1) / math.sqrt(2 * total))
     return min(1.0, 2 * sum(math.comb(total, i) for i in range(fewer + 1)) / 2**total)
+
+
+def verdict(change: Change) -> str:
+    """What changed, in one sentence."""
+    name = next(reversed([name for name in change.differences if name.startswith("pass@")]))
+    found = change.differences[name]
+    if found.low <= 0 <= found.high:
+        said = f"{name} did not change measurably ({_points(found)})"
+    else:
+        low, high = sorted(100 * abs(end) for end in (found.low, found.high))
+        rose = "rose" if found.estimate > 0 else "fell"
+        said = f"{name} {rose} by {100 * abs(found.estimate):.1f} points ({low:.1f} to {high:.1f})"
+    half = sum(2 * problem.before[0] >= problem.before[1] for problem in change.lost)
+    often = f" ({half} of them solved by at least half of the samples before)" if half else ""
+    return f"{said}: {_count(change.lost)} lost{often}, {_count(change.gained)} gained"
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """Everything, as JSON takes it; a number that is not defined is null."""
+    return {"verdicts": [verdict(change) for change in comparison.changes]} | _plain(asdict(comparison))
+
+
+def as_text(comparison: Comparison) -> str:
+    """Tables in percent, one line for each metric, and the lost and gained problems by name."""
+    lines = [f"{verdict(change)}." for change in comparison.changes]
+    for table in (scores_table(comparison), distinct_table(comparison), *map(mix_table, comparison.changes)):
+        every = [table.columns, *table.rows] if table.rows else []
+        widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+        cells = [[f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in every]
+        lines += ["", *("  ".join(row).rstrip() for row in cells)] if cells else []
+    for change in comparison.changes:
+        for what, problems in (("lost", change.lost), ("gained", change.gained)):
+            if problems:
+                lines += ["", f"{what} in {change.after}:", *(f"  {_problem(one)}" for one in problems[:_NAMED])]
+            if len(problems) > _NAMED:
+                lines.append(f"  and {len(problems) - _NAMED} more")
+        lost, gained = len(change.lost), len(change.gained)
+        lines += ["", f"{lost} lost and {gained} gained: p = {change.sign_p:.2g} (exact sign test)"]
+    return "\n".join([*lines, "", "percent, with 95 % intervals over problems"]).lstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def scores_table(comparison: Comparison) -> Table:
+    names = list(dict.fromkeys(name for scores in comparison.scores for name in scores.metrics))
+    labels = _labels(len(comparison.scores))
+    rows = []
+    for name in names:
+        cells = [_share(scores.metrics.get(name)) for scores in comparison.scores]
+        rows.append([name, *cells, *(_points(change.differences.get(name)) for change in comparison.changes)])
+    return Table("Scores", ["", *labels, *(f"{label} − before" for label in labels[1:])], rows)
+
+
+def distinct_table(comparison: Comparison) -> Table:
+    ms = sorted({m for scores in comparison.scores for m in scores.distinct})
+    cells = [[f"{s.distinct[m]:.2f}" if m in s.distinct else "–" for s in comparison.scores] for m in ms]
+    rows = [[f"of {m}", *row] for m, row in zip(ms, cells, strict=True)]
+    return Table("Distinct answers", ["distinct answers", *_labels(len(comparison.scores))], rows)
+
+
+def mix_table(change: Change) -> Table:
+    k = max(change.mix)
+    chosen = sorted(
+        {b for b in change.mix if b in (0, k)} | {round(k / 4), round(k / 2), round(3 * k / 4)} & set(change.mix)
+    )
+    columns = [f"samples of before among {k}", *map(str, chosen)]
+    return Table("Mix", columns, [[f"pass@{k}", *(f"{100 * change.mix[b]:.1f}" for b in chosen)]] if k > 1 else [])
+
+
+def _labels(count: int) -> list[str]:
+    return ["before", "after", *(f"after {i}" for i in range(2, count))][:count]
+
+
+def _share(value: Interval | None) -> str:
+    return "–" if value is None else f"{100 * value.estimate:.1f} ({100 * value.low:.1f}–{100 * value.high:.1f})"
+
+
+def _points(value: Interval | None) -> str:
+    return "–" if value is None else f"{100 * value.estimate:+.1f} ({100 * value.low:+.1f} to {100 * value.high:+.1f})"
+
+
+def _count(problems: Sequence[Problem]) -> str:
+    return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+
+
+def _problem(problem: Problem) -> str:
+    (cb, nb), (ca, na) = problem.before, problem.after
+    return f"{one_line(problem.id, 60)} ({cb}/{nb} → {ca}/{na})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,47 +11,26 @@ Role = Literal[
     "", "id", "sample", "task", "step", "model", "filter", "prompt", "answer", "response", "error", "count", "type"
 ]
 
-NAMES: dict[Role, tuple[str, ...]] = {
-    "id": (
-        *("problem_id", "task_id", "question_id", "instance_id", "example_id", "doc_id", "unique_id", "problem_idx"),
-        *("question_idx", "example_idx", "prompt_id", "group_id", "native_id", "qid", "id", "uid", "idx", "index"),
-        *("sample_id", "test_idx", "testidx", "name"),
-    ),
-    "sample": (
-        *("sample", "sample_idx", "sample_index", "sample_number", "epoch", "attempt", "trial", "repeat", "repeat_idx"),
-        *("rollout", "rollout_idx", "rollout_id", "completion_id", "completion_idx", "generation_idx", "generation_id"),
-    ),
-    "task": ("split", "subset", "task", "task_name", "dataset", "data_source", "env", "env_id", "environment"),
-    "step": ("step", "global_step", "training_step"),
-    "model": ("model", "model_name", "model_id", "checkpoint"),
-    "filter": ("filter", "filter_name", "scorer", "scorer_name", "metric", "metric_name"),
-    "prompt": (
-        *("content", "question", "problem", "query", "prompt", "input", "instruction", "problem_statement"),
-        *("origin_prompt", "full_prompt", "user_prompt", "input_text", "input_prompt", "prompt_text"),
-    ),
-    "answer": (
-        *("predicted_answer", "extracted_answer", "model_answer", "parsed_answer", "pred_answer", "final_answer"),
-        *("extracted_answers", "model_answers", "extracted_prediction", "filtered_resps", "pred", "preds", "picked"),
-        *("predictions", "prediction", "answer", "answers"),
-    ),
-    "response": (
-        *("completion", "completions", "response", "responses", "output", "outputs", "generation", "generations"),
-        *(
-            "text",
-            "resps",
-            "model_output",
-            "full_model_response",
-            "code",
-            "code_list",
-            "output_list",
-            "output_response",
-        ),
-        *("solution", "program"),
-    ),
-    "type": ("type", "event", "event_type"),
-    "error": ("error", "exception", "error_message"),
-    "count": ("samples", "num_samples", "n_samples", "n", "total", "num_total", "attempts", "num_generations"),
+_WORDS: dict[Role, str] = {
+    "id": "problem_id task_id question_id instance_id example_id doc_id unique_id problem_idx question_idx example_idx "
+    "prompt_id group_id native_id qid id uid idx index sample_id test_idx testidx name",
+    "sample": "sample sample_idx sample_index sample_number epoch attempt trial repeat repeat_idx rollout rollout_idx "
+    "rollout_id completion_id completion_idx generation_idx generation_id",
+    "task": "split subset task task_name dataset data_source env env_id environment",
+    "step": "step global_step training_step",
+    "model": "model model_name model_id checkpoint",
+    "filter": "filter filter_name scorer scorer_name metric metric_name",
+    "prompt": "content question problem query prompt input instruction problem_statement origin_prompt full_prompt "
+    "user_prompt input_text input_prompt prompt_text",
+    "answer": "predicted_answer extracted_answer model_answer parsed_answer pred_answer final_answer extracted_answers "
+    "model_answers extracted_prediction filtered_resps pred preds picked predictions prediction answer answers",
+    "response": "completion completions response responses output outputs generation generations text resps "
+    "model_output full_model_response code code_list output_list output_response solution program",
+    "type": "type event event_type",
+    "error": "error exception error_message",
+    "count": "samples num_samples n_samples n total num_total attempts num_generations",
 }
+NAMES: dict[Role, tuple[str, ...]] = {role: tuple(words.split()) for role, words in _WORDS.items()}
 """The words of each role, the preferred ones first."""
 MANY_VERDICTS = ("num_correct", "n_correct", "correct_count", "num_passed")
 """Numbers of correct samples of a problem, beside a `count`."""
@@ -82,27 +61,13 @@ _SCORED_BELOW = {"scores", "metrics", "metric", "rewards"}
 _OF_THE_DATA = {"doc", "info", "extra_info", "config", "metadata", "args", "input", "arguments", "usage", "store"}
 """Tables of a row that describe the problem or the run; a verdict is never below them."""
 
-
-_RIGHT = {
-    "correct",
-    "c",
-    "passed",
-    "pass",
-    "true",
-    "yes",
-    "y",
-    "ok",
-    "success",
-    "resolved",
-    "solved",
-    "right",
-    "accepted",
+_VERDICTS = {
+    1.0: "correct c passed pass true yes y ok success resolved solved right accepted",
+    0.5: "p partial partially_correct",
+    0.0: "incorrect i n failed fail false no wrong failure unresolved unsolved rejected error timeout timed_out "
+    "exception syntaxerror no_answer noanswer",
 }
-_WRONG = {
-    *("incorrect", "i", "n", "failed", "fail", "false", "no", "wrong", "failure", "unresolved", "unsolved", "rejected"),
-    *("error", "timeout", "timed out", "timed_out", "exception", "syntaxerror", "no_answer", "noanswer"),
-}
-_PARTIAL = {"p", "partial", "partially_correct"}
+_NUMBERS = {word: number for number, words in _VERDICTS.items() for word in words.split()} | {"timed out": 0.0}
 
 
 @lru_cache(100_000)
@@ -144,8 +109,8 @@ def verdict_number(value: Any) -> float | None:
     text = str(value).strip().lower()
     if text in UNSCORED:
         return math.nan
-    if text in _RIGHT or text in _WRONG or text in _PARTIAL:
-        return 1.0 if text in _RIGHT else 0.5 if text in _PARTIAL else 0.0
+    if text in _NUMBERS:
+        return _NUMBERS[text]
     if text.startswith(("failed:", "error:", "wrong:", "failed ")):
         return 0.0
     try:

@@ -1,17 +1,14 @@
-"""Files of judged samples as columns: JSONL, JSON, CSV, Parquet, zip archives of JSON, each also with gzip or zstd.
+"""Files of judged samples as columns: JSONL, JSON, CSV, Parquet, zip archives of JSON; text also with gzip or zstd.
 
 Nothing in a file is executed and no path in it is opened. What is read is bounded: a text that unpacks to far more than
 it was, a row without an end and JSON that nests without end are errors.
 """
 
 import csv
-import gzip
 import io
 import json
 import zipfile
-import zlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -29,8 +26,6 @@ _LARGEST_DOCUMENT = 1 << 29
 _SWELLS, _SMALL = 300, 1 << 26
 """A packed text may unpack to this many times its size, or to this many bytes."""
 _MOST_FILES = 100_000
-_VECTORS_FROM = 1 << 20
-"""Bytes of rows from which they are read by columns: below that, loading the reader takes longer than reading."""
 _DEEPEST = 6
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".eval", ".zip")
 _NOT_SEARCHED = {
@@ -42,19 +37,11 @@ _NAMING = ("id", "prompt", "response")
 """Roles of which a row of samples has one, and a header has none."""
 
 
-class Column(NamedTuple):
-    """A column by its distinct values: row i has values[codes[i]], or none if codes[i] is −1."""
-
-    codes: NDArray[np.int32]
-    values: list[Any]
-
-
 class Source(NamedTuple):
-    """The rows of one file: first to last − 1."""
+    """A file, and the number of its rows."""
 
     name: str
-    first: int
-    last: int
+    rows: int
 
 
 @dataclass(slots=True)
@@ -62,7 +49,8 @@ class Table:
     """Rows of samples, as far as their columns have a role."""
 
     rows: int = 0
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[str, NDArray[np.object_]] = field(default_factory=dict)
+    """By the path of its keys, the value of each row; None without one."""
     sources: list[Source] = field(default_factory=list)
     headers: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """Documents and rows that hold no sample, with the name of their file."""
@@ -79,20 +67,21 @@ def read_table(path: Path, *, named: Iterable[str] = (), records: str = "") -> T
     reader = _Reader(frozenset(named), records)
     try:
         reader.read(path)
-    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, RuntimeError, csv.Error, zipfile.BadZipFile) as error:
         # pyarrow's errors are among these; RuntimeError is an archive with a password or of an unknown method
         raise DataError(f"{reader.place or path} cannot be read, it may be cut off: {reason_of(error)}") from error
     return reader.finished()
 
 
 class _Reader:
-    """Collects the rows of files into one `Table`; every distinct value is stored once."""
+    """Collects the rows of files into one `Table`."""
 
     def __init__(self, named: frozenset[str], records: str) -> None:
         self.table, self.named, self.records = Table(), named, records
         self.place = ""
-        self._codes: dict[str, array[int]] = {}
-        self._known: dict[str, dict[Any, int]] = {}
+        self._columns: dict[str, list[Any]] = {}
+        self._texts: dict[str, str] = {}
+        """Every distinct text, once."""
 
     def read(self, path: Path) -> None:
         if not path.exists():
@@ -113,14 +102,15 @@ class _Reader:
             self.place, first, size = str(file), self.table.rows, file.stat().st_size
             with file.open("rb") as stream:
                 start = stream.read(4)
+                stream.seek(0)
                 if start == b"PAR1":
-                    self._read_parquet(file)
+                    self._read_parquet(stream)
                 elif start == b"PK\3\4":
                     self._read_zip(stream, size)
                 else:
-                    self._read_text(file.name, lambda file=file, start=start: _opened(file, start), size)
+                    self._read_text(file.name, _unpacked(stream, start), size)
             if self.table.rows > first:
-                self.table.sources.append(Source(self.place, first, self.table.rows))
+                self.table.sources.append(Source(self.place, self.table.rows - first))
 
     def _read_zip(self, stream: BinaryIO, size: int) -> None:
         with zipfile.ZipFile(stream) as archive:
@@ -137,23 +127,22 @@ class _Reader:
                 self.table.headers.append((self.place, parse_json(_member(archive, stream, header[0]).decode())))
             for item in chosen:
                 content = _member(archive, stream, item)
-                self._read_text(item.filename, lambda content=content: io.BytesIO(content), len(content))
+                self._read_text(item.filename, io.BytesIO(content), len(content))
 
-    def _read_text(self, name: str, opened: Callable[[], BinaryIO], size: int) -> None:
+    def _read_text(self, name: str, stream: BinaryIO, size: int) -> None:
+        lines = _lines(stream, max(_SMALL, _SWELLS * size), self.place)
         if _plain(name).endswith((".csv", ".tsv")):
-            return self._read_csv(opened, "\t" if _plain(name).endswith(".tsv") else ",")
-        with opened() as stream:
-            lines = (line for line in iter(lambda: stream.readline(_LONGEST_ROW), b"") if line.strip())
-            first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
-            start = first.lstrip()[:1]
-            if start not in (b"{", b"["):
-                what = "is none of JSON, CSV, Parquet and zip" if start else "is empty"
-                raise DataError(f"{self.place} {what}")
-            second = list(islice(lines, 1)) if start == b"{" and _is_json(first) else []
-            if not second:
-                return self._read_document(name, _whole(first, lines, self.place))
-            if size < _VECTORS_FROM or not self._read_vectors(opened, [first, *second]):
-                self._read_rows(chain([first], second, lines))
+            return self._read_csv(lines, "\t" if _plain(name).endswith(".tsv") else ",")
+        lines = (line for line in lines if line.strip())
+        first = next(lines, b"").removeprefix(b"\xef\xbb\xbf")
+        start = first.lstrip()[:1]
+        if start not in (b"{", b"["):
+            what = "is none of JSON, CSV, Parquet and zip" if start else "is empty"
+            raise DataError(f"{self.place} {what}")
+        second = list(islice(lines, 1)) if start == b"{" and _is_json(first) else []
+        if not second:
+            return self._read_document(name, _whole(first, lines, self.place))
+        self._read_rows(chain([first], second, lines))
 
     def _read_rows(self, lines: Iterable[bytes]) -> None:
         """JSON, one object a line. A first object that names no sample, before one that does, is a header."""
@@ -184,72 +173,31 @@ class _Reader:
         for record in held:
             self._add_record(record)
 
-    def _read_vectors(self, opened: Callable[[], BinaryIO], first: list[bytes]) -> bool:
-        """Rows of plain values by columns; False, with nothing kept, if rows are nested or differ in their types."""
-        import pyarrow as pa
-        from pyarrow import json as rows_of_json
+    def _read_csv(self, lines: Iterable[bytes], delimiter: str) -> None:
+        csv.field_size_limit(_LONGEST_ROW)
+        rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=delimiter, strict=True)
+        names = next(rows, [])
+        for row in filter(None, rows):
+            if len(row) != len(names):
+                raise ValueError(f"line {rows.line_num} ends a row of {len(row)} values, not {len(names)}")
+            self._add_record({name: value or None for name, value in zip(names, row, strict=True)})
 
-        heads = [parse_json(line.decode()) for line in first]
-        if heads[0].keys() != heads[1].keys() or any(isinstance(v, list | dict) for row in heads for v in row.values()):
-            return False
-        kinds: dict[str, pa.DataType] = {}
-        for path in filter(self._keeps, heads[0]):
-            numbers = pa.float64() if verdict_rank(path) else pa.int64()
-            known = {bool: pa.bool_(), int: numbers, float: pa.float64()}
-            kinds[path] = known.get(type(heads[0][path] if heads[0][path] is not None else heads[1][path]), pa.string())
-        before = self.table.rows, {path: len(codes) for path, codes in self._codes.items()}
-        parsing = rows_of_json.ParseOptions(pa.schema(list(kinds.items())), unexpected_field_behavior="ignore")
-        try:
-            with opened() as stream:
-                self._add_batches(rows_of_json.open_json(stream, rows_of_json.ReadOptions(block_size=1 << 24), parsing))
-        except pa.ArrowInvalid:  # rows of other types, or damaged: the reader by rows says where
-            self.table.rows, lengths = before
-            for path, codes in self._codes.items():
-                del codes[lengths.get(path, 0) :]
-            return False
-        return True
+    def _read_parquet(self, stream: BinaryIO) -> None:
+        import pyarrow.parquet as pq  # slow to load
 
-    def _read_csv(self, opened: Callable[[], BinaryIO], delimiter: str) -> None:
-        import pyarrow as pa
-        from pyarrow import csv as rows_of_csv
-
-        with opened() as stream:
-            head = io.StringIO(stream.read(1 << 16).decode("utf-8-sig", "replace"))
-        kept = [name for name in next(csv.reader(head, delimiter=delimiter), []) if self._keeps(name)]
-        texts = dict.fromkeys(kept, pa.string())
-        kinds = rows_of_csv.ConvertOptions(
-            column_types=texts, include_columns=kept, strings_can_be_null=True, null_values=[""]
-        )
-        parsing = rows_of_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        reading = rows_of_csv.ReadOptions(block_size=1 << 24)
-        with opened() as stream:
-            self._add_batches(rows_of_csv.open_csv(stream, reading, parsing, kinds))
-
-    def _read_parquet(self, path: Path) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            nested = any(pa.types.is_nested(kind.type) for kind in schema)
-            for batch in file.iter_batches(1 << 10 if nested else 1 << 16):
-                if not nested:
-                    self._add_batches([batch])
-                for row in batch.to_pylist() if nested else ():
+        with pq.ParquetFile(stream) as file:
+            for batch in file.iter_batches(1 << 10):
+                for row in batch.to_pylist():
                     self._add_record(row)
 
     def _read_document(self, name: str, text: str) -> None:
         """A JSON document: a list of samples, or samples under one of its keys, or one record, or a header."""
-        if text.startswith("["):
-            for row in _elements(text, self.place):
-                self._add_record(row)
-            return
         try:
             document = parse_json(text)
         except ValueError as error:
             raise DataError(f"{self.place} ({name}) is cut off or damaged: {reason_of(error)}") from error
-        rows_of = dict(_samples_in(document))
-        if self.records:
+        rows_of = {"": document} if isinstance(document, list) else dict(_samples_in(document))
+        if self.records and isinstance(document, dict):
             if self.records not in rows_of:
                 raise DataError(f"{self.place} has no samples under {self.records!r}, but under {_listed(rows_of)}")
             rows_of = {self.records: rows_of[self.records]}
@@ -259,7 +207,7 @@ class _Reader:
             rows_of = {path: rows for path, rows in rows_of.items() if any(map(_names_sample, rows))} or rows_of
         if len(rows_of) > 1:
             raise DataError(f"{self.place} holds samples under {_listed(rows_of)}; name one with --records KEY")
-        if "" not in rows_of:
+        if isinstance(document, dict) and "" not in rows_of:
             taken = {path.partition(".")[0] for path in rows_of}
             self.table.headers.append((self.place, {k: v for k, v in document.items() if k not in taken}))
         for rows in rows_of.values():
@@ -277,8 +225,9 @@ class _Reader:
                     value = "" if _is_empty(value) else "…"
                 elif isinstance(value, list | dict):
                     value = json.dumps(value, ensure_ascii=False, sort_keys=True)
-                codes, known = self._column(path)
-                codes.append(known.setdefault(_key(value), len(known)))
+                column = self._columns.setdefault(path, [])
+                column += [None] * (self.table.rows - len(column))
+                column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
             self.table.rows += 1
 
     def _keeps(self, path: str) -> bool:
@@ -288,69 +237,30 @@ class _Reader:
             self.table.others.add(path)
         return False
 
-    def _column(self, path: str) -> tuple["array[int]", dict[Any, int]]:
-        """The codes of a column up to the present row, and the code of each value."""
-        codes, known = self._codes.setdefault(path, array("i")), self._known.setdefault(path, {})
-        if len(codes) < self.table.rows:
-            codes.frombytes(np.full(self.table.rows - len(codes), -1, np.int32).tobytes())
-        return codes, known
-
-    def _add_batches(self, batches: Iterable[Any]) -> None:
-        """Rows of pyarrow's record batches without nested columns."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        for batch in batches:
-            for path, values in zip(batch.schema.names, batch.columns, strict=True):
-                if not self._keeps(path) or pa.types.is_null(values.type):
-                    continue
-                if role_of(path) == "response" and path not in self.named:
-                    texts = pc.call_function("utf8_trim_whitespace", [pc.cast(values, pa.string())])
-                    full = pc.call_function("not_equal", [texts, ""])
-                    values = pc.call_function("if_else", [pc.fill_null(full, False), "…", ""])
-                packed = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-                codes, known = self._column(path)
-                new = [known.setdefault(_key(value), len(known)) for value in packed.dictionary.to_pylist()]
-                places = np.asarray(pc.fill_null(packed.indices, len(new)))
-                codes.frombytes(np.array([*new, -1], np.int32)[places].tobytes())
-            self.table.rows += batch.num_rows
-
     def finished(self) -> Table:
-        for path in self._codes:
-            codes, known = self._column(path)
-            values = [key[1] if isinstance(key, tuple) else key for key in known]
-            self.table.columns[path] = Column(np.frombuffer(codes, np.int32), values)
+        rows = self.table.rows
+        for path, column in self._columns.items():
+            self.table.columns[path] = np.fromiter(column + [None] * (rows - len(column)), np.object_, rows)
         return self.table
 
 
-class _Bounded(io.RawIOBase):
-    """The unpacked text of a file, which must not swell without bound."""
+def _unpacked(stream: BinaryIO, start: bytes) -> BinaryIO:
+    """The text of a file that begins with these bytes."""
+    packing = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd", b"BZ": "bz2"}.get(start[:2])
+    if packing is None:
+        return stream
+    import pyarrow as pa
 
-    def __init__(self, packed: Any, size: int, name: str) -> None:
-        self._packed, self._left, self._name = packed, max(_SMALL, _SWELLS * size), name
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._packed.read(len(buffer))
-        self._left -= len(data)
-        if self._left < 0:
-            raise DataError(f"{self._name} unpacks to more than {_SWELLS} times its size: too much to read")
-        buffer[: len(data)] = data
-        return len(data)
+    return io.BufferedReader(pa.CompressedInputStream(stream, packing), 1 << 16)
 
 
-def _opened(path: Path, start: bytes) -> BinaryIO:
-    """The text of a file, unpacked."""
-    if start.startswith(b"\x1f\x8b"):
-        return io.BufferedReader(_Bounded(gzip.open(path), path.stat().st_size, str(path)), 1 << 16)
-    if start.startswith((b"\x28\xb5\x2f\xfd", b"BZh")):
-        import pyarrow as pa
-
-        packed = pa.CompressedInputStream(pa.OSFile(str(path)), "bz2" if start.startswith(b"BZh") else "zstd")
-        return io.BufferedReader(_Bounded(packed, path.stat().st_size, str(path)), 1 << 16)
-    return path.open("rb")
+def _lines(stream: BinaryIO, most: int, place: str) -> Iterator[bytes]:
+    """The lines of a text of at most so many bytes, in pieces of _LONGEST_ROW."""
+    for line in iter(lambda: stream.readline(_LONGEST_ROW), b""):
+        most -= len(line)
+        if most < 0:
+            raise DataError(f"{place} unpacks to more than {_SWELLS} times its size: too much to read")
+        yield line
 
 
 def _member(archive: zipfile.ZipFile, stream: BinaryIO, item: zipfile.ZipInfo) -> bytes:
@@ -390,11 +300,6 @@ def _is_empty(value: Any) -> bool:
     return not value.strip() if isinstance(value, str) else value in (None, {})
 
 
-def _key(value: Any) -> Any:
-    """A value as a key: 1, 1.0 and True are three of them."""
-    return (type(value), value) if isinstance(value, bool | int | float) else value
-
-
 def _listed(names: Iterable[str]) -> str:
     names = sorted(map(repr, names))
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "no key"
@@ -408,23 +313,6 @@ def _whole(first: bytes, lines: Iterable[bytes], place: str) -> str:
         if size > _LARGEST_DOCUMENT:
             raise DataError(f"{place} is a JSON document of more than {_LARGEST_DOCUMENT >> 20} MB; write it as JSONL")
     return b"".join(parts).decode().strip()
-
-
-def _elements(text: str, place: str) -> Iterator[Any]:
-    """The elements of a JSON list, one after the other."""
-    decode, at, number = json.JSONDecoder().raw_decode, 1, 0
-    try:
-        while True:
-            at += len(text[at : at + 10_000]) - len(text[at : at + 10_000].lstrip(" \t\r\n,"))
-            if text[at : at + 1] == "]":
-                return
-            element, at = decode(text, at)
-            number += 1
-            yield element
-    except RecursionError:
-        raise DataError(f"{place}, element {number + 1} is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{place} is cut off or damaged after {number} elements: {reason_of(error)}") from error
 
 
 def _names_sample(record: Mapping[str, Any]) -> bool:

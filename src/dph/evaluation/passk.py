@@ -1,20 +1,30 @@
 """Metrics of repeated sampling: pass@k, mean@k, keep and exploration rate (arXiv 2509.07430, Tables 1–4 and 8, Fig. 4),
-and majority voting.
+and majority voting. A problem was sampled n times, c of them correct.
 
-A problem was sampled n times, c of them correct. Only numpy; intervals are in `dph.evaluation.intervals`.
+Confidence intervals: over problems (percentile bootstrap, reproducible from its seed), and over seeds and problems
+together. Only numpy.
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dph.errors import UserError
+from dph.evaluation.wilson import Interval
 
 FloatArray = NDArray[np.float64]
+Statistic = Callable[[FloatArray], FloatArray]
+"""From resampled values [resamples, problems] or [resamples, problems, d] to the statistic of each, [resamples]."""
+
+Range = tuple[float, float]
+UNBOUNDED: Range = (-math.inf, math.inf)
+
+_BLOCK = 1 << 18
+"""Values gathered at once, which bounds the memory that resampling takes and changes no draw."""
 
 
 def _counts(n: ArrayLike, c: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -82,37 +92,19 @@ def cover_at(n: ArrayLike, c: ArrayLike, share: float) -> FloatArray:
     return (correct >= share * samples - 1e-9).astype(np.float64)
 
 
-def keep_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
-    """Of the problems that π_ref solves within k, the share that the trained policy solves within k (§6, Fig. 4).
+def ratio_of_sums(above: ArrayLike, below: ArrayLike) -> FloatArray:
+    """Σ above / Σ below over problems, [..., problems] → [...]; NaN where Σ below is not positive.
 
-    Σ ref·trained / Σ ref over problems; both [..., problems], the result [...]. They have one of two forms:
+    The keep rate is Σ ref·trained / Σ ref: of the problems that π_ref solves within k, the share that the trained
+    policy solves within k (§6, Fig. 4). The exploration rate has 1 − ref for ref. Both sides have one of two forms:
 
-    * booleans, "solved by one of k samples": the paper's count, which depends on the particular k samples;
+    * 0 or 1, "solved by one of k samples": the paper's count, which depends on the particular k samples;
     * pass@k estimates: the ratio of the expected counts, with k samples of π_ref and k others of the trained policy.
       It uses all n samples and so varies less.
 
     A policy compared with itself does not keep everything: resample π_ref for the noise floor.
-    NaN if π_ref solves none.
     """
-    weight, solved = np.asarray(ref, dtype=np.float64), np.asarray(trained, dtype=np.float64)
-    if weight.shape != solved.shape:
-        raise ValueError(
-            f"ref and trained must cover the same problems, but have shapes {weight.shape} and {solved.shape}"
-        )
-    return ratio_of_sums(weight * solved, weight)
-
-
-def exploration_rate(ref: ArrayLike, trained: ArrayLike) -> FloatArray:
-    """Of the problems that π_ref does not solve within k, the share that the trained policy solves within k.
-
-    Σ (1 − ref)·trained / Σ (1 − ref), with the two forms of arguments of `keep_rate`. NaN if π_ref solves all.
-    """
-    return keep_rate(1.0 - np.asarray(ref, dtype=np.float64), trained)
-
-
-def ratio_of_sums(above: FloatArray, below: FloatArray) -> FloatArray:
-    """Σ above / Σ below over the last axis; NaN where Σ below is not positive."""
-    numerator, denominator = above.sum(-1), below.sum(-1)
+    numerator, denominator = (np.asarray(side, dtype=np.float64).sum(-1) for side in (above, below))
     return np.divide(numerator, denominator, out=np.full_like(denominator, np.nan), where=denominator > 0)[()]
 
 
@@ -186,3 +178,125 @@ def _binomial(n: int, share: float) -> FloatArray:
         ways = math.lgamma(n + 1) - math.lgamma(s + 1) - math.lgamma(n - s + 1)
         chances[s] = math.exp(ways + s * math.log(share) + (n - s) * math.log1p(-share))
     return chances
+
+
+def bootstrap_interval(
+    values: ArrayLike,
+    statistic: Statistic = lambda values: values.mean(-1),
+    *,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """Interval of a statistic over problems, the mean by default, by resampling problems.
+
+    values: [problems] or [problems, d]; whole rows are resampled. For a statistic of several columns, such as a ratio,
+    stack them: `bootstrap_interval(np.stack([above, below], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))`.
+
+    The interval covers the choice of problems and, through them, of samples; it does not cover training seeds.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise ValueError("a bootstrap needs at least one value")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must lie strictly between 0 and 1, but is {level}")
+    rng, count, at_once = np.random.default_rng(seed), len(array), max(1, _BLOCK // array.size)
+    blocks = (min(at_once, resamples - start) for start in range(0, resamples, at_once))
+    draws = np.concatenate([statistic(array[rng.integers(count, size=(block, count))]) for block in blocks])
+    tails = [(1.0 - level) / 2.0, 1.0 - (1.0 - level) / 2.0]
+    # A ratio such as the keep rate can be undefined in a resample; those resamples are left out.
+    low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
+    return Interval(float(statistic(array[None])[0]), float(low), float(high), level)
+
+
+def coverage_shares(n: ArrayLike, c: ArrayLike) -> dict[str, float]:
+    """Numbers for a trainer's log, by name: pass@k for k = 2, 4, … up to the largest n, each the mean over problems
+    with at least k responses, with the ends of its interval (pass@k/low, pass@k/high), and cover@τ for τ = ½ and 1.
+
+    n, c: [problems], the numbers of responses, which may be 0, and of correct ones.
+    """
+    total, correct = np.asarray(n), np.asarray(c)
+    shares: dict[str, float] = {}
+    for k in powers_of_two(int(total.max(initial=0)))[1:]:
+        interval = bootstrap_interval(pass_at_k(total[total >= k], correct[total >= k], k))
+        low, high = f"pass@{k}/low", f"pass@{k}/high"
+        shares |= {f"pass@{k}": interval.estimate, low: interval.low, high: interval.high}
+    judged = total > 0
+    for share in (0.5, 1.0) if shares else ():
+        shares[f"cover@{share:g}"] = float(cover_at(total[judged], correct[judged], share).mean())
+    return shares
+
+
+def cluster_bootstrap(
+    values: ArrayLike, *, within: Range = UNBOUNDED, level: float = 0.95, resamples: int = 2000, seed: int = 0
+) -> Interval:
+    """Interval of the mean of values [seeds, problems] over training seeds and problems together.
+
+    within: the range of what is estimated, which the interval does not leave. With one seed this is
+    `bootstrap_interval`, over problems only: nothing is known about other seeds. See `widened_by_seeds` for the method.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 2:
+        raise ValueError(f"values must be [seeds, problems], but have shape {array.shape}")
+    problems = bootstrap_interval(array.mean(0), level=level, resamples=resamples, seed=seed)
+    return widened_by_seeds(problems, [array], within)
+
+
+def widened_by_seeds(problems: Interval, sides: Sequence[FloatArray], within: Range = UNBOUNDED) -> Interval:
+    """Interval over seeds and problems, from one over problems and the values [seeds, problems] of the one or two
+    sides whose means (or difference of means) over seeds it was computed from.
+
+    A value is the sum of effects of its seed and of its problem and of a rest (two-way random effects, crossed: all
+    seeds have the same problems). The half-widths of two sources of error are added in quadrature, each with the
+    quantile of its own degrees of freedom (Howe 1974; Zou and Donner 2008):
+
+    * seeds: Student's t times the standard error of the seeds' means. The rest is in it. Two sides with equally many
+      seeds have one t with Welch's degrees of freedom; otherwise each has its own, with seeds − 1. A side with one seed
+      has no part in it.
+    * problems: the given interval without the share of the rest in it, which is estimated from the mean square of the
+      rest. Its two half-widths may differ.
+
+    The result is never narrower than the given interval. One approximate t for the sum of all variances (Satterthwaite)
+    is too narrow with few seeds, and so are Welch's degrees of freedom if the side with fewer seeds varies more.
+    """
+    several = [values for values in sides if len(values) > 1]
+    column = sides[0].mean(0) - (sides[1].mean(0) if len(sides) > 1 else 0.0)
+    spread = float(column.var(ddof=1)) if len(column) > 1 else 0.0
+    share = max(0.0, 1.0 - sum(map(_rest, several)) / spread) if spread > 0 else 0.0
+    of_seeds = _seeds_half_width(several, (1.0 + problems.level) / 2.0)
+
+    def reach(distance: float) -> float:
+        return max(distance, math.hypot(math.sqrt(share) * distance, of_seeds))
+
+    low = problems.estimate - reach(problems.estimate - problems.low)
+    high = problems.estimate + reach(problems.high - problems.estimate)
+    return Interval(problems.estimate, max(low, within[0]), min(high, within[1]), problems.level)
+
+
+def _rest(values: FloatArray) -> float:
+    """What the rest adds to the variance of the problems' means over seeds; values [seeds, problems]."""
+    seeds, count = values.shape
+    rest = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    return float((rest**2).sum()) / ((seeds - 1) * max(1, count - 1) * seeds)
+
+
+def _seeds_half_width(sides: Sequence[FloatArray], p: float) -> float:
+    """Half-width for the choice of seeds, with the quantile p of Student's t; sides [seeds, problems]."""
+    errors = [float(values.mean(1).var(ddof=1)) / len(values) for values in sides]
+    degrees = [float(len(values) - 1) for values in sides]
+    if len(set(degrees)) == 1 and sum(errors) > 0:
+        welch = degrees[0] * sum(errors) ** 2 / sum(error**2 for error in errors)
+        return student_quantile(p, welch) * math.sqrt(sum(errors))
+    return math.hypot(*(student_quantile(p, df) * math.sqrt(e) for df, e in zip(degrees, errors, strict=True)))
+
+
+@lru_cache(64)
+def student_quantile(p: float, df: float) -> float:
+    """The quantile of Student's t with df ≥ 1 degrees of freedom for p in [0.5, 1), to about five digits.
+
+    The angle atan(t/√df) has a density proportional to cos^(df − 1), which is integrated by the trapezoidal rule.
+    """
+    angles = np.linspace(0.0, math.pi / 2, 20_001)
+    density = np.cos(angles) ** (df - 1.0)
+    mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return math.sqrt(df) * math.tan(float(np.interp(2 * p - 1, mass / mass[-1], angles)))

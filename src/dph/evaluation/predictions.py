@@ -1,14 +1,169 @@
-"""Summarises the verdicts of `dph verify`: totals with intervals, by difficulty and by outcome."""
+"""The predictions of `dph verify`: files (Spider's and BIRD's formats, or rows: docs/guides/verifiers.md), their
+problems, and a summary of their verdicts by difficulty and by outcome. Loads numpy only for several samples.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from dph.config import VerifyConfig
+from dph.errors import DataError
 from dph.evaluation.wilson import wilson_interval
+from dph.tasks.tables import parse_file, read_rows, read_text
 from dph.types import UNPARSED, UNSCORED, Problem, Verdict
 from dph.verifiers.sql.rules import get_rule
+
+Key = Literal["id", "line", "position", "number"]
+
+TEXTS = ("response", "responses", "code", "completion", "completions", "output", "outputs", "text", "generation")
+"""Columns with full responses, in the order of preference."""
+BARE = ("pred", "preds", "prediction", "predictions", "predicted_sql", "pred_sql", "sql", "SQL")
+"""Columns with only the SQL or the answer."""
+
+_ROWS = (".jsonl", ".jsonl.gz", ".parquet")
+_KEYS: tuple[tuple[str, Key], ...] = (
+    ("id", "id"), ("problem_id", "id"), ("question_id", "number"), ("index", "position"), ("i", "position"),
+    ("idx", "position"),
+)  # fmt: skip
+_BIRD = "\t----- bird -----\t"
+_NOTHING = " "  # what BIRD's evaluator executes if a prediction is not text
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One sample for one problem."""
+
+    by: Key
+    """What the key is: the problem's id, its position among the questions (a file of lines has all), or its number."""
+    key: str
+    text: str
+    bare: bool
+    """The text is the SQL or the answer itself; otherwise it is a response that contains it."""
+    db_id: str = ""
+    """The database that the file names, if any."""
+
+
+def read_predictions(path: Path, count: int | None, field: str = "") -> list[Prediction]:
+    """Read a file of predictions.
+
+    Args:
+        count: number of questions, which distinguishes empty lines between dialogues from missing predictions.
+        field: the column to read, if rows have several possible ones.
+    Raises:
+        UserError: the file is missing, damaged or in an unknown format.
+    """
+    name = path.name.lower()
+    if not name.endswith((*_ROWS, ".json")):
+        return _from_lines(read_text(path), count)
+    if name.endswith(".json") and (text := read_text(path)).lstrip().startswith("{"):
+        return _from_bird(path, parse_file(path, text), count)
+    return _from_rows(path, read_rows(path), field)
+
+
+def _from_lines(text: str, count: int | None) -> list[Prediction]:
+    lines = text.split("\n")
+    if lines and not lines[-1].strip():
+        lines.pop()
+    if count is None or len(lines) != count:
+        lines = [line for line in lines if line.strip()]
+    predictions = []
+    for number, line in enumerate(lines):
+        sql, *rest = line.strip("\r").split("\t")
+        predictions.append(Prediction("line", str(number), sql.strip(), True, rest[0].strip() if rest else ""))
+    return predictions
+
+
+def _from_bird(path: Path, data: Mapping[str, Any], count: int | None) -> list[Prediction]:
+    """The official evaluator pairs by order; a file with only some of the predictions is paired by its keys."""
+    predictions = []
+    for number, (key, value) in enumerate(data.items()):
+        if len(data) != count and not key.isdecimal():
+            raise DataError(
+                f"{path}: the key {key!r} is not a position, and the file does not have all {count} questions"
+            )
+        text = value if isinstance(value, str) else _NOTHING
+        sql, _, db_id = text.partition(_BIRD)
+        predictions.append(Prediction("position", str(number) if len(data) == count else key, sql, True, db_id.strip()))
+    return predictions
+
+
+def _from_rows(path: Path, rows: Sequence[Mapping[str, Any]], field: str) -> list[Prediction]:
+    predictions = []
+    for number, row in enumerate(rows):
+        where = f"{path}, row {number + 1}"
+        if row.get("sample") == -1:  # the greedy response in the completions of `dph eval`
+            continue
+        columns = [name for name in (*TEXTS, *BARE) if name in row]
+        column = field or next((name for name in columns if row[name] is not None), columns[0] if columns else "")
+        if column not in row:
+            wanted = repr(field) if field else f"of {', '.join((*TEXTS, *BARE))}"
+            raise DataError(f"{where}: no column {wanted}; it has: {', '.join(row)}")
+        by, key = _key(row, number)
+        values = row[column] if isinstance(row[column], list) else [row[column]]
+        for value in values:
+            text = "" if value is None else str(value)
+            predictions.append(Prediction(by, key, text, column not in TEXTS, str(row.get("db_id") or "")))
+    return predictions
+
+
+def _key(row: Mapping[str, Any], number: int) -> tuple[Key, str]:
+    for name, by in _KEYS:
+        if row.get(name) is not None:
+            return by, str(row[name])
+    return "position", str(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The predictions of each problem."""
+
+    pairs: list[tuple[Problem, list[Prediction]]]
+    """Problems that have predictions, in order."""
+    without: list[Problem]
+    """Problems without predictions."""
+    unknown: list[Prediction]
+    """Predictions for unknown problems."""
+
+
+def pair(problems: Sequence[Problem], predictions: Sequence[Prediction]) -> Pairing:
+    """Pair predictions with problems by id, position among the questions, or the question's number (at the end of the
+    id, or "question_id" in the problem's meta).
+
+    A question that a split repeats shares its predictions: each problem has an equal part of them, in order, or all of
+    them if they cannot be divided evenly.
+    """
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, problem in enumerate(problems):
+        split, _, last = problem.id.rpartition("/")
+        number = str(problem.meta.get("question_id", last))
+        position = str(problem.meta.get("index", place))
+        places["position", position] = places["line", position] = [place]
+        places["id", problem.id] = [place]
+        if number.isdecimal():
+            same = places.setdefault(("number", str(int(number))), [])
+            if not same or problems[same[0]].id.rpartition("/")[0] == split:
+                same.append(place)
+    keyed: dict[tuple[str, str], list[Prediction]] = {}
+    unknown = []
+    for prediction in predictions:
+        key = (prediction.by, prediction.key)
+        if key not in places and prediction.by == "id" and prediction.key.isdecimal():
+            key = ("number", str(int(prediction.key)))
+        if key in places:
+            keyed.setdefault(key, []).append(prediction)
+        else:
+            unknown.append(prediction)
+    by_place: dict[int, list[Prediction]] = {}
+    for key, ordered in keyed.items():
+        sharing = places[key]
+        share = len(ordered) // len(sharing) if len(ordered) % len(sharing) == 0 else 0
+        for turn, place in enumerate(sharing):
+            by_place.setdefault(place, []).extend(ordered[turn * share : (turn + 1) * share] if share else ordered)
+    pairs = [(problems[place], by_place[place]) for place in sorted(by_place)]
+    return Pairing(pairs, [problem for place, problem in enumerate(problems) if place not in by_place], unknown)
+
 
 _LEVELS = ("easy", "simple", "medium", "moderate", "hard", "challenging", "extra")
 """The difficulty levels of Spider and BIRD, from easy to hard; other levels follow in alphabetical order."""
@@ -95,8 +250,10 @@ def _metrics(items: Sequence[JudgedProblem], samples: int) -> dict[str, Any]:
         accuracy = wilson_interval(sum(correct for _, correct in counts), len(counts))
         intervals = {"accuracy": (accuracy, len(counts))}
     else:
-        from dph.evaluation.intervals import bootstrap_interval  # which loads numpy
-        from dph.evaluation.passk import sample_metrics
+        from dph.evaluation.passk import (
+            bootstrap_interval,  # which loads numpy
+            sample_metrics,
+        )
 
         metrics = sample_metrics(counts, samples)
         intervals = {name: (bootstrap_interval(values), len(values)) for name, values in metrics.items()}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dph.config import Reading
 from dph.errors import DataError
 from dph.evaluation.fields import MANY_VERDICTS, Role, preference, role_of, verdict_number, verdict_rank
-from dph.evaluation.logs import Column, Table, read_table
+from dph.evaluation.logs import Table, read_table
 from dph.types import UNSCORED
 
 LINE = "line"
@@ -86,9 +86,12 @@ class _Choice:
         """Whether an id has several prompts."""
 
     def samples(self) -> Samples:
-        self._check_headers()
+        for place, header in self.table.headers:
+            if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
+                raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
         self._select()
-        self._check_responses()
+        if self._empty_responses().all():
+            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
         verdict_name, right = self._verdicts()
         id_name, ids, keys = self._ids()
         self._check_rows(ids, keys, id_name)
@@ -118,12 +121,12 @@ class _Choice:
     def _error(self, text: str) -> DataError:
         return DataError(f"{self.name}: {text}")
 
-    def _column(self, name: str) -> Column:
-        """A column, as far as its rows count. Raises DataError if there is none of this name."""
-        column = self.table.columns.get(name)
-        if column is None:
+    def _column(self, name: str) -> NDArray[np.object_]:
+        """The values of a column, as far as its rows count; None without one. Raises DataError if there is no column of
+        this name."""
+        if name not in self.table.columns:
             raise self._error(f"no column is named {name!r}; there are {self._all_names()}")
-        return Column(column.codes[self.rows], column.values)
+        return self.table.columns[name][self.rows]
 
     def _all_names(self) -> str:
         names = sorted({*self.table.columns, *self.table.others}, key=lambda name: (name.count("."), name))
@@ -132,18 +135,12 @@ class _Choice:
     def _of(self, role: Role) -> list[str]:
         """The columns of a role that have a value, the preferred one first."""
         names = [name for name in self.table.columns if role_of(name) == role]
-        names = [name for name in names if (self.table.columns[name].codes[self.rows] >= 0).any()]
+        names = [name for name in names if any(value is not None for value in self._column(name))]
         return sorted(names, key=lambda name: preference(name, role))
 
     def _where(self, name: str, wanted: Callable[[Any], bool], *, missing: bool = False) -> NDArray[np.bool_]:
         """The rows whose value in a column is wanted."""
-        column = self._column(name)
-        return np.array([*map(wanted, column.values), missing])[column.codes]
-
-    def _check_headers(self) -> None:
-        for place, header in self.table.headers:
-            if (status := str(header.get("status", "")).lower()) in _FAILED_RUN:
-                raise DataError(f"{place}: the run did not finish (status {status!r}), so it is no result")
+        return np.array([missing if value is None else wanted(value) for value in self._column(name)], np.bool_)
 
     def _select(self) -> None:
         """Keep the rows that are asked for; refuse several models, steps or filters in one file."""
@@ -161,8 +158,7 @@ class _Choice:
             self.rows = self.rows[self._where(name, lambda number: number != -1, missing=True)]
         for role in ("filter", "model", "step"):
             for name in self._of(role):
-                column = self._column(name)
-                values = [_text(column.values[code]) for code in np.unique(column.codes) if code >= 0]
+                _, values = _merged(self._column(name))
                 if len(values) > 1 and "." not in name:
                     shown = ", ".join(values[:_SHOWN])
                     raise self._error(
@@ -183,19 +179,14 @@ class _Choice:
         empty = [self._where(name, lambda text: text == "", missing=True) for name in names]
         return np.logical_and.reduce(empty) if names else np.zeros(len(self.rows), bool)
 
-    def _check_responses(self) -> None:
-        if self._empty_responses().all():
-            raise self._error(f"every response of {len(self.rows)} samples is empty: the run failed, it is no result")
-
     def _ids(self) -> tuple[str, IntArray, list[str]]:
         """The column of ids, the problem of each row, and the problems' ids."""
         names = [self.reading.id] if self.reading.id else [*self._of("id"), *self._of("prompt"), *self._of("task")][:1]
         if names and names[0] != LINE:
-            column = self._column(names[0])
-            if (column.codes < 0).any():
-                place = int(self.rows[np.argmax(column.codes < 0)]) + 1
+            codes, keys = _merged(self._column(names[0]))
+            if (codes < 0).any():
+                place = int(self.rows[np.argmax(codes < 0)]) + 1
                 raise self._error(f"row {place} has no {names[0]!r}, which names the problems of the others")
-            codes, keys = _merged(column)
             for other in self._of("id") if not self.reading.id and len(codes) == len(keys) > 1 else ():
                 sizes = np.bincount(_merged(self._column(other))[0] + 1)[1:]
                 if len(sizes) > 1 and sizes.min() == sizes.max() > 1:
@@ -203,21 +194,21 @@ class _Choice:
                         f"{names[0]} differs in every row, but each {other} is there {sizes[0]} times; choose with "
                         f"--id {names[0]} or --id {other}"
                     )
-            for task in map(self._column, self._of("task")):  # one id in two tasks names two problems
-                split, tasks = _merged(task)
+            for task in self._of("task"):  # one id in two tasks names two problems
+                split, tasks = _merged(self._column(task))
                 pairs, _, both = _pairs(codes, split)
                 if len(tasks) > 1:
                     apart = pairs.shape[1] > len(keys)
                     keys = [f"{tasks[j]}/{keys[i]}" if apart and j >= 0 else keys[i] for i, j in pairs.T]
                     codes = both.astype(np.int32)
             return names[0], codes, keys
-        sizes = {source.last - source.first for source in self.table.sources}
+        sizes = {source.rows for source in self.table.sources}
         if self.reading.id != LINE and (len(self.table.sources) < 2 or len(sizes) > 1 or not self._is_numbered()):
             raise self._error(
                 "no column names the problems; name one with --id, or say --id line for the place in the file; there "
                 f"are {self._all_names()}"
             )
-        place = np.concatenate([np.arange(source.last - source.first) for source in self.table.sources])
+        place = np.concatenate([np.arange(source.rows) for source in self.table.sources])
         return LINE, place[self.rows].astype(np.int32), [str(i + 1) for i in range(max(sizes))]
 
     def _is_numbered(self) -> bool:
@@ -232,17 +223,17 @@ class _Choice:
     def _check_rows(self, ids: IntArray, keys: Sequence[str], id_name: str) -> None:
         """Refuse files that overlap without being numbered, and rows that are one sample."""
         files = len(self.table.sources)
-        file = np.repeat(np.arange(files), [source.last - source.first for source in self.table.sources])[self.rows]
+        file = np.repeat(np.arange(files), [source.rows for source in self.table.sources])[self.rows]
         if _pairs(ids, file)[0].shape[1] > len(np.unique(ids)) and not self._is_numbered():
             names = ", ".join(Path(source.name).name for source in self.table.sources[:_SHOWN])
             raise self._error(f"its files hold the same problems and are not numbered ({names}); name one of them")
         for name in self._of("sample"):
-            column = self._column(name)
-            there = column.codes >= 0
-            pairs, times, _ = _pairs(ids[there].astype(np.int64) * files + file[there], column.codes[there])
+            codes, numbers = _merged(self._column(name))
+            there = codes >= 0
+            pairs, times, _ = _pairs(ids[there].astype(np.int64) * files + file[there], codes[there])
             if (times > 1).any():
                 problem, code = pairs[:, np.argmax(times > 1)]
-                value = f"{name} {_text(column.values[code])}"
+                value = f"{name} {numbers[code]}"
                 raise self._error(
                     f"{id_name} {keys[problem // files]!r} has {times.max()} rows with {value}: duplicates"
                 )
@@ -258,8 +249,8 @@ class _Choice:
         name = self.reading.prompt or next(iter(self._of("prompt")), NONE)
         if name == NONE:
             return "", None
-        column = self._column(name)
-        pairs, _, _ = _pairs(ids, column.codes)
+        codes, texts = _merged(self._column(name))
+        pairs, _, _ = _pairs(ids, codes)
         of_id, of_prompt = np.bincount(pairs[0]), np.bincount(pairs[1] + 1)[1:]
         choice = f"--id {name} takes the prompt as the problem, --id {id_name} the id as it is"
         if of_id.max() > 1:
@@ -274,7 +265,7 @@ class _Choice:
             raise self._error(f"{id_name} differs in every row, but each {name} is there {min(times)} times; {choice}")
         prompts: list[Any] = [None] * len(keys)
         for problem, code in pairs.T:
-            prompts[problem] = column.values[code] if code >= 0 else None
+            prompts[problem] = texts[code] if code >= 0 else None
         return (name if name != id_name else ""), prompts
 
     def _verdicts(self) -> tuple[str, NDArray[np.float64]]:
@@ -292,7 +283,7 @@ class _Choice:
             raise self._error(f"no column holds verdicts that can be read; {self._advice()}")
         rank = verdict_rank(order[0])
         order = [name for name in order if verdict_rank(name) < 3 or rank == 3]
-        binary = {name: self._binary(scores[name]) for name in order if self._is_binary(scores[name])}
+        binary = {name: right for name in order if (right := self._binary(scores[name])) is not None}
         graded = [name for name in order if verdict_rank(name) == rank and name not in binary]
         if graded and (rank > 1 or verdict_rank(next(iter(binary), "")) != 1):
             raise self._graded(graded[0], scores[graded[0]])
@@ -310,16 +301,16 @@ class _Choice:
             right = self._where(name, lambda known: _text(known) == value).astype(float)
             if not right.any():
                 raise self._error(f"no row has {value!r} in {name!r}; there are {self._examples(name)}")
-            return self.reading.correct, np.where(self._column(name).codes < 0, math.nan, right)
+            return self.reading.correct, np.where(self._where(name, lambda _: True), right, math.nan)
         scores = self._scores(name)
         if np.isnan(scores).all():
             raise self._error(
                 f"{name!r} has values of unknown meaning ({self._examples(name)}); say which one is right with "
                 f"--correct {name}=VALUE"
             )
-        if not self._is_binary(scores):
+        if (right := self._binary(scores)) is None:
             raise self._graded(name, scores)
-        return name, self._unscored(self._binary(scores))
+        return name, self._unscored(right)
 
     def _advice(self) -> str:
         unclear = [name for name in self.table.columns if verdict_rank(name)]
@@ -337,7 +328,7 @@ class _Choice:
 
     def _are_counts(self, name: str, correct: NDArray[np.float64]) -> bool:
         """Whether a column has numbers of correct samples: some above 1, or one row a problem with several samples."""
-        if np.nanmax(correct) > 1 or any(isinstance(value, bool | str) for value in self._column(name).values):
+        if np.nanmax(correct) > 1 or any(isinstance(value, bool | str) for value in self._column(name)):
             return bool(np.nanmax(correct) > 1)
         _, ids, keys = self._ids()
         return len(ids) == len(keys) and bool(np.nanmax(self._scores(self._of("count")[0])) > 1)
@@ -355,7 +346,7 @@ class _Choice:
     def _judging_rows(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Only the rows of those types that have verdicts, if a log has rows of other events too."""
         for name in self._of("type"):
-            codes = self._column(name).codes
+            codes, _ = _merged(self._column(name))
             of_type = np.bincount(codes[~np.isnan(right)] + 1, minlength=codes.max() + 2)[codes + 1]
             if (of_type == 0).any() and not np.isnan(right[of_type > 0]).any():
                 self.rows, right = self.rows[of_type > 0], right[of_type > 0]
@@ -372,30 +363,20 @@ class _Choice:
 
     def _scores(self, name: str) -> NDArray[np.float64]:
         """The number of each row's verdict, NaN without one; NaN everywhere if a value is no verdict."""
-        column = self._column(name)
-        values = np.full(len(column.values) + 1, math.nan)
-        for code in np.unique(column.codes):
-            if code >= 0:
-                number = verdict_number(column.values[code])
-                if number is None:
-                    return np.full(len(column.codes), math.nan)
-                values[code] = number
-        return values[column.codes]
+        numbers = [math.nan if value is None else verdict_number(value) for value in self._column(name)]
+        return np.full(len(numbers), math.nan) if None in numbers else np.array(numbers, np.float64)
 
-    def _is_binary(self, scores: NDArray[np.float64]) -> bool:
-        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
-        return not math.isinf(self.reading.threshold) or values <= {0.0, 1.0} or values <= {-1.0, 1.0}
-
-    def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _binary(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """1 for right, 0 for wrong and NaN for no score; None for graded scores without a threshold."""
         threshold = self.reading.threshold
+        values = set(np.unique(scores[~np.isnan(scores)]).tolist())
+        if math.isinf(threshold) and not (values <= {0.0, 1.0} or values <= {-1.0, 1.0}):
+            return None
         right = scores > 0 if math.isinf(threshold) else scores >= threshold
         return np.where(np.isnan(scores), math.nan, right)
 
     def _examples(self, name: str) -> str:
-        column = self._column(name)
-        return ", ".join(
-            repr(_text(column.values[code])[:40]) for code in np.unique(column.codes)[-_SHOWN:] if code >= 0
-        )
+        return ", ".join(repr(text[:40]) for text in _merged(self._column(name))[1][-_SHOWN:])
 
     def _answers(self, verdict: str, ids: IntArray) -> tuple[str, IntArray | None]:
         """The column of answers, and the number of each row's answer."""
@@ -437,15 +418,11 @@ def _text(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _merged(column: Column) -> tuple[IntArray, list[str]]:
-    """The codes of a column by the text of its values, those that occur, in the order of the rows; −1 stays."""
+def _merged(column: NDArray[np.object_]) -> tuple[IntArray, list[str]]:
+    """The number of each row's value, −1 without one, and the texts of the values, in the order of the rows."""
     numbers: dict[str, int] = {}
-    new = np.full(len(column.values) + 1, -1, np.int32)
-    used, first = np.unique(column.codes, return_index=True)
-    for code in used[np.argsort(first)]:
-        if code >= 0:
-            new[code] = numbers.setdefault(_text(column.values[code]), len(numbers))
-    return new[column.codes], list(numbers)
+    codes = [-1 if value is None else numbers.setdefault(_text(value), len(numbers)) for value in column]
+    return np.array(codes, np.int32), list(numbers)
 
 
 def _pairs(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:

@@ -3,13 +3,18 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from dph.errors import SettingsError
-from dph.evaluation.intervals import Interval, Statistic, bootstrap_interval, cluster_bootstrap, widened_by_seeds
-from dph.evaluation.passk import exploration_rate, keep_rate, pass_at_k, ratio_of_sums
+from dph.evaluation.passk import (
+    Interval,
+    bootstrap_interval,
+    cluster_bootstrap,
+    pass_at_k,
+    ratio_of_sums,
+    widened_by_seeds,
+)
 from dph.report.data import EvalRun, Split, Value, aligned_rows, by_label, check_contents, column, range_of, values_of
 
 KEEP_K = 8
@@ -88,27 +93,22 @@ def summarise_label(runs: Sequence[EvalRun], split: str) -> Split:
             style: float(np.mean([one.style_shares.get(style, 0.0) for one in every]))
             for style in sorted(set().union(*(one.style_shares for one in every)))
         },
-        by_kind={kind: {**values, **_kind_means(rows, kind)} for kind, values in first.by_kind.items()},
     )
 
 
-def mean_of(values: np.ndarray, metric: str) -> Value:
+def mean_of(values: np.ndarray, metric: str, *, with_interval: bool = True) -> Value:
     """Mean of a metric's values [seeds, problems] with its interval, over the problems that have one with every seed
     (the others are NaN); NaN without such a problem."""
     has_it = np.asarray(~np.isnan(values).any(axis=0))
     if not has_it.any():
         return Value(math.nan)
+    if not with_interval:
+        return Value(float(values[:, has_it].mean()), problems=int(has_it.sum()), of=has_it.size)
     return _value(cluster_bootstrap(values[:, has_it], within=range_of(metric)), has_it)
 
 
 def _value(interval: Interval, has_it: np.ndarray) -> Value:
     return Value(interval.estimate, interval.low, interval.high, int(has_it.sum()), has_it.size)
-
-
-def _kind_means(rows: Sequence[Sequence[Mapping[str, Any]]], kind: str) -> dict[str, Value]:
-    places = [index for index, row in enumerate(rows[0]) if (row["kind"] or "") == kind]
-    means = {name: mean_of(values_of(rows, name)[:, places], name) for name in ("greedy", "pass@1")}
-    return {name: replace(value, low=math.nan, high=math.nan) for name, value in means.items()}
 
 
 def on_shared_problems(
@@ -140,32 +140,24 @@ def retention(runs: Sequence[EvalRun], base: EvalRun, split: str, k: int = KEEP_
     same counts. Problems with fewer than k judged samples (2k for the floor) are left out, and so is a rate behind
     which fewer than FEWEST_PROBLEMS stand. Raises UserError when the runs were evaluated on different problems.
     """
-    floor = len(runs) == 1 and runs[0].path == base.path
     others = [run for run in runs if run.path != base.path]
-    rows = aligned_rows([base] if floor else [base, *others], split)
+    rows = aligned_rows([base, *others], split)
     samples, correct = (column(rows, lambda row, name=name: row[name]) for name in ("samples", "correct"))
-    enough = np.asarray((samples >= (2 * k if floor else k)).all(axis=0))
+    enough = np.asarray((samples >= (k if others else 2 * k)).all(axis=0))
     if not enough.any():
         return {}
     solved = pass_at_k(samples[:, enough], correct[:, enough], k)
-    ref = solved[0]
-    behind = {f"keep@{k}": ref.sum(), f"explore@{k}": (1 - ref).sum()}
-    supported = [name for name, problems in behind.items() if problems >= FEWEST_PROBLEMS]
-    if floor:
-        both = 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
-        pairs = np.stack([ref, both], 1)
-        rates: dict[str, Statistic] = {
-            f"keep@{k}": lambda v: ratio_of_sums(v[..., 1], v[..., 0]),
-            f"explore@{k}": lambda v: ratio_of_sums(v[..., 0] - v[..., 1], 1 - v[..., 0]),
-        }
-        return {name: _value(bootstrap_interval(pairs, rates[name]), enough) for name in supported}
+    ref, trained = solved[0], solved[1:]
+    kept = ref * trained.mean(0) if others else 2 * ref - pass_at_k(samples[0, enough], correct[0, enough], 2 * k)
+    new = (1 - ref) * trained.mean(0) if others else ref - kept
     values: dict[str, Value] = {}
-    for name in supported:
-        rate, weight = (keep_rate, ref) if name.startswith("keep") else (exploration_rate, 1 - ref)
-        trained = solved[1:]
-        pairs = np.stack([ref, trained.mean(0)], 1)
-        over_problems = bootstrap_interval(pairs, lambda v, rate=rate: rate(v[..., 0], v[..., 1]))
-        # To first order the rate is the mean of these over problems, and so it is for each seed.
-        linear = over_problems.estimate + weight * (trained - over_problems.estimate) / weight.mean()
-        values[name] = _value(widened_by_seeds(over_problems, [linear], within=range_of(name)), enough)
+    for name, part, whole in ((f"keep@{k}", kept, ref), (f"explore@{k}", new, 1 - ref)):
+        if whole.sum() < FEWEST_PROBLEMS:
+            continue
+        interval = bootstrap_interval(np.stack([part, whole], 1), lambda v: ratio_of_sums(v[..., 0], v[..., 1]))
+        if others:
+            # To first order the rate is the mean of these over problems, and so it is for each seed.
+            linear = interval.estimate + whole * (trained - interval.estimate) / whole.mean()
+            interval = widened_by_seeds(interval, [linear], within=range_of(name))
+        values[name] = _value(interval, enough)
     return values

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,6 @@ class Split:
     metrics: Mapping[str, Value]
     pass_curve: Mapping[int, Value]
     style_shares: Mapping[str, float]
-    by_kind: Mapping[str, Mapping[str, Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def read_eval(path: Path) -> EvalRun:
     try:
         splits = {str(name): _read_split(split) for name, split in scores["splits"].items()}
         label, model, rules = str(scores["label"]), Path(str(scores["model"])), scores["measures"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{file} is damaged ({type(error).__name__}: {error}); {EVALUATE_AGAIN}") from error
     if not splits:
         raise RunError(f"{file} holds no split; {EVALUATE_AGAIN}")
@@ -124,45 +123,21 @@ def read_eval(path: Path) -> EvalRun:
         raise RunError(f"{file} was made by other rules of what is measured; {EVALUATE_AGAIN}")
     columns = ["split", "id", "kind", "content", "samples", "correct", "greedy", "styles", "styles_correct"]
     problems = read_problems(path / "problems.parquet", columns, ("prompt", "answer", *MEASURES), EVALUATE_AGAIN)
-    splits = {name: counted(split, [r for r in problems if r["split"] == name]) for name, split in splits.items()}
     return EvalRun(path, label, model, splits, problems)
 
 
 def _read_split(split: Mapping[str, Any]) -> Split:
-    curve = {int(k): _value(value) for k, value in split["pass_curve"].items()}
+    problems = int(split["problems"])
+    curve = {int(k): _value(value, problems) for k, value in split["pass_curve"].items()}
     if min(curve, default=1) < 1:
         raise ValueError(f"there is no pass@{min(curve)}")
     return Split(
-        problems=int(split["problems"]),
+        problems=problems,
         samples=int(split["samples"]),
-        metrics={name: _value(value) for name, value in split["metrics"].items() if value is not None},
+        metrics={name: _value(value, problems) for name, value in split["metrics"].items() if value is not None},
         pass_curve=dict(sorted(curve.items())),
         style_shares={str(style): _finite(float(share)) for style, share in split.get("style_shares", {}).items()},
-        by_kind={
-            str(kind): {name: _value(value) for name, value in row.items() if value is not None}
-            for kind, row in split.get("by_kind", {}).items()
-        },
     )
-
-
-def counted(split: Split, rows: Sequence[Mapping[str, Any]]) -> Split:
-    """The split with the number of problems beside each value, as far as its rows tell."""
-    kinds = {kind: [row for row in rows if (row["kind"] or "") == kind] for kind in split.by_kind}
-    return replace(
-        split,
-        metrics={name: _with_count(value, name, rows) for name, value in split.metrics.items()},
-        pass_curve={k: _with_count(value, f"pass@{k}", rows) for k, value in split.pass_curve.items()},
-        by_kind={
-            kind: {name: _with_count(value, name, kinds[kind]) for name, value in values.items()}
-            for kind, values in split.by_kind.items()
-        },
-    )
-
-
-def _with_count(value: Value, metric: str, rows: Sequence[Mapping[str, Any]]) -> Value:
-    k = _samples_needed(metric)
-    count = sum(row.get(metric) is not None if k is None else row["samples"] >= k for row in rows)
-    return replace(value, problems=count, of=len(rows)) if count else value
 
 
 def _samples_needed(metric: str) -> int | None:
@@ -185,10 +160,11 @@ def values_of(rows: Sequence[Sequence[Mapping[str, Any]]], metric: str) -> np.nd
     return values
 
 
-def _value(value: Any) -> Value:
+def _value(value: Any, of: int) -> Value:
+    """A metric as scores.json has it, of so many problems: a number, or a mean with its interval."""
     parts = [value["mean"], value["low"], value["high"]] if isinstance(value, Mapping) else [value, math.nan, math.nan]
     mean, low, high = (number if math.isnan(number) else _finite(number) for number in map(float, parts))
-    return Value(mean, low, high)
+    return Value(mean, low, high, int(value.get("problems", of)) if isinstance(value, Mapping) else of, of)
 
 
 def _finite(value: float) -> float:

@@ -1,36 +1,28 @@
 """A comparison of judged samples as one self-contained page, without scripts."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from dph.evaluation.changes import Comparison
-from dph.evaluation.described import Table, distinct_table, scores_table, verdict
+from dph.evaluation.changes import Comparison, Table, distinct_table, scores_table, verdict
 from dph.evaluation.wilson import Interval
 from dph.report.templates import TEMPLATES, text_of
 
 _WIDTH, _HEIGHT, _EDGE = 640, 260, 44
 _COLOURS = ("var(--base)", "var(--accent)", "var(--bad)", "var(--good)", "var(--none)")
+_Point = tuple[float, float, float, float]
+"""A place on the x-axis, a share, and the ends of its interval."""
 
 
 def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
     """The whole page."""
-    charts = [
-        (
-            "pass@k",
-            _chart([_curve(scores.metrics) for scores in comparison.scores], [s.name for s in comparison.scores]),
-        )
-    ]
+    charts = [("pass@k", _chart([(scores.name, _curve(scores.metrics)) for scores in comparison.scores]))]
     for change in comparison.changes:
+        heading = f"pass@{max(change.mix)} of b samples of {change.before}, the others of {change.after}"
         band = [(float(b), value, value, value) for b, value in change.mix.items()]
-        charts.append(
-            (
-                f"pass@{max(change.mix)} of b samples of {change.before}, the others of {change.after}",
-                _chart([band], ["mix"], log=False),
-            )
-        )
+        charts.append((heading, _chart([("mix", band)], log=False)))
     tables = [scores_table(comparison), distinct_table(comparison)]
     for change in comparison.changes:
         for what, problems in (("Lost", change.lost), ("Gained", change.gained)):
@@ -46,15 +38,14 @@ def as_page(comparison: Comparison, read_as: Sequence[str], title: str) -> str:
     )
 
 
-def _curve(metrics: dict[str, Interval]) -> list[tuple[float, float, float, float]]:
+def _curve(metrics: dict[str, Interval]) -> list[_Point]:
     return [(float(name[5:]), v.estimate, v.low, v.high) for name, v in metrics.items() if name.startswith("pass@")]
 
 
-def _chart(
-    curves: Sequence[Sequence[tuple[float, float, float, float]]], names: Sequence[str], *, log: bool = True
-) -> dict[str, Any]:
-    """Lines, bands and marks of a chart in units of its picture."""
-    right = max([x for curve in curves for x, *_ in curve], default=1.0)
+def _chart(curves: Sequence[tuple[str, Sequence[_Point]]], *, log: bool = True) -> dict[str, Any]:
+    """Lines, bands and marks of named curves in units of the picture."""
+    xs = sorted({x for _, points in curves for x, *_ in points})
+    right = max(xs, default=1.0)
 
     def across(x: float) -> float:
         share = (math.log2(x) / math.log2(right) if right > 1 else 0.5) if log else x / max(1.0, right)
@@ -63,21 +54,19 @@ def _chart(
     def up(y: float) -> float:
         return round(_HEIGHT - 30 - y * (_HEIGHT - 45), 1)
 
-    lines = []
-    for number, (curve, name) in enumerate(zip(curves, names, strict=True)):
-        band = [(across(x), up(low)) for x, _, low, _ in curve] + [
-            (across(x), up(high)) for x, *_, high in reversed(curve)
-        ]
-        lines.append(
-            {
-                "name": name,
-                "colour": _COLOURS[number % len(_COLOURS)],
-                "line": " ".join(f"{across(x)},{up(y)}" for x, y, *_ in curve),
-                "band": " ".join(f"{x},{y}" for x, y in band),
-                "points": [(across(x), up(y), f"{name}: {100 * y:.1f} % at {x:g}") for x, y, *_ in curve],
-            }
-        )
-    xs = sorted({x for curve in curves for x, *_ in curve})
+    def path(places: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{across(x)},{up(y)}" for x, y in places)
+
+    lines = [
+        {
+            "name": name,
+            "colour": _COLOURS[number % len(_COLOURS)],
+            "line": path((x, y) for x, y, *_ in points),
+            "band": path([(x, low) for x, _, low, _ in points] + [(x, high) for x, *_, high in reversed(points)]),
+            "points": [(across(x), up(y), f"{name}: {100 * y:.1f} % at {x:g}") for x, y, *_ in points],
+        }
+        for number, (name, points) in enumerate(curves)
+    ]
     return {
         "lines": lines,
         "x": [(across(x), f"{x:g}") for x in xs],

@@ -81,9 +81,11 @@ def overview_figure(
     figure.get_layout_engine().set(wspace=0.06)  # type: ignore[union-attr]
     left, *more = (figure.add_subplot(1, panels, i + 1) for i in range(panels))
     look = looks([*(curve.label for curve in pass_curves), *(curve.label for curve in training)], base)
-    _draw_pass_curves(left, pass_curves, look, title)
+    _draw_curves(left, pass_curves, look, title, "k", "pass@k")
+    _legend(left, len(pass_curves))
     if training:
-        _draw_training(more.pop(0), training, look, training_label, f"{training_label} through training")
+        name = f"{training_label} through training"
+        _draw_curves(more.pop(0), training, look, name, "training step", training_label)
     if shares:
         _draw_styles(more.pop(0), shares, "Solution styles of the samples")
     return figure
@@ -118,12 +120,6 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")  # between two dollar signs matplotlib would read TeX
 
 
-def _percent(axes: Axes) -> None:
-    low, high = axes.get_ylim()
-    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-
-
 def draw_line(axes: Axes, curve: Series, look: Look) -> None:
     """Draw one series with its band, and markers on about ten of its points: more would hide a long line."""
     marks = {"marker": look.marker, "markevery": max(1, len(curve.x) // 10), "markersize": 5}
@@ -133,30 +129,24 @@ def draw_line(axes: Axes, curve: Series, look: Look) -> None:
         axes.fill_between(curve.x, curve.low, curve.high, color=look.color, alpha=0.15, linewidth=0, zorder=2)
 
 
-def _draw_pass_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], title: str) -> None:
+def _draw_curves(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], title: str, x: str, y: str) -> None:
+    """Lines of shares, in percent, with the names of the axes."""
     tidy(axes, title)
     for curve in curves:
         draw_line(axes, curve, look[curve.label])
-    ks = sorted({k for curve in curves for k in curve.x})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ks, [f"{k:g}" for k in ks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("k", fontsize=10)
-    axes.set_ylabel("pass@k (%)", fontsize=10)
+    axes.set_xlabel(x, fontsize=10)
+    axes.set_ylabel(f"{y} (%)", fontsize=10)
     axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    _percent(axes)
-    _legend(axes, len(curves))
-
-
-def _draw_training(axes: Axes, curves: Sequence[Series], look: Mapping[str, Look], ylabel: str, title: str) -> None:
-    tidy(axes, title)
-    for curve in curves:
-        draw_line(axes, curve, look[curve.label])
-    axes.set_xlabel("training step", fontsize=10)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    axes.set_ylabel(f"{ylabel} (%)", fontsize=10)
-    _percent(axes)
+    if x == "k":
+        ks = sorted({k for curve in curves for k in curve.x})
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ks, [f"{k:g}" for k in ks])
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, -0.02), min(high, 1.02))  # no space for values that a fraction cannot have
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
 
 
 def _draw_styles(axes: Axes, shares: Mapping[str, Mapping[str, float]], title: str) -> None:
@@ -201,15 +191,6 @@ def figures(comparison: Comparison, trains: Sequence[TrainRun]) -> dict[str, tup
     overview = overview_figure(curves, training, shares, base=base, training_label=monitored)
     parts = {"pass@k": curves, f"{monitored} through training": training, "solution styles": shares}
     figures = {"overview": (overview, f"{', '.join(panel for panel in parts if parts[panel])} of {names}")}
-    if bounds := training_series(trains, "certify/bound"):
-        figure = canvas(5.2, 3.6)
-        axes = figure.add_subplot()
-        allowed = {series.y[-1] for series in training_series(trains, "certify/epsilon")}
-        for epsilon in sorted(allowed):
-            axes.axhline(epsilon, color=_BASE, linestyle="--", linewidth=1.2, label=f"allowed: {100 * epsilon:g}")
-        _draw_training(axes, bounds, looks([curve.label for curve in bounds], base), "loss, upper bound", "")
-        _legend(axes, len(bounds) + len(allowed))
-        figures["certificate"] = (figure, f"upper bound of what {', '.join(c.label for c in bounds)} lost in training")
     for split, of_split in comparison.elsewhere.items():
         figure = overview_figure(_pass_series(of_split), [], {}, base=base, title=split)
         name = "".join(c if c.isalnum() or c in "-_" else "_" for c in split)

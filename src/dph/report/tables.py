@@ -12,8 +12,8 @@ from rich.text import Text
 
 from dph.errors import visible
 from dph.evaluation.measures import METRICS, metric
-from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, on_shared_problems, retention
-from dph.report.data import Split, TrainRun, Value
+from dph.report.comparison import FEWEST_PROBLEMS, KEEP_K, RATES, Comparison, mean_of, on_shared_problems, retention
+from dph.report.data import Split, TrainRun, Value, aligned_rows, values_of
 from dph.runs.coverage import CERTIFICATE, CLASSES, FALLING, FILE, Ledger, read_visits
 
 
@@ -140,7 +140,7 @@ def tables(comparison: Comparison, trains: Sequence[TrainRun] = ()) -> list[Tabl
             said = _on_shared_problems(comparison, split, _main_metrics(of_split))
             shown.append(main_table(comparison, split, kept, [*(notes if split == main else []), *said]))
     notes = [DIVERSITY_NOTE, *_on_shared_problems(comparison, main, DIVERSITY)]
-    further = diversity_table(main, summaries, " ".join(notes)), kind_table(main, summaries), coverage_table(trains)
+    further = diversity_table(main, summaries, " ".join(notes)), kind_table(comparison), coverage_table(trains)
     return shown + [table for table in further if table is not None]
 
 
@@ -228,19 +228,19 @@ def _main_metrics(summaries: Mapping[str, Split]) -> list[str]:
     return [name for name in names if name in there]
 
 
-def kind_table(split: str, summaries: Mapping[str, Split]) -> Table | None:
-    """Greedy accuracy and pass@1 by kind of problem, one row per kind; None where there are fewer than two kinds."""
-    kinds = sorted({kind for summary in summaries.values() for kind in summary.by_kind})
-    if len(kinds) < 2:
-        return None
-    columns = ["", "problems", *(f"{label}: {name}" for name in ("greedy", "pass@1") for label in summaries)]
-    rows = []
+def kind_table(comparison: Comparison) -> Table | None:
+    """Greedy accuracy and pass@1 on the main split by kind of problem, one row per kind; None where there are fewer
+    than two kinds."""
+    split, names, rows = comparison.main, ("greedy", "pass@1"), []
+    problems = [aligned_rows(runs, split) for runs in comparison.runs.values()]
+    kinds = sorted({row["kind"] or "" for runs in problems for row in runs[0]})
     for kind in kinds:
-        values = [summary.by_kind.get(kind, {}) for summary in summaries.values()]
-        count = next(int(value["problems"].mean) for value in values if "problems" in value)
-        parts = [cell(name, value.get(name)) for name in ("greedy", "pass@1") for value in values]
-        rows.append([Cell(kind or "(none)"), Cell(str(count)), *parts])
-    return Table(f"Split {split} by kind of problem", columns, rows)
+        of_kind = [[[row for row in run if (row["kind"] or "") == kind] for run in runs] for runs in problems]
+        values = [(name, values_of(runs, name)) for name in names for runs in of_kind]
+        means = [cell(name, mean_of(of_name, name, with_interval=False)) for name, of_name in values]
+        rows.append([Cell(kind or "(none)"), Cell(str(max(len(runs[0]) for runs in of_kind))), *means])
+    columns = ["", "problems", *(f"{label}: {name}" for name in names for label in comparison.runs)]
+    return Table(f"Split {split} by kind of problem", columns, rows) if len(kinds) > 1 else None
 
 
 DIVERSITY = {entry.name: entry.title for entry in METRICS if entry.table == "diversity"}

@@ -8,8 +8,7 @@ from dph.config import AuditConfig, CertifyStageConfig, EvalConfig, InterpolateC
 from dph.config.checks import check_model
 from dph.errors import UserError
 from dph.evaluation.certificate import Certificate
-from dph.evaluation.changes import compare
-from dph.evaluation.described import as_json, as_text
+from dph.evaluation.changes import as_json, as_text, compare
 from dph.evaluation.samples import read_samples
 from dph.process.progress import say
 from dph.runs.directory import find_model

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 from dph.build import make_verifiers
 from dph.config import CertifyStageConfig, EvalConfig, ModelConfig, comparable, narrowed
-from dph.config.text import decoded, parse_json
 from dph.errors import DataError, RunError, SettingsError
-from dph.evaluation.certificate import Certificate, Samples, certificate, fixed_sequence
+from dph.evaluation.certificate import Certificate, certificate, fixed_sequence
 from dph.evaluation.certification import CertificationSet
 from dph.evaluation.samples import read_samples
 from dph.models.policy import Policy
@@ -21,7 +20,11 @@ from dph.process.progress import say
 from dph.runs.directory import find_model
 from dph.runs.files import write_atomically
 from dph.stages.evaluate import evaluate
+from dph.tasks.tables import read_rows
 from dph.types import UNSCORED, Outcome
+
+Samples = Mapping[str, Sequence[int]]
+"""By the id of a problem, 1 for each correct and 0 for each wrong sample, in their order."""
 
 
 def certify(config: CertifyStageConfig, *, resume: bool = False) -> list[Certificate]:
@@ -61,14 +64,18 @@ def _of_set(config: CertifyStageConfig) -> Iterator[Certificate]:
 def of_samples(config: CertifyStageConfig, resume: bool) -> Iterator[Certificate]:
     """Checks of judged samples; models are sampled first."""
     every, allowed, n = _samples(config, 0, 1, resume), config.certify, config.choose
-    base = {id: each[n:] for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
+    base = {id: _counted(each[n:]) for id, each in every.items() if sum(each[:n]) >= config.mastered * n}
     if n:
         say(f"the base model's first {n} samples choose {len(base)} of {len(every)} problems; the others measure it")
     for place in range(1, 1 + len(config.checkpoints)):
         # with equal seeds a checkpoint's first samples resemble those that chose the problems
-        samples = {id: each[n:] for id, each in _samples(config, place, 0, resume).items()}
+        samples = {id: _counted(each[n:]) for id, each in _samples(config, place, 0, resume).items()}
         chosen = {id: each for id, each in samples.items() if id in base or id not in every}
         yield certificate(base, chosen, allowed.epsilon, allowed.alpha, allowed.k)
+
+
+def _counted(samples: Sequence[int]) -> tuple[int, int]:
+    return sum(samples), len(samples)
 
 
 def _model(config: CertifyStageConfig, name: str) -> ModelConfig:
@@ -94,29 +101,29 @@ def judged_samples(path: Path, unjudged: int) -> Samples:
     """
     samples: dict[str, list[int]] = {}
     try:
-        for row in _rows(path):
-            outcome = Outcome(row["outcome"]) if "outcome" in row else None
-            correct = row["correct"] if outcome is None else None if outcome in UNSCORED else outcome is Outcome.CORRECT
-            value = {None: unjudged, False: 0, True: 1}[correct]
-            samples.setdefault(str(row["id" if outcome else "problem_id"]), []).append(value)
+        for id, correct in _verdicts(path):
+            samples.setdefault(str(id), []).append({None: unjudged, False: 0, True: 1}[correct])
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"{path} does not hold judged samples: a row lacks or has a wrong {error}") from error
     return samples
 
 
-def _rows(path: Path) -> Iterable[Any]:
-    if (path / "completions.parquet").exists():
-        rows = pq.read_table(path / "completions.parquet", columns=["split", "id", "sample", "outcome"]).to_pylist()
+def _verdicts(path: Path) -> Iterable[tuple[Any, Any]]:
+    """The problem of each sample and whether it is correct, None if it could not be judged."""
+    completions, verdicts = path / "completions.parquet", path / "verdicts.jsonl"
+    if completions.exists():
+        rows = pq.read_table(completions, columns=["split", "id", "sample", "outcome"]).to_pylist()
         if len({row["split"] for row in rows}) > 1:
             rows = [row | {"id": f"{row['split']}: {row['id']}"} for row in rows]
-        return [row for row in rows if row["sample"] >= 0]
-    file = path / "verdicts.jsonl" if path.is_dir() else path
-    lines = decoded(file.read_bytes()).splitlines() if file.suffix == ".jsonl" else []
-    rows = [parse_json(line) for line in lines if line.strip()]
-    if path.is_dir() or (rows and rows[0].keys() >= {"problem_id", "correct"}):
-        return rows
+        return [(row["id"], _correct(row["outcome"])) for row in rows if row["sample"] >= 0]
+    if verdicts.exists():
+        return [(row["id"], _correct(row["outcome"])) for row in read_rows(verdicts)]
+    rows = read_rows(path) if path.suffix == ".jsonl" else []
+    if rows and rows[0].keys() >= {"problem_id", "correct"}:
+        return [(row["problem_id"], row["correct"]) for row in rows]
     log = read_samples(path)
-    return [
-        {"problem_id": log.problems[problem], "correct": bool(right)}
-        for problem, right in zip(log.problem, log.right, strict=True)
-    ]
+    return [(log.problems[i], bool(right)) for i, right in zip(log.problem, log.right, strict=True)]
+
+
+def _correct(outcome: str) -> bool | None:
+    return None if Outcome(outcome) in UNSCORED else outcome == Outcome.CORRECT

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from dph.build import make_sampler, make_task, make_verifiers, select, split_names
 from dph.config import EvalConfig, absolute
 from dph.evaluation.evaluator import Evaluator, problems_at_once
-from dph.evaluation.measures import MEASURES, RULES, diversity_of
-from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
+from dph.evaluation.measures import MEASURES, RULES, Scored, diversity_of, greedy_verdict, score_group, summarise
 from dph.models.policy import Policy
 from dph.models.precision import settled
 from dph.process.progress import say

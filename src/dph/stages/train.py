@@ -27,12 +27,11 @@ from dph.runs.samples import drop_samples
 from dph.runs.tracking import Metrics
 from dph.sampling.rollouts import encode_problems, usable_problems
 from dph.training import checkpoints
-from dph.training.best import Best
 from dph.training.certifier import Certifier
 from dph.training.checkpoints import TrainState
 from dph.training.frame import Frame, Saver, finish, load_policy, microbatch_tokens, newest_checkpoint, open_run
 from dph.training.loop import Training
-from dph.training.monitor import Monitor, pass_alarm
+from dph.training.monitor import Best, Monitor, pass_alarm
 from dph.training.optim import Optimizer
 from dph.training.rollouts import Explorer, Shaping
 from dph.training.update import Updater

@@ -10,13 +10,20 @@ from typing import Any
 from dph.build import make_task, make_verifiers, select
 from dph.config import TaskConfig, VerifyConfig, check_bounds
 from dph.errors import DataError, JudgeError, SettingsError
-from dph.evaluation.predictions import JudgedProblem, summarise, table_of
+from dph.evaluation.predictions import (
+    JudgedProblem,
+    Pairing,
+    Prediction,
+    pair,
+    read_predictions,
+    summarise,
+    table_of,
+)
 from dph.process.progress import say
 from dph.runs.chunks import Chunks
 from dph.runs.directory import RunDir
 from dph.runs.files import write_atomically
 from dph.runs.pinned import content_hashes
-from dph.tasks.predictions import Pairing, Prediction, PredictionFile, pair, read_predictions
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers import Verifiers, judging_versions
 
@@ -38,13 +45,13 @@ def verify(config: VerifyConfig, *, resume: bool = False) -> Path | None:
     if run and run.complete:
         return run.path
     problems, count = _problems(config.task)
-    file = read_predictions(Path(config.predictions), count, config.column)
+    predictions = read_predictions(Path(config.predictions), count, config.column)
     if config.bare:
-        file = replace(file, predictions=[replace(prediction, bare=True) for prediction in file.predictions])
-    pairing = _paired(config, problems, file, count)
-    bare = any(prediction.bare for prediction in file.predictions)
+        predictions = [replace(prediction, bare=True) for prediction in predictions]
+    pairing = _paired(config, problems, predictions, count)
+    bare = predictions[0].bare
     contents = content_hashes([problem for problem, _ in pairing.pairs]) if run else {}
-    texts = [[prediction.text for prediction in predictions] for _, predictions in pairing.pairs]
+    texts = [[prediction.text for prediction in of_problem] for _, of_problem in pairing.pairs]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
     with Chunks(run.path if run else None, {"the predictions": digest}, contents) as chunks:
         with make_verifiers(config.verifier, bare_sql=bare) as verifiers:
@@ -75,24 +82,26 @@ def _problems(config: TaskConfig) -> tuple[list[Problem], int]:
     return problems, size(config.split) if size else len(problems)
 
 
-def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionFile, count: int) -> Pairing:
+def _paired(
+    config: VerifyConfig, problems: Sequence[Problem], predictions: Sequence[Prediction], count: int
+) -> Pairing:
     """Pair predictions with problems and report what is left over. Raises UserError if they cannot belong together."""
-    number = len(file.predictions)
+    number = len(predictions)
     if not number:
         raise DataError(f"{config.predictions} holds no prediction")
-    if file.kind == "lines" and (number > count or (number < count and not config.partial)):
+    if predictions[0].by == "line" and (number > count or (number < count and not config.partial)):
         hint = "" if number > count else " (--partial: the file holds the first ones only)"
         raise DataError(
             f"{config.predictions} has {number} predictions, but there are {count} problems; they are paired by order, "
             f"so each problem needs its line{hint}"
         )
-    if any(prediction.bare for prediction in file.predictions) != all(p.bare for p in file.predictions):
+    if len({prediction.bare for prediction in predictions}) > 1:
         raise DataError(
             f"{config.predictions}: some rows hold responses and some bare answers; name one column with --column"
         )
-    pairing = pair(problems, file.predictions)
-    for problem, predictions in pairing.pairs:
-        for prediction in predictions:
+    pairing = pair(problems, predictions)
+    for problem, of_problem in pairing.pairs:
+        for prediction in of_problem:
             if prediction.db_id and prediction.db_id != problem.meta.get("db_id", prediction.db_id):
                 raise DataError(
                     f"{config.predictions}: the prediction {prediction.key} is for the database {prediction.db_id!r}, "
@@ -101,7 +110,7 @@ def _paired(config: VerifyConfig, problems: Sequence[Problem], file: PredictionF
     if not pairing.pairs:
         raise DataError(
             f"{config.predictions}: none of its {number} predictions belongs to a problem; the first is for "
-            f"{file.predictions[0].key!r}, the first problem is {problems[0].id!r}"
+            f"{predictions[0].key!r}, the first problem is {problems[0].id!r}"
         )
     if pairing.unknown:
         say(f"{len(pairing.unknown)} of {number} predictions belong to none of the {len(problems)} problems")

@@ -22,8 +22,8 @@ from dph.process.memory import FreedMemory, peak_memory
 from dph.process.progress import progress, say
 from dph.runs.directory import RunDir
 from dph.training import checkpoints
-from dph.training.best import Best
 from dph.training.checkpoints import TrainState, steps_saved
+from dph.training.monitor import Best
 from dph.training.optim import Optimizer
 
 

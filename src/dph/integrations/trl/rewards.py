@@ -10,7 +10,7 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from dph.errors import UserError
-from dph.evaluation.intervals import coverage_shares
+from dph.evaluation.passk import coverage_shares
 from dph.integrations.trl.members import ADVANTAGES, REWARDS, missing
 from dph.objective import Advantage, GroupView
 from dph.process.progress import warn
@@ -117,7 +117,7 @@ class PassAtKMixin(GRPOTrainer):
     """Logs, for every reward function that gave only 0 and 1 (None is no score), under `rewards/NAME/`:
 
     * pass@K for K = 2, 4, … up to the size of a group, with its interval over the step's groups, and cover@τ; see
-      `dph.evaluation.intervals.coverage_shares`;
+      `dph.evaluation.passk.coverage_shares`;
     * lost: prompts that were solved before, in this process's life, and were not when last sampled.
 
     Training and evaluation each have their own.

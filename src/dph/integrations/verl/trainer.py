@@ -35,7 +35,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from dph.config import OverlongConfig
 from dph.errors import UserError
-from dph.evaluation.intervals import coverage_shares
+from dph.evaluation.passk import coverage_shares
 from dph.integrations.verl.engine import IS_REHEARSAL, MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
 from dph.integrations.verl.ordering import group_load, grouped_order, mixed_order
 from dph.integrations.verl.settings import TRAINER_MODE, VENDOR, DPHSettings, configured
@@ -94,7 +94,7 @@ def _work(lengths: list[int]) -> list[float]:
 class PassAtKMixin(PPOTrainer):
     """Logs, for each data source of which all values are 0 or 1, `val-core/SOURCE/NAME/pass@K` for K = 2, 4, … up to
     the number of responses, with its interval over problems, and cover@τ (see
-    `dph.evaluation.intervals.coverage_shares`). NAME is verl's core variable: `acc`, or `reward` without it. A problem
+    `dph.evaluation.passk.coverage_shares`). NAME is verl's core variable: `acc`, or `reward` without it. A problem
     counts if it has at least K values (None is none). If the reward function returns the key `problem`, an id, the log
     has `lost` too: problems that an earlier validation of this process solved and that this one did not."""
 

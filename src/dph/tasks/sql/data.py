@@ -9,7 +9,7 @@ from typing import Any
 
 from dph.errors import DataError, SettingsError
 from dph.process.progress import say
-from dph.tasks import Task
+from dph.tasks import Task, register_task
 from dph.tasks.sql.prompt import PROMPT_STYLES, make_prompt
 from dph.tasks.sql.schema import Schema, schema_of_entry, schema_of_file
 from dph.tasks.tables import read_rows, read_text
@@ -204,3 +204,36 @@ def json_meta(row: dict[str, Any], taken: Iterable[str]) -> dict[str, Any]:
             value = str(value)
         meta[key] = value
     return meta
+
+
+@register_task("gold")
+class Gold(SqlTask):
+    """Problems with only a gold query and a database, for any split: predictions can be judged, but there are no
+    prompts."""
+
+    def __init__(
+        self, *, gold: str = "", databases: str = "", test_suite: str = "", skip_missing: bool = False
+    ) -> None:
+        """gold: file with one line "SQL<TAB>db_id" per problem; databases: folder of <db>/<db>.sqlite; test_suite:
+        folder of the test-suite databases; skip_missing: leave out problems whose database is missing. Raises UserError
+        if one of the first two is missing."""
+        if not gold or not databases:
+            raise SettingsError(
+                "no problems were named; add --task NAME --data FOLDER, or --gold FILE --databases FOLDER for SQL alone"
+            )
+        super().__init__(databases, None, databases, "", True, skip_missing, test_suite)
+        self._queries = Path(gold)
+
+    def questions(self, split: str, *, subset: bool = False) -> list[Question]:
+        questions = []
+        for index, (sql, db_id) in enumerate(read_gold(self._queries)):
+            if not db_id:
+                raise DataError(f"{self._queries}, query {index + 1}: no database; a line must be SQL<TAB>database")
+            questions.append(Question(f"gold/{index:05d}", "", sql, db_id, meta={"index": index}))
+        return questions
+
+    def databases(self, split: str) -> Databases:
+        return Databases([self._root], [])
+
+    def rated(self, split: str) -> bool:
+        return True
