@@ -24,7 +24,7 @@ from sqlglot.errors import SqlglotError
 
 from dph.evaluation.passk import majority_at_k, mean_at_k, pass_at_k
 from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
-from dph.verifiers.math.answer import extract_answer, normalize
+from dph.verifiers.math.answer import find_answer, normalize
 from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
 
@@ -246,7 +246,7 @@ def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> 
 
 
 def _math_answer(response: str) -> str | None:
-    answer = extract_answer(response, "last_number")
+    answer = find_answer(response, "last_number")
     return None if answer is None else normalize(answer)
 
 
