@@ -18,7 +18,7 @@ from dph.verifiers import Verifiers
 from dph.verifiers.math.answer import Fallback, find_answer
 from dph.verifiers.math.policy import gold_texts
 from dph.verifiers.math.typed import compare, read
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed.grammar import Budget, Unevaluable
 from dph.verifiers.math.typed.values import exact, identical
 from dph.verifiers.math.verifier import MathVerifier
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
 from dph.verifiers.math.typed.text import word_list, word_set
 from dph.verifiers.math.typed.units import SPELLED_UNITS, unit_of
 
@@ -28,6 +27,25 @@ _LARGEST = 4000  # decimal exponent
 
 class ParseError(ValueError):
     """The text is not an answer that the grammar knows."""
+
+
+class Unevaluable(Exception):
+    """An expression has no value that the judge can compute within its limits."""
+
+
+class Budget:
+    """Steps of work that are left, whatever the machine and its load: one for reading, one for comparing."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.known: dict[object, object] = {}
+        """Values that were computed."""
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises Unevaluable if nothing is left."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise Unevaluable("budget")
 
 
 def _table(text: str) -> dict[str, str]:
@@ -55,8 +73,8 @@ _GREEK = word_set("""
     upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell partial nabla
     aleph Pi""")
 _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
-INFINITY = ("c", "inf")
-_CONSTANTS = {"pi": ("c", "pi"), "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
+PI, INFINITY = ("c", "pi"), ("c", "inf")
+_CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\cent")
 _LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
@@ -136,7 +154,7 @@ _UNIT_LETTERS = frozenset("msghNJWKLlVCF")
 
 
 def _ends_value(token: Token) -> bool:
-    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", ("c", "pi")))
+    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", PI))
 
 
 def _named(text: str, at: int, name: str) -> tuple[int, str]:

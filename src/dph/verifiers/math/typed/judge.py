@@ -1,15 +1,17 @@
 """Equality of typed answers: the gold answer's type decides what is compared, and how."""
 
+import itertools
 import math
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
 from dph.types import UNPARSED
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
-from dph.verifiers.math.typed.grammar import LONGEST, Node, holds, integer_node
+from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import same_text, stands_in, word_set
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
@@ -120,7 +122,7 @@ class Comparison:
     """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
 
     def __init__(self, decimals: Decimals = "exact") -> None:
-        self.budget, self.rounded = Budget(_STEPS), decimals == "rounded"
+        self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
@@ -185,7 +187,7 @@ class Comparison:
             case "tuple":
                 return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
             case "cases":
-                return self.matched(gold.items, answer.items)
+                return self.matched(gold.items, answer.items, self.equal)
             case "matrix":
                 same_shape = [*map(len, gold.value)] == [*map(len, answer.value)]
                 pairs = [
@@ -216,15 +218,9 @@ class Comparison:
 
     def rounds(self, gold: Node, answer: Node) -> bool:
         """Whether a decimal gold answer is the answer's value, correctly rounded to the gold's digits."""
-        target = exact(gold)
-        if numeral(gold) not in ("dec", "sci") or target is None or symbols(answer) or operations(answer) & _HEAVY:
+        if numeral(gold) not in ("dec", "sci") or symbols(answer) or operations(answer) & _HEAVY:
             return False
-        value, unit = numeric(answer, self.budget), _last_digit(gold)
-        return (
-            isinstance(value, mp.mpf)
-            and abs(value - mp.mpf(target.numerator) / target.denominator) * 2
-            <= mp.mpf(unit.numerator) / unit.denominator
-        )
+        return self.error(answer, gold)[0] <= 0.5
 
     def quantities(self, gold: Answer, answer: Answer) -> bool | None:
         """Equal up to exact conversion; either side may leave its unit out."""
@@ -291,11 +287,13 @@ class Comparison:
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
         return len(gold) == len(answer) and all_of(map(self.equal, gold, answer))
 
-    def matched(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
+    def matched(
+        self, gold: Sequence[Any], answer: Sequence[Any], equal: Callable[[Any, Any], bool | None]
+    ) -> bool | None:
         """Whether the elements pair off; equality is taken as transitive."""
         left, unknown = [*answer], False
         for x in gold if len(gold) == len(answer) else ():
-            results = [self.equal(x, y) for y in left]
+            results = [equal(x, y) for y in left]
             if True in results:
                 left.pop(results.index(True))
             elif None in results:
@@ -324,7 +322,7 @@ class Comparison:
         if "set" in (gold.kind, answer.kind):
             found = [[self.equal(x, y) for y in right] for x in left]
             return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
-        return self.matched(left, right)
+        return self.matched(left, right, self.equal)
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:
@@ -375,13 +373,13 @@ class Comparison:
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
         """Every member of the answer's chain must be right; after an approximation sign, to its last digit."""
-        members = [*zip(answer.links, answer.items, strict=True)]
-        if len(members) == 1:
-            return self.equal(gold, answer.items[0])
-        exactly = [x for n, (link, x) in enumerate(members) if link == "=" or n == 0]
-        right = [any_of([self.equal(gold, x), self.same_value(gold, x)]) for x in exactly]
-        rounded = [self.approximates(gold, x) for link, x in members[1:] if link == "~"]
-        return all_of([*right, *rounded, any_of(self.equal(gold, x) for x in exactly)])
+        exactly = _exact_members(answer)
+        equal = [self.equal(gold, x) for x in exactly]
+        if len(answer.items) == 1:
+            return equal[0]
+        right = [any_of([same, self.same_value(gold, x)]) for same, x in zip(equal, exactly, strict=True)]
+        rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
+        return all_of([*right, *rounded, any_of(equal)])
 
     def same_value(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality of value, whatever the form."""
@@ -390,71 +388,67 @@ class Comparison:
         return self.identical(gold.value, answer.value)
 
     def approximates(self, gold: Answer, answer: Answer) -> bool:
-        if (
-            not {gold.kind, answer.kind} <= {"expression", "quantity"}
-            or symbols(gold.value)
-            or numeral(answer.value) not in ("int", "dec", "sci")
-        ):
+        """Whether a decimal number is the gold answer's value, to its last digit or, within 5 %, cut off."""
+        if not {gold.kind, answer.kind} <= {"expression", "quantity"} or symbols(gold.value):
             return False
         if gold.unit and answer.unit and gold.unit[0] != answer.unit[0]:
             return False
-        value, target, unit = numeric(gold.value, self.budget), exact(answer.value), _last_digit(answer.value)
-        if not isinstance(value, mp.mpf) or target is None:
+        if numeral(answer.value) not in ("int", "dec", "sci"):
             return False
-        error = abs(value - mp.mpf(target.numerator) / target.denominator) * unit.denominator / unit.numerator
-        return bool(error <= 0.5001 or (error <= 1 and error * unit.numerator / unit.denominator <= abs(value) / 20))
+        error, share = self.error(gold.value, answer.value)
+        return bool(error <= 0.5001 or (error <= 1 and share <= 0.05))
+
+    def error(self, node: Node, decimal: Node) -> tuple[Any, Any]:
+        """How far a decimal number is from a constant: in units of its last digit, and as a share of the constant."""
+        value, written = numeric(node, self.budget), exact(decimal)
+        if not isinstance(value, mp.mpf) or written is None:
+            return mp.inf, mp.inf
+        unit = _last_digit(written, numeral(decimal))
+        error = abs(value - mp.mpf(written.numerator) / written.denominator)
+        return error * unit.denominator / unit.numerator, error / abs(value) if value else mp.inf
 
     # Sets of reals.
     def number(self, node: Node) -> Any:
-        """A real number, an infinity, or None."""
+        """A real number, an infinity, or None; of numbers that agree to 25 digits, the first."""
         if sign := sign_of_infinity(node):
             return mp.inf * sign
         value = None if symbols(node) else numeric(node, self.budget)
-        return value if isinstance(value, mp.mpf) else None
+        if not isinstance(value, mp.mpf):
+            return None
+        self.ends.append(value)
+        return next(end for end in self.ends if _close(end, value))
 
-    def pieces(self, intervals: Sequence[Any]) -> list[Any] | None:
-        """Disjoint sorted pieces ((low, closed), (high, closed)); None if an end is not a number. Raises Unevaluable
-        for an empty interval."""
-        found: list[Any] = []
+    def cuts(self, intervals: Sequence[Any]) -> list[Any] | None:
+        """Where a union of intervals begins and ends, in turn: each a number, and whether it is cut after it. None if an end
+        is not a number. Raises Unevaluable for an empty interval."""
+        union: list[Any] = []
         for x in intervals:
-            if x[0] in ("minus", "cap"):
-                left, right = self.pieces(x[1]), self.pieces(x[2])
+            if rule := _SET_RULES.get(x[0]):
+                left, right = self.cuts(x[1]), self.cuts(x[2])
                 if left is None or right is None:
                     return None
-                found += _cut(left, _complement(right) if x[0] == "minus" else right)
+                piece = _combined(left, right, rule)
             else:
                 low, high = self.number(x[0]), self.number(x[2])
                 if low is None or high is None:
                     return None
-                if low > high or (_close(low, high) and not (x[1] and x[3])):
+                piece = [(low, not x[1]), (high, x[3])]
+                if piece[0] >= piece[1]:
                     raise Unevaluable("empty interval")
-                found.append(((low, x[1]), (high, x[3])))
-        found.sort(key=lambda piece: (piece[0][0], not piece[0][1]))
-        merged: list[Any] = []
-        for low, high in found:
-            if merged and (low[0] < (end := merged[-1][1])[0] or (_close(low[0], end[0]) and (low[1] or end[1]))):
-                merged[-1] = (merged[-1][0], (end[0], end[1] or high[1]) if _close(end[0], high[0]) else max(end, high))
-            else:
-                merged.append((low, high))
-        return merged
+            union = _combined(union, piece, operator.or_)
+        return union
 
     def intervals(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool | None:
         with digits(40):
             try:
-                left, right = self.pieces(gold), self.pieces(answer)
+                left, right = self.cuts(gold), self.cuts(answer)
             except Unevaluable:
                 return False
-            if left is not None and right is not None:
-                ends = [[end for piece in pieces for end in piece] for pieces in (left, right)]
-                return len(left) == len(right) and all(
-                    _close(x[0], y[0]) and x[1] == y[1] for x, y in zip(*ends, strict=True)
-                )
-        if left is not None or right is not None or len(gold) != len(answer):
-            return False
-        if any(piece[0] in ("minus", "cap") for piece in (*gold, *answer)):
-            return None
-        as_answers = [[Answer("piece", piece) for piece in pieces] for pieces in (gold, answer)]
-        return self.matched(*as_answers) if len(gold) > 1 else self.piece(gold[0], answer[0])
+        if left is not None or right is not None:
+            return left == right
+        if any(piece[0] in _SET_RULES for piece in (*gold, *answer)):
+            return None if len(gold) == len(answer) else False
+        return self.matched(gold, answer, self.piece)
 
     def piece(self, gold: Any, answer: Any) -> bool | None:
         """Intervals whose ends hold symbols."""
@@ -547,39 +541,28 @@ def _close(x: Any, y: Any) -> bool:
     return x == y or (mp.isfinite(x) and mp.isfinite(y) and abs(x - y) <= mp.mpf(10) ** -25 * max(1, abs(x)))
 
 
-def _cut(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """The intersection of two unions of pieces."""
+_SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, "minus": operator.gt}
+
+
+def _combined(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int], int]) -> list[Any]:
+    """The cuts of the set of numbers that are in two sets by a rule."""
     found = []
-    for (a, ac), (b, bc) in left:
-        for (c, cc), (d, dc) in right:
-            low = (a, ac and cc) if _close(a, c) else max((a, ac), (c, cc))
-            high = (b, bc and dc) if _close(b, d) else min((b, bc), (d, dc))
-            if (low[0] < high[0] and not _close(low[0], high[0])) or (_close(low[0], high[0]) and low[1] and high[1]):
-                found.append((low, high))
+    for cut in sorted({*left, *right}):
+        inside = rule(bisect_right(left, cut) % 2, bisect_right(right, cut) % 2)
+        if inside != len(found) % 2:
+            found.append(cut)
     return found
-
-
-def _complement(pieces: Sequence[Any]) -> list[Any]:
-    ends = [(-mp.inf, True), *(end for piece in pieces for end in piece), (mp.inf, True)]
-    gaps = [((low[0], not low[1]), (high[0], not high[1])) for low, high in zip(ends[::2], ends[1::2], strict=True)]
-    return [(low, high) for low, high in gaps if low[0] < high[0] or (low[0] == high[0] and low[1] and high[1])]
 
 
 def _scaled(node: Node, factor: Fraction) -> Node:
     return node if factor == 1 else ("*", ("n", factor, "frac"), node)
 
 
-def _last_digit(node: Node) -> Fraction:
-    """The value of one unit of the last digit of a decimal."""
-    if node[0] == "-":
-        return _last_digit(node[1])
-    if node[0] == "*":
-        power = exact(node[2])
-        return _last_digit(node[1]) * (power or 1)
-    value = node[1] if node[0] == "n" else Fraction(1)
-    if node[2:] == ("sci",) and value and value.denominator == 1:
+def _last_digit(value: Fraction, form: str) -> Fraction:
+    """The value of one unit of the last digit of a decimal number."""
+    if form == "sci" and value and value.denominator == 1:
         return Fraction(10) ** (len(str(value)) - len(str(value).rstrip("0")))
-    return Fraction(1, 10 ** next(n for n in range(20) if n == 19 or (value * 10**n).denominator == 1))
+    return Fraction(1, 10 ** next(places for places in itertools.count() if (value * 10**places).denominator == 1))
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
