@@ -142,23 +142,15 @@ class Comparison:
             self.budget.spend()
         except Unevaluable:
             return None
-        for other in gold.others:
-            if (
-                answer.kind == other.kind
-                and (gold.kind != other.kind or other.others == ())
-                and self.equal(other, answer)
-            ):
-                return True
-        for other in answer.others:
-            if other.kind in (gold.kind, answer.kind) and self.equal(replace(gold, others=()), other):
-                return True
+        if any(answer.kind == other.kind and self.equal(other, answer) for other in gold.others):
+            return True
+        if any(self.equal(replace(gold, others=()), other) for other in answer.others):
+            return True
         kinds = {gold.kind, answer.kind}
         if kinds & {"assigned", "member"}:
             return self.named(gold, answer)
         if kinds <= {"quantity", "expression"}:
             return self.quantities(gold, answer)
-        if kinds == {"ratio", "time"}:
-            return self.clock(gold) == self.clock(answer)
         if "ratio" in kinds:
             return self.ratios(gold, answer)
         if "family" in kinds:
@@ -166,8 +158,9 @@ class Comparison:
         if kinds & {"expression", "quantity"} and "set" in kinds:
             single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
             return "set" not in {x.kind for x in single} and self.equal(*single)
-        if kinds == {"matrix", "tuple"}:
-            return self.vectors(gold, answer)
+        if "matrix" in kinds and kinds <= {"matrix", "tuple"}:
+            (shapes, left), (others, right) = map(_cells, (gold, answer))
+            return bool(shapes & others) and all_of(map(self.entries, left, right))
         if "intervals" in kinds:
             left, right = to_intervals(gold), to_intervals(answer)
             return left is not None and right is not None and self.intervals(left, right)
@@ -175,10 +168,10 @@ class Comparison:
             return self.collections(gold, answer)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
-            if not _names_differ(listed) or fixed.marks != "()":
+            if fixed.marks != "()" or not _names_differ(listed):
                 return False
-            values = [x.items[-1] for x in listed.items]
-            return self.in_order(values, answer.items) if gold.kind == "list" else self.in_order(gold.items, values)
+            values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
+            return self.in_order(*values)
         if kinds & {"letters", "choice"}:
             return _letters(gold) is not None and _letters(gold) == _letters(answer)
         if gold.kind != answer.kind:
@@ -188,12 +181,6 @@ class Comparison:
                 return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
             case "cases":
                 return self.matched(gold.items, answer.items, self.equal)
-            case "matrix":
-                same_shape = [*map(len, gold.value)] == [*map(len, answer.value)]
-                pairs = [
-                    pair for rows in zip(gold.value, answer.value, strict=False) for pair in zip(*rows, strict=False)
-                ]
-                return same_shape and all_of(self.entries(*pair) for pair in pairs)
             case "equation":
                 return self.equations(gold.value, answer.value)
             case "inequality":
@@ -210,17 +197,10 @@ class Comparison:
         return identical(gold, answer, self.budget)
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
-        if gold == answer:
-            return True
-        if self.rounded and self.rounds(gold, answer):
+        decimal = self.rounded and numeral(gold) in ("dec", "sci")
+        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
-
-    def rounds(self, gold: Node, answer: Node) -> bool:
-        """Whether a decimal gold answer is the answer's value, correctly rounded to the gold's digits."""
-        if numeral(gold) not in ("dec", "sci") or symbols(answer) or operations(answer) & _HEAVY:
-            return False
-        return self.error(answer, gold)[0] <= 0.5
 
     def quantities(self, gold: Answer, answer: Answer) -> bool | None:
         """Equal up to exact conversion; either side may leave its unit out."""
@@ -267,21 +247,10 @@ class Comparison:
                 self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in zip(left[1:], right[1:], strict=True)
             )
         terms, other = (gold.value, answer) if gold.kind == "ratio" else (answer.value, gold)
+        if other.kind == "time":  # 16:30 is one of the 24-hour clock
+            return (*map(exact, terms), *[0] * (3 - len(terms))) == other.value
         quotient = len(terms) == 2 and other.kind == "expression" and numeral(other.value) == "frac"
         return quotient and self.identical(("/", *terms), other.value)
-
-    @staticmethod
-    def clock(answer: Answer) -> Any:
-        """Hour, minute and second; a ratio such as 16:30 is a time of the 24-hour clock."""
-        return answer.value if answer.kind == "time" else (*map(exact, answer.value), 0, 0)[: max(3, len(answer.value))]
-
-    def vectors(self, gold: Answer, answer: Answer) -> bool | None:
-        matrix, fixed = (gold, answer) if gold.kind == "matrix" else (answer, gold)
-        cells = [cell for row in matrix.value for cell in row]
-        if fixed.marks != "()" or 1 not in (len(matrix.value), len(matrix.value[0])) or len(cells) != len(fixed.value):
-            return False
-        pairs = zip(cells, fixed.value, strict=True)
-        return all_of(self.entries(*(pair if gold.kind == "matrix" else pair[::-1])) for pair in pairs)
 
     # Lists and sets.
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
@@ -329,28 +298,21 @@ class Comparison:
         """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if "member" in kinds:
-            same = _same_call(gold.name, answer.name) and _same_name(gold.name, answer.name)
-            if kinds & {"assigned", "inequality"} or not same:
-                return False
-            return self.equal(*(x.items[0] if x.kind == "member" else x for x in (gold, answer)))
+            sets = [x.items[0] if x.kind == "member" else x for x in (gold, answer)]
+            return not kinds & {"assigned", "inequality"} and _same_name(gold.name, answer.name) and self.equal(*sets)
         if "equation" in kinds:
             sides = answer.value if gold.kind == "equation" else gold.value
             curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
             return curve and self.equations(gold.value, answer.value)
         if kinds == {"assigned"}:
-            quantities = [[x for x in side.items if x.kind == "quantity"] for side in (gold, answer)]
-            if all(quantities) and not any(
-                self.equal(x, y) or x.unit == y.unit for x in quantities[0] for y in quantities[1]
-            ):
-                return False
-            if not _same_name(gold.name, answer.name):
-                curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
-                return len(curves) == 2 and self.equations(*curves)
+            pairs = [(x, y) for x in gold.items for y in answer.items if x.kind == y.kind == "quantity"]
+            if pairs and not any(x.unit == y.unit or self.equal(x, y) for x, y in pairs):
+                return False  # though members without units are equal
             answer = _with_arguments_of(gold, answer) or answer
-            other_arguments = (
-                gold.name and answer.name and gold.name[0] == answer.name[0] == "call" and gold.name != answer.name
-            )
-            return not other_arguments and any_of(self.chain(member, answer) for member in _exact_members(gold))
+            if _same_name(gold.name, answer.name):
+                return any_of(self.chain(member, answer) for member in _exact_members(gold))
+            curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
+            return len(curves) == 2 and self.equations(*curves)
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
@@ -358,17 +320,10 @@ class Comparison:
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
             return all_of(self.approximates(gold, x) for x in answer.items)
-        if (
-            name
-            and name[0] in ("s", "c")
-            and gold.kind in ("expression", "quantity")
-            and name[1] in symbols(gold.value)
-        ):
+        if name and name[0] == "s" and gold.kind in ("expression", "quantity") and symbols(name) & symbols(gold.value):
             return False
-        if gold.kind in ("list", "set"):
-            return (
-                len(answer.items) == 1 and answer.items[0].kind in ("list", "set") and self.equal(gold, answer.items[0])
-            )
+        if gold.kind in ("list", "set") and not (len(answer.items) == 1 and answer.items[0].kind in ("list", "set")):
+            return False
         return self.chain(gold, answer)
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
@@ -419,8 +374,8 @@ class Comparison:
         return next(end for end in self.ends if _close(end, value))
 
     def cuts(self, intervals: Sequence[Any]) -> list[Any] | None:
-        """Where a union of intervals begins and ends, in turn: each a number, and whether it is cut after it. None if an end
-        is not a number. Raises Unevaluable for an empty interval."""
+        """Where a union of intervals begins and ends, in turn: each a number, and whether the cut is after it. None if
+        an end is not a number. Raises Unevaluable for an empty interval."""
         union: list[Any] = []
         for x in intervals:
             if rule := _SET_RULES.get(x[0]):
@@ -578,11 +533,8 @@ def _letters(answer: Answer) -> frozenset[str] | None:
         case Answer("choice", letter) | Answer("expression", ("s", letter)):
             return frozenset({letter})
         case Answer("list" | "set") if "or" not in answer.links:
-            parts = [
-                x.value if x.kind == "choice" else x.value[1] if x.kind == "expression" and x.value[0] == "s" else None
-                for x in answer.items
-            ]
-            return None if None in parts else frozenset(map(str, parts))
+            parts = [*map(_letters, answer.items)]
+            return None if None in parts else frozenset(letter for part in parts for letter in part or ())
     return None
 
 
@@ -595,21 +547,21 @@ def _names_differ(answer: Answer) -> bool:
     return None in stems or len(stems) > 1
 
 
-def _same_call(left: Node | None, right: Node | None) -> bool:
-    """Whether two names are not calls of different functions or arguments."""
-    return left is None or right is None or left == right or "call" not in (left[0], right[0])
+def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
+    """The shapes and the entries of a matrix, or of a tuple: a row or a column."""
+    if answer.kind == "matrix":
+        return {(len(answer.value), len(answer.value[0]))}, [cell for row in answer.value for cell in row]
+    size = len(answer.items)
+    return ({(1, size), (size, 1)} if answer.marks == "()" else set()), answer.value
 
 
 def _same_name(left: Node | None, right: Node | None) -> bool:
+    """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
         return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        return (
-            (other[0] == "call" and call[1] == other[1])
-            or other == ("s", "y")
-            or (other[0] == "s" and call[1].rstrip("'") == other[1])
-        )
+        return other[0] == "s" and other[1] in ("y", call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
 
