@@ -1,7 +1,6 @@
 """Equality of typed answers: the gold answer's type decides what is compared, and how."""
 
 import itertools
-import math
 import operator
 import re
 from bisect import bisect_right
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from dph.types import UNPARSED
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import same_text, stands_in, word_set
+from dph.verifiers.math.typed.text import same_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
@@ -33,7 +32,7 @@ from dph.verifiers.math.typed.values import (
 Decimals = Literal["exact", "rounded"]
 _STEPS = 20_000
 _LONGEST_LIST = 60
-_HEAVY = word_set("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")
+_HEAVY = {*word_list("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")}
 _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
@@ -472,24 +471,14 @@ class Comparison:
             left, right = self.progressions(gold), self.progressions(answer)
             if not left or not right:
                 return False if left or right else None
-            unit, whole = min(period for _, period in left + right), 1
-            for _, period in left + right:
-                share = next((n for n in range(1, 61) if _close(period / unit * n, mp.nint(period / unit * n))), None)
-                if share is None:
-                    return False
-                whole = math.lcm(whole, int(mp.nint(period / unit * share)))
-                if whole > 5000:
-                    return None
-            period = unit * whole
-            offsets = []
+            unit = min(period for _, period in left + right)
+            low, high = -unit * mp.e / 10, unit * (840 - mp.e / 10)  # 840 is a multiple of 1 to 8
+            values = []
             for progressions in (left, right):
-                values = sorted(
-                    0 if _close(x, period) or abs(x) < mp.mpf(10) ** -25 else x
-                    for offset, step in progressions
-                    for x in ((offset + k * step) % period for k in range(int(mp.nint(period / step))))
-                )
-                offsets.append([x for n, x in enumerate(values) if n == 0 or not _close(x, values[n - 1])])
-            return len(offsets[0]) == len(offsets[1]) and all(map(_close, *offsets))
+                firsts = [(low + (offset - low) % period, period) for offset, period in progressions]
+                every = sorted(x + k * step for x, step in firsts for k in range(int((high - x) / step) + 1))
+                values.append([x for n, x in enumerate(every) if n == 0 or not _close(x, every[n - 1])])
+            return len(values[0]) == len(values[1]) and all(map(_close, *values))
 
 
 def _close(x: Any, y: Any) -> bool:

@@ -90,7 +90,7 @@ class Exact:
                 return self.quotient(self(node[1]), self(node[2]))
             case "^":
                 return self.power(node[1], node[2])
-            case "unit" if node[2] == ("%",):
+            case "%":
                 return self.quotient(self(node[1]), self.number(Fraction(100)))
         return self.fit(self.special(node))
 
@@ -374,12 +374,9 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
     quotients = []
     with digits(50):
         for point in range(8):
-            first, second = Numeric(budget, point), Numeric(budget, point)
-            try:
-                u, v = first(left), second(right)
-            except Unevaluable:
-                continue
-            if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
+            (u, _, real), (v, _, also) = (_value(node, budget, 50, (point,)) for node in (left, right))
+            evaluated = not isinstance(u, str | None) and not isinstance(v, str | None)
+            if evaluated and (point < 3 or (real and also)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
                 quotients.append(u / v)
         if len(quotients) < 2:
             return canonical(left) == canonical(right) or None
