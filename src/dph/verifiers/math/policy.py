@@ -10,11 +10,10 @@ from typing import Literal, get_args
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Fallback, equal_at_sight, find_answer, normalize, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, equal_at_sight, find_answer, normalize, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
-Decimals = Literal["exact", "rounded"]
 
 LONGEST = 2000
 """Characters; a longer "answer" counts as wrong without a comparison."""

@@ -479,7 +479,7 @@ class Parser:
                 self.expect(operator.replace("l", "r", 1))
                 return ("f", name, inner)
             case r"\langle":
-                return self.sequence("<", r"\rangle")
+                return ("seq", "<", self.items(","), self.expect(r"\rangle"))
             case r"\dollar" | r"\euro" | r"\gbp" | r"\yen":
                 return ("unit", signed(self.sign(), self.product()), (operator[1:],))
             case r"\boxed":
@@ -502,7 +502,9 @@ class Parser:
         if name in ("e", "i"):
             return ("c", name)
         if name[-1] == "(":
-            return ("call", name[:-1], *self.sequence("(", ")")[2])
+            arguments = self.items(",")
+            self.expect(")")
+            return ("call", name[:-1], *arguments)
         return ("s", name)
 
     def function(self, name: str) -> Node:
@@ -515,7 +517,8 @@ class Parser:
             return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
         base, exponent = self.scripts()
         if self.accept("(", "["):
-            arguments = self.sequence("", ")", "]")[2]
+            arguments = self.items(",")
+            self.expect(")", "]")
         elif self.at("{"):
             inner = self.group()
             arguments = inner[1] if inner[0] == "set" else (inner,)
@@ -543,16 +546,13 @@ class Parser:
 
     def bracket(self, opens: str) -> Node:
         bars, self.bars = self.bars, 0
-        _, opens, items, closes = self.sequence("(" if opens == "]" else opens, ")", "]", "[", separators=(",", ";"))
-        self.bars, closes = bars, ")" if closes == "[" else closes
+        items, closes = self.items(",", ";"), self.expect(")", "]", "[")
+        self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
         if len(items) > 1:
             return ("seq", opens, items, closes)
         if opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
         return items[0]
-
-    def sequence(self, opens: str, *closes: str, separators: tuple[str, ...] = (",",)) -> Node:
-        return ("seq", opens, self.items(*separators), self.expect(*closes))
 
     def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]

@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from dph.types import UNPARSED
+from dph.verifiers.math.answer import Decimals
 from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
 from dph.verifiers.math.typed.text import same_text, stands_in, word_list
@@ -29,7 +30,6 @@ from dph.verifiers.math.typed.values import (
     symbols,
 )  # fmt: skip
 
-Decimals = Literal["exact", "rounded"]
 _STEPS = 20_000
 _LONGEST_LIST = 60
 _HEAVY = {*word_list("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")}
@@ -79,13 +79,7 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 
 
 def _is_ten_power(node: Node) -> bool:
-    return (
-        node[0] == "^"
-        and node[1] == integer_node(10)
-        and node[2][0] == "n"
-        and node[2][1].denominator == 1
-        and abs(node[2][1]) < 5000
-    )
+    return node[:2] == ("^", integer_node(10)) and node[2][0] == "n" and node[2][1].denominator == 1
 
 
 def numeral(node: Node) -> str:
@@ -129,11 +123,10 @@ class Comparison:
         if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
             equal = self.families(gold, answer) or equal
         if equal is not True and {gold.kind, answer.kind} == {"quantity", "expression"}:
-            bare_answer = answer.kind == "expression"
-            other = read(answer_text if bare_answer else gold_text, units=True)
-            if other:
-                pair = (gold, other) if bare_answer else (other, answer)
-                equal = (other.kind == "quantity" and self.equal(*pair)) or equal
+            written = ((gold, gold_text), (answer, answer_text))
+            sides = [read(text, units=True) if x.kind == "expression" else x for x, text in written]
+            if all(x is not None and x.kind == "quantity" for x in sides):
+                equal = self.equal(*filter(None, sides)) or equal
         return equal
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
@@ -381,7 +374,7 @@ class Comparison:
                 left, right = self.cuts(x[1]), self.cuts(x[2])
                 if left is None or right is None:
                     return None
-                piece = _combined(left, right, rule)
+                piece = _merged(left, right, rule)
             else:
                 low, high = self.number(x[0]), self.number(x[2])
                 if low is None or high is None:
@@ -389,7 +382,7 @@ class Comparison:
                 piece = [(low, not x[1]), (high, x[3])]
                 if piece[0] >= piece[1]:
                     raise Unevaluable("empty interval")
-            union = _combined(union, piece, operator.or_)
+            union = _merged(union, piece, operator.or_)
         return union
 
     def intervals(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool | None:
@@ -471,8 +464,11 @@ class Comparison:
             left, right = self.progressions(gold), self.progressions(answer)
             if not left or not right:
                 return False if left or right else None
-            unit = min(period for _, period in left + right)
-            low, high = -unit * mp.e / 10, unit * (840 - mp.e / 10)  # 840 is a multiple of 1 to 8
+            periods = [period for _, period in left + right]
+            low = -min(periods) * mp.e / 10  # so that no offset is at an end
+            high = low + max(24 * min(periods), 2 * max(periods))
+            if high > 5000 * min(periods):
+                return None
             values = []
             for progressions in (left, right):
                 firsts = [(low + (offset - low) % period, period) for offset, period in progressions]
@@ -488,7 +484,7 @@ def _close(x: Any, y: Any) -> bool:
 _SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, "minus": operator.gt}
 
 
-def _combined(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int], int]) -> list[Any]:
+def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int], int]) -> list[Any]:
     """The cuts of the set of numbers that are in two sets by a rule."""
     found = []
     for cut in sorted({*left, *right}):

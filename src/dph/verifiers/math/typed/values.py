@@ -324,12 +324,8 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
     """Whether the values agree at several points and precisions; None if the values decide nothing. Expressions that
     count are compared at whole numbers, with floors of other letters than i to n also in between."""
     counts, free = (operations(left) | operations(right)) & _DISCRETE, symbols(left) | symbols(right)
-    kinds = (
-        [True, False]
-        if free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
-        else [bool(counts)]
-    )
-    for discrete in kinds:
+    between = free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
+    for discrete in [True, False] if between else [bool(counts)]:
         agreed = 0
         for point in range(1 if not free else 30 if discrete else 6):
             same = _agree(left, right, budget, 35, point, discrete, base)
@@ -338,7 +334,7 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
             agreed += same is True
         if agreed < (8 if discrete and free else 1):
             return None
-    return _agree(left, right, budget, 110, 3 * bool(free), kinds[0], base) is not False
+    return _agree(left, right, budget, 110, 3 * bool(free), bool(counts), base) is not False
 
 
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
@@ -374,10 +370,11 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
     quotients = []
     with digits(50):
         for point in range(8):
-            (u, _, real), (v, _, also) = (_value(node, budget, 50, (point,)) for node in (left, right))
-            evaluated = not isinstance(u, str | None) and not isinstance(v, str | None)
-            if evaluated and (point < 3 or (real and also)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
-                quotients.append(u / v)
+            first, second = Numeric(budget, point), Numeric(budget, point)
+            with suppress(Unevaluable):
+                u, v = first(left), second(right)
+                if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
+                    quotients.append(u / v)
         if len(quotients) < 2:
             return canonical(left) == canonical(right) or None
         one = quotients[0]
