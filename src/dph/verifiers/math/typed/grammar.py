@@ -548,11 +548,9 @@ class Parser:
         bars, self.bars = self.bars, 0
         items, closes = self.items(",", ";"), self.expect(")", "]", "[")
         self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
-        if len(items) > 1:
-            return ("seq", opens, items, closes)
-        if opens + closes not in ("()", "[]"):
+        if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
-        return items[0]
+        return items[0] if len(items) == 1 else ("seq", opens, items, closes)
 
     def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]
