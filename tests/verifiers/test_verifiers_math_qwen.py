@@ -10,10 +10,10 @@ from word2number.w2n import word_to_num
 
 from dph.errors import UserError
 from dph.types import Outcome, Problem
-from dph.verifiers.math.algebra import read_python
 from dph.verifiers.math.policy import make_policy
 from dph.verifiers.math.qwen import as_number, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 from dph.verifiers.math.verifier import MathVerifier
+from dph.verifiers.math.worker import read_python
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,10 @@ from dph.errors import UserError
 from dph.tasks import load_task
 from dph.types import UNPARSED, Outcome, Problem
 from dph.verifiers import Verifiers
+from dph.verifiers.math.answer import Fallback, find_answer
 from dph.verifiers.math.policy import gold_texts
-from dph.verifiers.math.typed import compare, find_answer, read
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
+from dph.verifiers.math.typed import compare, read
+from dph.verifiers.math.typed.grammar import Budget, Unevaluable
 from dph.verifiers.math.typed.values import exact, identical
 from dph.verifiers.math.verifier import MathVerifier
 
@@ -152,7 +153,7 @@ def test_attempts_at_a_reward(gold: object, answers: list[str], expected: list[b
         ("Answer: **12**\nmore", "phrase", "12"),
     ],
 )
-def test_where_the_answer_of_a_response_is(response: str, fallback: str, expected: str | None):
+def test_where_the_answer_of_a_response_is(response: str, fallback: Fallback, expected: str | None):
     assert find_answer(response, fallback) == expected
 
 

@@ -26,7 +26,7 @@ from sqlglot.errors import SqlglotError
 from dph.evaluation.passk import bootstrap_interval, majority_at_k, mean_at_k, pass_at_k, powers_of_two, sample_metrics
 from dph.tasks import Task
 from dph.types import UNPARSED, Group, Problem, Rollout, SamplingParams
-from dph.verifiers.math.answer import extract_answer, normalize
+from dph.verifiers.math.answer import find_answer, normalize
 from dph.verifiers.sql.plan import PlanReader
 from dph.verifiers.sql.text import extract_sql
 
@@ -248,7 +248,7 @@ def _kinds(problem: Problem, rollouts: Sequence[Rollout], plans: PlanReader) -> 
 
 
 def _math_answer(response: str) -> str | None:
-    answer = extract_answer(response, "last_number")
+    answer = find_answer(response, "last_number")
     return None if answer is None else normalize(answer)
 
 

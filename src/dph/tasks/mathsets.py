@@ -13,7 +13,7 @@ from dph.tasks.sql.data import existing
 from dph.tasks.tables import read_rows
 from dph.types import Message, Problem
 from dph.verifiers.exact import gold_fault, gold_list, gold_text
-from dph.verifiers.math.answer import extract_answer, strip_dollars
+from dph.verifiers.math.answer import find_answer, strip_dollars
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 """The instruction with which Qwen2.5-Math was trained."""
@@ -175,7 +175,8 @@ def _answer(row: Mapping[str, Any]) -> str | list[str] | None:
             return marked[1].replace(",", "") if marked else text
     solution = row.get("solution")
     if isinstance(solution, str):
-        return extract_answer(solution) or ""
+        last_box = max(0, solution.rfind(r"\boxed"))  # the published answer, if several boxes are in one line
+        return find_answer(solution[last_box:]) or ""
     return "" if any(field in row for field in fields) else None
 
 

@@ -1,55 +1,63 @@
 """Finds the answer in a mathematical response, and compares answers that need no algebra."""
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from typing import Literal
 
+Decimals = Literal["exact", "rounded"]
 Fallback = Literal["none", "phrase", "last_number", "library"]
 
-_BOXED = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
-_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.IGNORECASE)
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
+_BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
+_MOST_BOXES = 20
+_SAME_LINE = re.compile(r"[ $,;]*(?:\\[()]\s*)?(?:and|or)?[ $,;]*(?:\\[()]\s*)?", re.I)
+_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
+_FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
+_CLAUSE = re.compile(
+    r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
+)
+_LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_INTEGER = re.compile(r"[-+]?\d{1,200}")
-_DECIMAL = re.compile(r"[-+]?(?:\d{1,200}\.\d{0,200}|\.\d{1,200})")
-_RATIO = re.compile(r"(?P<sign>[-+]?)(?:\\frac\{(\d{1,200})\}\{(\d{1,200})\}|(\d{1,200})/(\d{1,200}))")
+_NUMBER = re.compile(r"[-+]?(?:\d{1,200}(?:\.\d{0,200}|/\d{1,200})?|\.\d{1,200})")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
 _NOISE = re.compile(r"\\left(?![a-z])|\\right(?![a-z])|(?<!\\)\\[!,;: ]|\\?\$")
 
 
-def extract_answer(response: str, fallback: Fallback = "none") -> str | None:
-    r"""The content of the last \boxed{…} (braces balanced; \fbox and `\boxed 5` count too), stripped.
+def find_answer(response: str, fallback: Fallback = "none") -> str | None:
+    r"""The answer of a response: the content of its last \boxed{…}, braces balanced, or of several boxes in one line.
 
-    None if there is no box, the box is empty, or the last box was never closed: a truncated response has no answer.
-    fallback: where the answer of a response without a box comes from: "phrase" takes the words after the last "answer
-    is" or GSM8K's "####"; "last_number" takes these, else the last number.
+    None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
+    "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
+    words up to the end of the clause; "last_number": this, or else the last number.
     """
-    boxes = list(_BOXED.finditer(response))
-    if not boxes:
-        return _answer_without_box(response, fallback)
-    last = boxes[-1]
-    if last["bare"] is not None:
-        return last["bare"]
-    depth = 0
-    start = last.end()
-    for index in range(start, len(response)):
-        if response[index] in "{}" and response[index - 1] != "\\":
-            depth += 1 if response[index] == "{" else -1
-            if depth == 0:
-                return response[start + 1 : index].strip() or None
-    return None
-
-
-def _answer_without_box(response: str, fallback: Fallback) -> str | None:
-    if fallback == "none":
-        return None
-    phrases = list(_PHRASE.finditer(response))
+    boxes, parts = [*_BOX.finditer(response)], list[str | None]()
+    end = len(response)
+    for box in boxes[: -1 - _MOST_BOXES : -1]:
+        content, close = (box["bare"], box.end()) if box["bare"] else _braced(response[:end], box.end())
+        if parts and not (content and end - close <= 40 and _SAME_LINE.fullmatch(response, close, end)):
+            break
+        parts.insert(0, content)
+        end = box.start()
+    if parts:
+        return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
+    phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
     if phrases:
         rest = response[phrases[-1].end() :].lstrip(" :*")
-        line = rest.split("\n", 1)[0].split("$. I hope", 1)[0].strip()
-        return line.removesuffix(".").strip(" $*") or None
-    numbers = _NUMBER.findall(response) if fallback == "last_number" else []
+        if formula := _FORMULA.match(rest):
+            return next(filter(None, formula.groups())).strip() or None
+        return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
+    numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []
     return numbers[-1] if numbers else None
+
+
+def _braced(text: str, start: int) -> tuple[str | None, int]:
+    r"""The content of the braces that open at a place, and their end. In `\\}` the brace closes: `\\` ends a line."""
+    depth = 0
+    for mark in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
+        depth += (mark[0] == "{") - (mark[0] == "}")
+        if depth == 0 and mark[0] == "}":
+            return text[start + 1 : mark.start()].strip() or None, mark.end()
+    return None, len(text)
 
 
 def strip_dollars(text: str) -> str:
@@ -69,17 +77,13 @@ def normalize(answer: str) -> str:
     return re.sub(r"^\(([A-Za-z])\)$", r"\1", text)
 
 
-def _as_number(text: str) -> tuple[Fraction, str] | None:
-    """The value of an integer, a decimal or a ratio, and the name of its form."""
-    if _INTEGER.fullmatch(text):
-        return Fraction(int(text)), "decimal"
-    if _DECIMAL.fullmatch(text):
-        return Fraction(text), "decimal"
-    ratio = _RATIO.fullmatch(text)
-    if ratio is None:
-        return None
-    sign, top, bottom = ratio["sign"], ratio[2] or ratio[4], ratio[3] or ratio[5]
-    return (Fraction(int(sign + top), int(bottom)), "ratio") if int(bottom) else None
+def _as_number(text: str) -> tuple[Fraction, bool] | None:
+    """The value of an integer, a decimal or a ratio, and whether it is a ratio."""
+    written = re.sub(r"^([-+]?)\\frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", text)
+    if _NUMBER.fullmatch(written):
+        with suppress(ZeroDivisionError):
+            return Fraction(written), "/" in written
+    return None
 
 
 def equal_at_sight(gold: str, given: str) -> bool | None:
@@ -93,6 +97,4 @@ def equal_at_sight(gold: str, given: str) -> bool | None:
     left, right = _as_number(gold), _as_number(given)
     if left is None or right is None:
         return None
-    if left[0] == right[0]:
-        return True
-    return False if left[1] == right[1] else None
+    return left[0] == right[0] or (False if left[1] == right[1] else None)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Literal, get_args
@@ -10,11 +10,10 @@ from typing import Literal, get_args
 from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_list, gold_text
-from dph.verifiers.math.answer import Fallback, equal_at_sight, extract_answer, normalize, strip_dollars
+from dph.verifiers.math.answer import Decimals, Fallback, equal_at_sight, find_answer, normalize, strip_dollars
 from dph.verifiers.math.qwen import CHOICE_LETTERS, extract_choice, extract_qwen, normalize_qwen, qwen_equal
 
 PolicyName = Literal["typed", "math_verify", "qwen"]
-Decimals = Literal["exact", "rounded"]
 
 LONGEST = 2000
 """Characters; a longer "answer" counts as wrong without a comparison."""
@@ -54,19 +53,21 @@ def make_policy(name: str, fallback: Fallback | None, decimals: Decimals = "exac
     if fallback == "library":
         if name != "math_verify":
             raise UserError(f"only the math policy math_verify can search the whole response, not {name}")
-        return AnswerPolicy("math_verify_text", _whole, _formulas, _identical_at_sight, _LONGEST_TEXT)
-    if name == "math_verify":
-        extract = partial(_extract_box, fallback=fallback or "none")
-        return AnswerPolicy("math_verify", extract, gold_texts, _equal_at_sight)
-    if name == "typed":
-        from dph.verifiers.math import typed
-
         return AnswerPolicy(
-            "", lambda _, response: typed.find_answer(response, fallback or "none"), gold_texts,
-            lambda _given, _gold: None, LONGEST, partial(_judge_typed, decimals=decimals), _unread,
+            "math_verify_text", lambda _, response: response.strip() or None, _formulas,
+            lambda given, gold: given.strip() == gold.strip() or None, _LONGEST_TEXT,
         )  # fmt: skip
-    extract = partial(_extract_qwen, fallback=fallback or "last_number")
-    return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
+    if name == "qwen":
+        extract = partial(_extract_qwen, fallback=fallback or "last_number")
+        return AnswerPolicy("qwen", extract, _qwen_golds, _qwen_at_sight)
+    policy = AnswerPolicy(
+        "math_verify", lambda _, response: find_answer(response, fallback or "none"), gold_texts,
+        lambda given, gold: equal_at_sight(normalize(gold), normalize(given)),
+    )  # fmt: skip
+    if name == "typed":
+        judge = partial(_judge_typed, decimals=decimals)
+        return replace(policy, algebra="", at_sight=lambda *_: None, judge=judge, gold_fault=_unread)
+    return policy
 
 
 def check_policy(name: str) -> None:
@@ -112,14 +113,6 @@ def gold_texts(problem: Problem) -> tuple[str, ...]:
     return tuple(strip_dollars(gold_text(gold)) for gold in gold_list(problem.answer))
 
 
-def _extract_box(_: Problem, response: str, *, fallback: Fallback) -> str | None:
-    return extract_answer(response, fallback)
-
-
-def _whole(_: Problem, response: str) -> str | None:
-    return response.strip() or None
-
-
 _HOLDS_FORMULA = re.compile(r"(?<!\\)\$|boxed|\\\(|\\\[")  # \$ is the currency
 
 
@@ -127,14 +120,6 @@ def _formulas(problem: Problem) -> tuple[str, ...]:
     """Gold answers in the form that the library parses: between dollar signs, unless they are text with formulas."""
     golds = map(gold_text, gold_list(problem.answer))
     return tuple(gold if _HOLDS_FORMULA.search(gold) else f"${gold}$" for gold in golds)
-
-
-def _equal_at_sight(given: str, gold: str) -> bool | None:
-    return equal_at_sight(normalize(gold), normalize(given))
-
-
-def _identical_at_sight(given: str, gold: str) -> bool | None:
-    return True if given.strip() == gold.strip() else None
 
 
 def _extract_qwen(problem: Problem, response: str, *, fallback: Fallback) -> str | None:

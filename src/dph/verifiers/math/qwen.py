@@ -26,27 +26,18 @@ _UNIT_WORDS = """
 """
 
 
-def _unit_rules() -> list[tuple[str, re.Pattern[str]]]:
-    """(literal start, pattern) of each unit and its plural; a text without the start is skipped for speed."""
-    names = [name for line in _UNIT_WORDS.strip("\n").split("\n") for name in line[4:].split("|")]
-    every = [*names, *(name + "s" for name in names)]
-    return [(name.split(".")[0], re.compile(rf"(^|\W){name}($|\W)")) for name in every]
-
-
-_UNITS = _unit_rules()
+_UNITS = [
+    (name.split(".")[0], re.compile(rf"(^|\W){name}($|\W)"))
+    for plural in ("", "s")
+    for line in _UNIT_WORDS.strip("\n").split("\n")
+    for name in (word + plural for word in line[4:].split("|"))
+]
+"""(literal start, pattern) of each unit and its plural; a text without the start is skipped for speed."""
 
 _BEFORE_UNITS = (
-    ("bmatrix", "pmatrix"),
-    ("tfrac", "frac"),
-    ("dfrac", "frac"),
-    (r"\neq", r"\ne"),
-    (r"\leq", r"\le"),
-    (r"\geq", r"\ge"),
-    (r"\left", ""),
-    (r"\right", ""),
-    (r"\{", "{"),
-    (r"\}", "}"),
-)
+    ("bmatrix", "pmatrix"), ("tfrac", "frac"), ("dfrac", "frac"), (r"\neq", r"\ne"), (r"\leq", r"\le"),
+    (r"\geq", r"\ge"), (r"\left", ""), (r"\right", ""), (r"\{", "{"), (r"\}", "}"),
+)  # fmt: skip
 _AFTER_UNITS = (r"^{\circ}", r"^\circ", "$", r"\(", r"\)")
 _ASSIGNED = tuple(f"{name}{sign}" for sign in ("=", r"\in", r"\to") for name in "xyz")
 
@@ -106,6 +97,8 @@ def choice_letter(text: str, *, first: bool = False) -> str:
 @lru_cache(maxsize=16_384)
 def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
     """Normalize an answer for comparison. keep_units: keep unit words (for Minerva's problems)."""
+    from word2number.w2n import word_to_num  # of the extra `math`; `make_policy` says so if it is missing
+
     text = answer.strip().replace("\n", "").rstrip(".").replace(r"\!", "")
     text = re.sub(r"\\begin\{array\}\{.*?\}", r"\\begin{pmatrix}", text)
     text = re.sub(r"\\end\{array\}", r"\\end{pmatrix}", text)
@@ -116,7 +109,8 @@ def normalize_qwen(answer: str, *, keep_units: bool = False) -> str:
         text = drop_units(text)
     for sign in _AFTER_UNITS:
         text = text.replace("\\$" if sign == "$" else sign, "").replace(sign, "")
-    text = _number_words(text)
+    with suppress(ValueError, IndexError):  # no number words, or words in an order that the library cannot read
+        text = str(word_to_num(text))  # it skips other words: "of the two hundred men" becomes 200
     text = re.sub(r"\\text\{(.*?)\}", r"\1", text)
     for start in _ASSIGNED:
         text = text.replace(start, "")
@@ -170,19 +164,6 @@ def _ratio(text: str) -> str:
     if all("sqrt" in part or re.fullmatch(r"0|-?[1-9][0-9]*", part) for part in (top, bottom)):
         return rf"\frac{{{top}}}{{{bottom}}}"
     return text
-
-
-def _number_words(text: str) -> str:
-    """The number that a text's number words make up, in digits; the text itself where there are none.
-
-    The evaluation's library skips other words: "of the two hundred men" becomes 200.
-    """
-    from word2number.w2n import word_to_num  # of the extra `math`; `make_policy` says so if it is missing
-
-    try:
-        return str(word_to_num(text))
-    except (ValueError, IndexError):  # no number words, or words in an order that the library cannot read
-        return text
 
 
 Algebra = Callable[[str, str], bool]

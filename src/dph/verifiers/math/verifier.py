@@ -7,8 +7,8 @@ from dph.errors import UserError
 from dph.types import Outcome, Problem, Verdict
 from dph.verifiers.exact import gold_faults
 from dph.verifiers.lru import LRU
-from dph.verifiers.math.answer import Fallback
-from dph.verifiers.math.policy import Decimals, PolicyName, gold_texts, judge_at_sight, make_policy
+from dph.verifiers.math.answer import Decimals, Fallback
+from dph.verifiers.math.policy import PolicyName, gold_texts, judge_at_sight, make_policy
 from dph.verifiers.protocol import judge_once, register_verifier, require_positive
 from dph.verifiers.sandbox.pool import Request, UsesWorkers, WorkerPool, read_reply
 

@@ -2,6 +2,5 @@
 
 from dph.verifiers.math.typed.judge import compare, is_copied
 from dph.verifiers.math.typed.read import read
-from dph.verifiers.math.typed.text import find_answer
 
-__all__ = ["compare", "find_answer", "is_copied", "read"]
+__all__ = ["compare", "is_copied", "read"]

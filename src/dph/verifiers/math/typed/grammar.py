@@ -1,10 +1,11 @@
 r"""A Pratt parser for the mathematics of answers, LaTeX and plain notation.
 
 Nodes are tuples: ("n", Fraction, form) a number; ("s", name) a symbol; ("c", "pi" | "e" | "i" | "inf") a constant;
-("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("deg", a) ("f", name, args …)
-("call", name, args …) ("seq", open, items, close) ("set", items) ("where", item, conditions, links) ("matrix", rows)
-("cases", rows) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b) ("named", set) ("ratio", terms)
-("text", words) ("unit", value, words) ("units", quantities …) ("big", kind, sub, sup, body).
+("+", a, b, …) ("*", a, b, …) ("/", a, b) ("^", a, b) ("-", a) ("pm", a, sign) ("!", a) ("%", a) ("deg", a)
+("f", name, args …) ("call", name, args …) ("seq", open, items, close) ("set", items) ("matrix", rows) ("cases", rows)
+("where", item, conditions, links) ("rel", sides, operators) ("mod", a, modulus) ("setop", operator, a, b)
+("named", set) ("ratio", terms) ("text", words) ("unit", value, words) ("units", quantities …)
+("big", kind, sub, sup, body).
 A construct that is not understood is an error; it is never skipped.
 """
 
@@ -13,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
-from dph.verifiers.math.typed.text import word_list, word_set
+from dph.verifiers.math.typed.text import word_list
 from dph.verifiers.math.typed.units import SPELLED_UNITS, unit_of
 
 Node = tuple[Any, ...]
@@ -30,6 +30,25 @@ class ParseError(ValueError):
     """The text is not an answer that the grammar knows."""
 
 
+class Unevaluable(Exception):
+    """An expression has no value that the judge can compute within its limits."""
+
+
+class Budget:
+    """Steps of work that are left, whatever the machine and its load: one for reading, one for comparing."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.known: dict[object, object] = {}
+        """Values that were computed."""
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises Unevaluable if nothing is left."""
+        self.steps -= steps
+        if self.steps < 0:
+            raise Unevaluable("budget")
+
+
 def _table(text: str) -> dict[str, str]:
     """Every word of a group → the first word of the group; groups end with ` ;`."""
     return {word: group.split()[0] for group in text.split(" ;") for word in group.split()}
@@ -42,28 +61,27 @@ _SAME = _table(r"""
     \emptyset \varnothing \O ; \int \iint \oint ; = == ; < \lt ; > \gt ; <= \le \leq \leqslant \leqq ;
     >= \ge \geq \geqslant \geqq ; != \ne \neq ; ~ \approx \simeq \cong \doteq ; \to \rightarrow \mapsto \implies
     \Rightarrow ; \sim \propto ; \subset \subseteq ; \angle \measuredangle""")
-_RELATIONS = word_set(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")
-_WITHOUT_LEFT = word_set("= ~ < > <= >= !=")
+_RELATIONS = {*word_list(r"= < > <= >= != ~ \equiv \in \notin \sim \to \subset \perp \parallel")}
+_WITHOUT_LEFT = {*word_list("= ~ < > <= >= !=")}
 _FUNCTIONS = _table("""sin ; cos ; tan tg ; cot ctg ; sec ; csc cosec ; sinh ; cosh ; tanh ; coth ; arcsin asin ; arccos
     acos ; arctan atan arctg ; arccot ; arcsec ; arccsc ; arsinh ; ln ; log ; lg ; exp ; gcd ; lcm ; max ; min ; det ;
     sgn ; arg ; sqrt ; abs ; cbrt ; floor ; ceil ; Re ; Im""")
 FUNCTIONS = frozenset(_FUNCTIONS)
 _AS_WRITTEN = {"re", "im", "arg", "det", "min", "max"}  # words that are a function in this spelling only
 _INVERSE = {name: f"arc{name}" for name in word_list("sin cos tan cot sec csc")}
-_GREEK = word_set("""
-    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
-    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell partial nabla
-    aleph Pi""")
+_GREEK = word_list("""alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu
+    xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Upsilon Phi Psi Omega hbar ell
+    partial nabla aleph Pi""")
 _SETS = {r"\RR": "R", r"\ZZ": "Z", r"\QQ": "Q", r"\CC": "C", r"\NN": "N", r"\emptyset": "0"}
-INFINITY = ("c", "inf")
-_CONSTANTS = {"pi": ("c", "pi"), "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
+PI, INFINITY = ("c", "pi"), ("c", "inf")
+_CONSTANTS = {"pi": PI, "infty": INFINITY, "infinity": INFINITY, "oo": INFINITY, "inf": INFINITY}
 _BIG = (r"\sum", r"\prod", r"\int", r"\lim")
 _CURRENCIES = (r"\dollar", r"\euro", r"\gbp", r"\yen", r"\cent")
 _LINKS = {",": ",", ";": ";", "&": ",", r"\land": "and", r"\lor": "or", "and": "and", "or": "or"} | dict.fromkeys(
     ["for", "if", "where", "when", "with"], ","
 )
-_MATRICES = word_set("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")
-_AFTER_CASE = word_set("if for when otherwise else")
+_MATRICES = {*word_list("pmatrix bmatrix matrix vmatrix smallmatrix Bmatrix array")}
+_AFTER_CASE = {*word_list("if for when otherwise else")}
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -105,8 +123,6 @@ def tokens(text: str, letters: bool, units: bool) -> list[Token]:
                 kind, value = "fn", _FUNCTIONS[name]
             elif value in (r"\pi", r"\infty"):
                 kind, value = "node", _CONSTANTS[name]
-            elif value in (r"\imath", r"\jmath"):
-                kind, value = "node", ("c", "i")
             elif name in _GREEK:
                 kind, value = "id", name
         elif kind == "word":
@@ -136,7 +152,7 @@ _UNIT_LETTERS = frozenset("msghNJWKLlVCF")
 
 
 def _ends_value(token: Token) -> bool:
-    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", ("c", "pi")))
+    return token[0] in ("num", "rep") or token in (("op", "}"), ("op", ")"), ("node", PI))
 
 
 def _named(text: str, at: int, name: str) -> tuple[int, str]:
@@ -266,7 +282,7 @@ class Parser:
         if not first:
             return last
         inner = last[1] if last[0] == "-" else last
-        if inner[0] == "unit" and inner[2] != ("%",) and not any(holds(part, "unit") for part in first):
+        if inner[0] == "unit" and not any(holds(part, "unit") for part in first):
             return ("unit", ("+", *first, signed("-", inner[1]) if last[0] == "-" else inner[1]), inner[2])
         if len(parts) == 2 and first[0][0] in ("set", "named", "seq") and last[0] == "-" and inner[0] == "set":
             return ("setop", "minus", first[0], inner)
@@ -305,7 +321,9 @@ class Parser:
                 while self.tight and self.starts():
                     right = times(right, self.power())
                 left, slash = ("/", left, right), True
-            elif self.at("%", *_CURRENCIES):
+            elif self.accept("%"):
+                left = ("%", left)
+            elif self.at(*_CURRENCIES):
                 left = ("unit", left, (self.take()[1].lstrip("\\"),))
             elif self.colon and self.at(":"):
                 return self.ratio(left)
@@ -313,7 +331,7 @@ class Parser:
                 left = self.unit(left)
             elif not self.starts():
                 return left
-            elif left[0] in ("unit", "units") and kind in ("num", "rep"):  # 5 ft 6 in
+            elif left[0] in ("unit", "units", "%") and kind in ("num", "rep"):  # 5 ft 6 in
                 left = ("units", *(left[1:] if left[0] == "units" else (left,)), self.unit(self.power()))
             elif left[0] == "n" and kind in ("num", "rep"):
                 if (mixed := self.mixed(left)) is None:
@@ -349,15 +367,10 @@ class Parser:
     def power(self) -> Node:
         base = self.postfix(self.atom())
         while self.accept("^"):
-            if self.at(r"\circ") or (self.at("{") and self.peek(1) == ("op", r"\circ")):
-                braced = self.accept("{")
-                self.take()
-                if braced:
-                    self.expect("}")
+            if self.accept(r"\circ"):
                 base = self.minutes(("deg", base))
             else:
-                braced = self.at("{")
-                exponent = self.argument() if braced else signed(self.sign(), self.argument(whole=True))
+                exponent = signed(self.sign(), self.argument(whole=True))
                 if base[0] == "s" and re.fullmatch(r"C_\w+", base[1]):  # C_n^k
                     return ("f", "binom", _letter_or_number(base[1][2:]), exponent)
                 base = ("^", base, exponent)
@@ -405,10 +418,8 @@ class Parser:
         self.expect("{")
         self.deeper(1)
         bars, self.bars = self.bars, 0
-        items = [self.item()]
-        while self.accept(","):
-            items.append(self.item())
-        whole = items[0] if len(items) == 1 else ("set", (*items,))
+        items = self.items(",")
+        whole = items[0] if len(items) == 1 else ("set", items)
         if self.accept(r"\over"):
             whole = fraction(whole, self.item())
         elif self.accept(r"\choose"):
@@ -468,7 +479,7 @@ class Parser:
                 self.expect(operator.replace("l", "r", 1))
                 return ("f", name, inner)
             case r"\langle":
-                return self.sequence("<", r"\rangle")
+                return ("seq", "<", self.items(","), self.expect(r"\rangle"))
             case r"\dollar" | r"\euro" | r"\gbp" | r"\yen":
                 return ("unit", signed(self.sign(), self.product()), (operator[1:],))
             case r"\boxed":
@@ -491,7 +502,9 @@ class Parser:
         if name in ("e", "i"):
             return ("c", name)
         if name[-1] == "(":
-            return ("call", name[:-1], *self.sequence("(", ")")[2])
+            arguments = self.items(",")
+            self.expect(")")
+            return ("call", name[:-1], *arguments)
         return ("s", name)
 
     def function(self, name: str) -> Node:
@@ -502,14 +515,10 @@ class Parser:
                 self.expect("]")
             inner = self.argument(whole=True)
             return ("f", "sqrt", inner) if index is None else ("f", "root", inner, index)
-        base = exponent = None
-        while (mark := self.accept("_", "^")) and (base is None if mark == "_" else exponent is None):
-            if mark == "_":
-                base = self.argument(whole=True)
-            else:
-                exponent = signed(self.sign(), self.argument(whole=True))
-        if self.at("(", "["):
-            arguments = self.sequence(self.take()[1], ")", "]")[2]
+        base, exponent = self.scripts()
+        if self.accept("(", "["):
+            arguments = self.items(",")
+            self.expect(")", "]")
         elif self.at("{"):
             inner = self.group()
             arguments = inner[1] if inner[0] == "set" else (inner,)
@@ -528,38 +537,41 @@ class Parser:
             whole = ("f", name, *arguments) if base is None else self.fail()
         return whole if exponent is None else ("^", whole, exponent)
 
+    def scripts(self) -> tuple[Node | None, Node | None]:
+        """The nodes after _ and after ^, in either order."""
+        nodes: dict[str, Node] = {}
+        while (mark := self.accept("_", "^")) and mark not in nodes:
+            nodes[mark] = signed(self.sign(), self.argument(whole=True))
+        return nodes.get("_"), nodes.get("^")
+
     def bracket(self, opens: str) -> Node:
         bars, self.bars = self.bars, 0
-        _, opens, items, closes = self.sequence("(" if opens == "]" else opens, ")", "]", "[", separators=(",", ";"))
-        self.bars, closes = bars, ")" if closes == "[" else closes
-        if len(items) > 1:
-            return ("seq", opens, items, closes)
-        if opens + closes not in ("()", "[]"):
+        items, closes = self.items(",", ";"), self.expect(")", "]", "[")
+        self.bars, opens, closes = bars, opens.replace("]", "("), closes.replace("[", ")")
+        if len(items) == 1 and opens + closes not in ("()", "[]"):
             raise ParseError("half-open group")
-        return ("seq", "[", items, "]") if opens == "[" and items[0][0] == "rel" else items[0]
+        return items[0] if len(items) == 1 else ("seq", opens, items, closes)
 
-    def sequence(self, opens: str, *closes: str, separators: tuple[str, ...] = (",",)) -> Node:
+    def items(self, *separators: str) -> tuple[Node, ...]:
         items = [self.item()]
         while self.accept(*separators):
             items.append(self.item())
-        return ("seq", opens, (*items,), self.expect(*closes))
+        return (*items,)
 
     def set(self) -> Node:
         if self.accept(r"\}"):
             return ("named", "0")
         bars, colon, self.bars, self.colon = self.bars, self.colon, 1, False
-        items, links = [self.item()], []
+        items = self.items(",", ";")
         self.colon = colon
-        if self.accept("|", ":"):
-            self.bars, conditions = 0, [self.item()]
+        if len(items) == 1 and self.accept("|", ":"):
+            self.bars, conditions, links = 0, [self.item()], []
             while link := self.link():
                 links.append(link)
                 conditions.append(self.item())
             whole = ("where", items[0], (*conditions,), (*links,))
         else:
-            while self.accept(",", ";"):
-                items.append(self.item())
-            whole = ("set", (*items,))
+            whole = ("set", items)
         self.expect(r"\}")
         self.bars = bars
         return whole
@@ -595,13 +607,7 @@ class Parser:
         return ("cases", (*rows,))
 
     def big(self, kind: str) -> Node:
-        sub = sup = None
-        while (mark := self.accept("_", "^")) and (sub is None if mark == "_" else sup is None):
-            if mark == "_":
-                sub = self.group() if self.at("{") else self.argument()
-            else:
-                sup = self.argument(whole=True)
-        return ("big", kind[1:], sub, sup, self.product())
+        return ("big", kind[1:], *self.scripts(), self.product())
 
     # Units.
     def unit_fraction(self) -> bool:
@@ -631,7 +637,7 @@ class Parser:
                     self.expect("}")
                 spec += " " + "/".join(parts)
             elif spec and self.accept("^"):
-                exponent = self.argument(whole=True) if self.at("{") else signed(self.sign(), self.argument(whole=True))
+                exponent = signed(self.sign(), self.argument(whole=True))
                 if exponent[0] != "n" or exponent[1].denominator != 1 or abs(exponent[1]) > 9:
                     self.fail()
                 spec += f"^{exponent[1]}"

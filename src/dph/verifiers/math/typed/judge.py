@@ -1,17 +1,19 @@
 """Equality of typed answers: the gold answer's type decides what is compared, and how."""
 
-import math
+import itertools
+import operator
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from dph.types import UNPARSED
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
-from dph.verifiers.math.typed.grammar import LONGEST, Node, holds, integer_node
+from dph.verifiers.math.answer import Decimals
+from dph.verifiers.math.typed.grammar import LONGEST, Budget, Node, Unevaluable, holds, integer_node
 from dph.verifiers.math.typed.read import Answer, read, sign_of_infinity, to_intervals
-from dph.verifiers.math.typed.text import same_text, stands_in, word_set
+from dph.verifiers.math.typed.text import same_text, stands_in, word_list
 from dph.verifiers.math.typed.units import DEGREE, PERCENT, adds_a_name
 from dph.verifiers.math.typed.values import (
     Numeric,
@@ -28,10 +30,9 @@ from dph.verifiers.math.typed.values import (
     symbols,
 )  # fmt: skip
 
-Decimals = Literal["exact", "rounded"]
 _STEPS = 20_000
 _LONGEST_LIST = 60
-_HEAVY = word_set("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")
+_HEAVY = {*word_list("sum prod int lim max min gcd lcm det call arg sgn norm Re Im")}
 _FAMILIES = tuple(frozenset(family.split()) for family in (
     "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc", "ln log logb", "! binom", "floor ceil",
     "sinh cosh tanh coth arsinh",
@@ -78,13 +79,7 @@ def all_of(results: Iterable[bool | None]) -> bool | None:
 
 
 def _is_ten_power(node: Node) -> bool:
-    return (
-        node[0] == "^"
-        and node[1] == integer_node(10)
-        and node[2][0] == "n"
-        and node[2][1].denominator == 1
-        and abs(node[2][1]) < 5000
-    )
+    return node[:2] == ("^", integer_node(10)) and node[2][0] == "n" and node[2][1].denominator == 1
 
 
 def numeral(node: Node) -> str:
@@ -120,7 +115,7 @@ class Comparison:
     """One comparison, with its budget. Its methods return True, False, or None if nothing decides."""
 
     def __init__(self, decimals: Decimals = "exact") -> None:
-        self.budget, self.rounded = Budget(_STEPS), decimals == "rounded"
+        self.budget, self.rounded, self.ends = Budget(_STEPS), decimals == "rounded", list[Any]()
 
     def decide(self, gold: Answer, answer: Answer, gold_text: str, answer_text: str) -> bool | None:
         """Equality; also with letters after numbers as units, if the other side has one."""
@@ -128,11 +123,10 @@ class Comparison:
         if equal is not True and gold.kind in ("expression", "assigned", "list", "family"):
             equal = self.families(gold, answer) or equal
         if equal is not True and {gold.kind, answer.kind} == {"quantity", "expression"}:
-            bare_answer = answer.kind == "expression"
-            other = read(answer_text if bare_answer else gold_text, units=True)
-            if other:
-                pair = (gold, other) if bare_answer else (other, answer)
-                equal = (other.kind == "quantity" and self.equal(*pair)) or equal
+            written = ((gold, gold_text), (answer, answer_text))
+            sides = [read(text, units=True) if x.kind == "expression" else x for x, text in written]
+            if all(x is not None and x.kind == "quantity" for x in sides):
+                equal = self.equal(*filter(None, sides)) or equal
         return equal
 
     def equal(self, gold: Answer, answer: Answer) -> bool | None:
@@ -140,23 +134,15 @@ class Comparison:
             self.budget.spend()
         except Unevaluable:
             return None
-        for other in gold.others:
-            if (
-                answer.kind == other.kind
-                and (gold.kind != other.kind or other.others == ())
-                and self.equal(other, answer)
-            ):
-                return True
-        for other in answer.others:
-            if other.kind in (gold.kind, answer.kind) and self.equal(replace(gold, others=()), other):
-                return True
+        if any(answer.kind == other.kind and self.equal(other, answer) for other in gold.others):
+            return True
+        if any(self.equal(replace(gold, others=()), other) for other in answer.others):
+            return True
         kinds = {gold.kind, answer.kind}
         if kinds & {"assigned", "member"}:
             return self.named(gold, answer)
         if kinds <= {"quantity", "expression"}:
             return self.quantities(gold, answer)
-        if kinds == {"ratio", "time"}:
-            return self.clock(gold) == self.clock(answer)
         if "ratio" in kinds:
             return self.ratios(gold, answer)
         if "family" in kinds:
@@ -164,8 +150,9 @@ class Comparison:
         if kinds & {"expression", "quantity"} and "set" in kinds:
             single = [x.items[0] if x.kind == "set" and len(x.items) == 1 else x for x in (gold, answer)]
             return "set" not in {x.kind for x in single} and self.equal(*single)
-        if kinds == {"matrix", "tuple"}:
-            return self.vectors(gold, answer)
+        if "matrix" in kinds and kinds <= {"matrix", "tuple"}:
+            (shapes, left), (others, right) = map(_cells, (gold, answer))
+            return bool(shapes & others) and all_of(map(self.entries, left, right))
         if "intervals" in kinds:
             left, right = to_intervals(gold), to_intervals(answer)
             return left is not None and right is not None and self.intervals(left, right)
@@ -173,10 +160,10 @@ class Comparison:
             return self.collections(gold, answer)
         if kinds == {"list", "tuple"}:
             listed, fixed = (gold, answer) if gold.kind == "list" else (answer, gold)
-            if not _names_differ(listed) or fixed.marks != "()":
+            if fixed.marks != "()" or not _names_differ(listed):
                 return False
-            values = [x.items[-1] for x in listed.items]
-            return self.in_order(values, answer.items) if gold.kind == "list" else self.in_order(gold.items, values)
+            values = [[x.items[-1] for x in side.items] if side is listed else side.items for side in (gold, answer)]
+            return self.in_order(*values)
         if kinds & {"letters", "choice"}:
             return _letters(gold) is not None and _letters(gold) == _letters(answer)
         if gold.kind != answer.kind:
@@ -185,13 +172,7 @@ class Comparison:
             case "tuple":
                 return gold.marks == answer.marks and self.in_order(gold.items, answer.items)
             case "cases":
-                return self.matched(gold.items, answer.items)
-            case "matrix":
-                same_shape = [*map(len, gold.value)] == [*map(len, answer.value)]
-                pairs = [
-                    pair for rows in zip(gold.value, answer.value, strict=False) for pair in zip(*rows, strict=False)
-                ]
-                return same_shape and all_of(self.entries(*pair) for pair in pairs)
+                return self.matched(gold.items, answer.items, self.equal)
             case "equation":
                 return self.equations(gold.value, answer.value)
             case "inequality":
@@ -208,23 +189,10 @@ class Comparison:
         return identical(gold, answer, self.budget)
 
     def expressions(self, gold: Node, answer: Node) -> bool | None:
-        if gold == answer:
-            return True
-        if self.rounded and self.rounds(gold, answer):
+        decimal = self.rounded and numeral(gold) in ("dec", "sci")
+        if decimal and not symbols(answer) | operations(answer) & _HEAVY and self.error(answer, gold)[0] <= 0.5:
             return True
         return _form_allowed(gold, answer) and self.identical(gold, answer)
-
-    def rounds(self, gold: Node, answer: Node) -> bool:
-        """Whether a decimal gold answer is the answer's value, correctly rounded to the gold's digits."""
-        target = exact(gold)
-        if numeral(gold) not in ("dec", "sci") or target is None or symbols(answer) or operations(answer) & _HEAVY:
-            return False
-        value, unit = numeric(answer, self.budget), _last_digit(gold)
-        return (
-            isinstance(value, mp.mpf)
-            and abs(value - mp.mpf(target.numerator) / target.denominator) * 2
-            <= mp.mpf(unit.numerator) / unit.denominator
-        )
 
     def quantities(self, gold: Answer, answer: Answer) -> bool | None:
         """Equal up to exact conversion; either side may leave its unit out."""
@@ -271,31 +239,22 @@ class Comparison:
                 self.identical(("*", x, right[0]), ("*", y, left[0])) for x, y in zip(left[1:], right[1:], strict=True)
             )
         terms, other = (gold.value, answer) if gold.kind == "ratio" else (answer.value, gold)
+        if other.kind == "time":  # 16:30 is one of the 24-hour clock
+            return (*map(exact, terms), *[0] * (3 - len(terms))) == other.value
         quotient = len(terms) == 2 and other.kind == "expression" and numeral(other.value) == "frac"
         return quotient and self.identical(("/", *terms), other.value)
-
-    @staticmethod
-    def clock(answer: Answer) -> Any:
-        """Hour, minute and second; a ratio such as 16:30 is a time of the 24-hour clock."""
-        return answer.value if answer.kind == "time" else (*map(exact, answer.value), 0, 0)[: max(3, len(answer.value))]
-
-    def vectors(self, gold: Answer, answer: Answer) -> bool | None:
-        matrix, fixed = (gold, answer) if gold.kind == "matrix" else (answer, gold)
-        cells = [cell for row in matrix.value for cell in row]
-        if fixed.marks != "()" or 1 not in (len(matrix.value), len(matrix.value[0])) or len(cells) != len(fixed.value):
-            return False
-        pairs = zip(cells, fixed.value, strict=True)
-        return all_of(self.entries(*(pair if gold.kind == "matrix" else pair[::-1])) for pair in pairs)
 
     # Lists and sets.
     def in_order(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
         return len(gold) == len(answer) and all_of(map(self.equal, gold, answer))
 
-    def matched(self, gold: Sequence[Answer], answer: Sequence[Answer]) -> bool | None:
+    def matched(
+        self, gold: Sequence[Any], answer: Sequence[Any], equal: Callable[[Any, Any], bool | None]
+    ) -> bool | None:
         """Whether the elements pair off; equality is taken as transitive."""
         left, unknown = [*answer], False
         for x in gold if len(gold) == len(answer) else ():
-            results = [self.equal(x, y) for y in left]
+            results = [equal(x, y) for y in left]
             if True in results:
                 left.pop(results.index(True))
             elif None in results:
@@ -324,35 +283,28 @@ class Comparison:
         if "set" in (gold.kind, answer.kind):
             found = [[self.equal(x, y) for y in right] for x in left]
             return all_of(map(any_of, [*found, *zip(*found, strict=True)])) if left and right else left == right
-        return self.matched(left, right)
+        return self.matched(left, right, self.equal)
 
     # Names and chains.
     def named(self, gold: Answer, answer: Answer) -> bool | None:
         """x = 5, f(x) = …, x ∈ S, and chains a = b = c."""
         kinds = {gold.kind, answer.kind}
         if "member" in kinds:
-            same = _same_call(gold.name, answer.name) and _same_name(gold.name, answer.name)
-            if kinds & {"assigned", "inequality"} or not same:
-                return False
-            return self.equal(*(x.items[0] if x.kind == "member" else x for x in (gold, answer)))
+            sets = [x.items[0] if x.kind == "member" else x for x in (gold, answer)]
+            return not kinds & {"assigned", "inequality"} and _same_name(gold.name, answer.name) and self.equal(*sets)
         if "equation" in kinds:
             sides = answer.value if gold.kind == "equation" else gold.value
             curve = bool(sides) and len(sides) == 2 and symbols(sides[1]) != set() and sides[0][0] in ("s", "call")
             return curve and self.equations(gold.value, answer.value)
         if kinds == {"assigned"}:
-            quantities = [[x for x in side.items if x.kind == "quantity"] for side in (gold, answer)]
-            if all(quantities) and not any(
-                self.equal(x, y) or x.unit == y.unit for x in quantities[0] for y in quantities[1]
-            ):
-                return False
-            if not _same_name(gold.name, answer.name):
-                curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
-                return len(curves) == 2 and self.equations(*curves)
+            pairs = [(x, y) for x in gold.items for y in answer.items if x.kind == y.kind == "quantity"]
+            if pairs and not any(x.unit == y.unit or self.equal(x, y) for x, y in pairs):
+                return False  # though members without units are equal
             answer = _with_arguments_of(gold, answer) or answer
-            other_arguments = (
-                gold.name and answer.name and gold.name[0] == answer.name[0] == "call" and gold.name != answer.name
-            )
-            return not other_arguments and any_of(self.chain(member, answer) for member in _exact_members(gold))
+            if _same_name(gold.name, answer.name):
+                return any_of(self.chain(member, answer) for member in _exact_members(gold))
+            curves = [x.value for x in (gold, answer) if x.value and len(x.value) == 2 and symbols(x.value[1])]
+            return len(curves) == 2 and self.equations(*curves)
         if gold.kind == "assigned":
             return any_of(self.equal(member, answer) for member in _exact_members(gold))
         name = answer.name
@@ -360,28 +312,21 @@ class Comparison:
             return False
         if gold.kind == "expression" and name == gold.value and {*answer.links} == {"~"}:
             return all_of(self.approximates(gold, x) for x in answer.items)
-        if (
-            name
-            and name[0] in ("s", "c")
-            and gold.kind in ("expression", "quantity")
-            and name[1] in symbols(gold.value)
-        ):
+        if name and name[0] == "s" and gold.kind in ("expression", "quantity") and symbols(name) & symbols(gold.value):
             return False
-        if gold.kind in ("list", "set"):
-            return (
-                len(answer.items) == 1 and answer.items[0].kind in ("list", "set") and self.equal(gold, answer.items[0])
-            )
+        if gold.kind in ("list", "set") and not (len(answer.items) == 1 and answer.items[0].kind in ("list", "set")):
+            return False
         return self.chain(gold, answer)
 
     def chain(self, gold: Answer, answer: Answer) -> bool | None:
         """Every member of the answer's chain must be right; after an approximation sign, to its last digit."""
-        members = [*zip(answer.links, answer.items, strict=True)]
-        if len(members) == 1:
-            return self.equal(gold, answer.items[0])
-        exactly = [x for n, (link, x) in enumerate(members) if link == "=" or n == 0]
-        right = [any_of([self.equal(gold, x), self.same_value(gold, x)]) for x in exactly]
-        rounded = [self.approximates(gold, x) for link, x in members[1:] if link == "~"]
-        return all_of([*right, *rounded, any_of(self.equal(gold, x) for x in exactly)])
+        exactly = _exact_members(answer)
+        equal = [self.equal(gold, x) for x in exactly]
+        if len(answer.items) == 1:
+            return equal[0]
+        right = [any_of([same, self.same_value(gold, x)]) for same, x in zip(equal, exactly, strict=True)]
+        rounded = [self.approximates(gold, x) for x in answer.items if x not in exactly]
+        return all_of([*right, *rounded, any_of(equal)])
 
     def same_value(self, gold: Answer, answer: Answer) -> bool | None:
         """Equality of value, whatever the form."""
@@ -390,71 +335,67 @@ class Comparison:
         return self.identical(gold.value, answer.value)
 
     def approximates(self, gold: Answer, answer: Answer) -> bool:
-        if (
-            not {gold.kind, answer.kind} <= {"expression", "quantity"}
-            or symbols(gold.value)
-            or numeral(answer.value) not in ("int", "dec", "sci")
-        ):
+        """Whether a decimal number is the gold answer's value, to its last digit or, within 5 %, cut off."""
+        if not {gold.kind, answer.kind} <= {"expression", "quantity"} or symbols(gold.value):
             return False
         if gold.unit and answer.unit and gold.unit[0] != answer.unit[0]:
             return False
-        value, target, unit = numeric(gold.value, self.budget), exact(answer.value), _last_digit(answer.value)
-        if not isinstance(value, mp.mpf) or target is None:
+        if numeral(answer.value) not in ("int", "dec", "sci"):
             return False
-        error = abs(value - mp.mpf(target.numerator) / target.denominator) * unit.denominator / unit.numerator
-        return bool(error <= 0.5001 or (error <= 1 and error * unit.numerator / unit.denominator <= abs(value) / 20))
+        error, share = self.error(gold.value, answer.value)
+        return bool(error <= 0.5001 or (error <= 1 and share <= 0.05))
+
+    def error(self, node: Node, decimal: Node) -> tuple[Any, Any]:
+        """How far a decimal number is from a constant: in units of its last digit, and as a share of the constant."""
+        value, written = numeric(node, self.budget), exact(decimal)
+        if not isinstance(value, mp.mpf) or written is None:
+            return mp.inf, mp.inf
+        unit = _last_digit(written, numeral(decimal))
+        error = abs(value - mp.mpf(written.numerator) / written.denominator)
+        return error * unit.denominator / unit.numerator, error / abs(value) if value else mp.inf
 
     # Sets of reals.
     def number(self, node: Node) -> Any:
-        """A real number, an infinity, or None."""
+        """A real number, an infinity, or None; of numbers that agree to 25 digits, the first."""
         if sign := sign_of_infinity(node):
             return mp.inf * sign
         value = None if symbols(node) else numeric(node, self.budget)
-        return value if isinstance(value, mp.mpf) else None
+        if not isinstance(value, mp.mpf):
+            return None
+        self.ends.append(value)
+        return next(end for end in self.ends if _close(end, value))
 
-    def pieces(self, intervals: Sequence[Any]) -> list[Any] | None:
-        """Disjoint sorted pieces ((low, closed), (high, closed)); None if an end is not a number. Raises Unevaluable
-        for an empty interval."""
-        found: list[Any] = []
+    def cuts(self, intervals: Sequence[Any]) -> list[Any] | None:
+        """Where a union of intervals begins and ends, in turn: each a number, and whether the cut is after it. None if
+        an end is not a number. Raises Unevaluable for an empty interval."""
+        union: list[Any] = []
         for x in intervals:
-            if x[0] in ("minus", "cap"):
-                left, right = self.pieces(x[1]), self.pieces(x[2])
+            if rule := _SET_RULES.get(x[0]):
+                left, right = self.cuts(x[1]), self.cuts(x[2])
                 if left is None or right is None:
                     return None
-                found += _cut(left, _complement(right) if x[0] == "minus" else right)
+                piece = _merged(left, right, rule)
             else:
                 low, high = self.number(x[0]), self.number(x[2])
                 if low is None or high is None:
                     return None
-                if low > high or (_close(low, high) and not (x[1] and x[3])):
+                piece = [(low, not x[1]), (high, x[3])]
+                if piece[0] >= piece[1]:
                     raise Unevaluable("empty interval")
-                found.append(((low, x[1]), (high, x[3])))
-        found.sort(key=lambda piece: (piece[0][0], not piece[0][1]))
-        merged: list[Any] = []
-        for low, high in found:
-            if merged and (low[0] < (end := merged[-1][1])[0] or (_close(low[0], end[0]) and (low[1] or end[1]))):
-                merged[-1] = (merged[-1][0], (end[0], end[1] or high[1]) if _close(end[0], high[0]) else max(end, high))
-            else:
-                merged.append((low, high))
-        return merged
+            union = _merged(union, piece, operator.or_)
+        return union
 
     def intervals(self, gold: Sequence[Any], answer: Sequence[Any]) -> bool | None:
         with digits(40):
             try:
-                left, right = self.pieces(gold), self.pieces(answer)
+                left, right = self.cuts(gold), self.cuts(answer)
             except Unevaluable:
                 return False
-            if left is not None and right is not None:
-                ends = [[end for piece in pieces for end in piece] for pieces in (left, right)]
-                return len(left) == len(right) and all(
-                    _close(x[0], y[0]) and x[1] == y[1] for x, y in zip(*ends, strict=True)
-                )
-        if left is not None or right is not None or len(gold) != len(answer):
-            return False
-        if any(piece[0] in ("minus", "cap") for piece in (*gold, *answer)):
-            return None
-        as_answers = [[Answer("piece", piece) for piece in pieces] for pieces in (gold, answer)]
-        return self.matched(*as_answers) if len(gold) > 1 else self.piece(gold[0], answer[0])
+        if left is not None or right is not None:
+            return left == right
+        if any(piece[0] in _SET_RULES for piece in (*gold, *answer)):
+            return None if len(gold) == len(answer) else False
+        return self.matched(gold, answer, self.piece)
 
     def piece(self, gold: Any, answer: Any) -> bool | None:
         """Intervals whose ends hold symbols."""
@@ -523,63 +464,45 @@ class Comparison:
             left, right = self.progressions(gold), self.progressions(answer)
             if not left or not right:
                 return False if left or right else None
-            unit, whole = min(period for _, period in left + right), 1
-            for _, period in left + right:
-                share = next((n for n in range(1, 61) if _close(period / unit * n, mp.nint(period / unit * n))), None)
-                if share is None:
-                    return False
-                whole = math.lcm(whole, int(mp.nint(period / unit * share)))
-                if whole > 5000:
-                    return None
-            period = unit * whole
-            offsets = []
+            periods = [period for _, period in left + right]
+            low = -min(periods) * mp.e / 10  # so that no offset is at an end
+            high = low + max(24 * min(periods), 2 * max(periods))
+            if high > 5000 * min(periods):
+                return None
+            values = []
             for progressions in (left, right):
-                values = sorted(
-                    0 if _close(x, period) or abs(x) < mp.mpf(10) ** -25 else x
-                    for offset, step in progressions
-                    for x in ((offset + k * step) % period for k in range(int(mp.nint(period / step))))
-                )
-                offsets.append([x for n, x in enumerate(values) if n == 0 or not _close(x, values[n - 1])])
-            return len(offsets[0]) == len(offsets[1]) and all(map(_close, *offsets))
+                firsts = [(low + (offset - low) % period, period) for offset, period in progressions]
+                every = sorted(x + k * step for x, step in firsts for k in range(int((high - x) / step) + 1))
+                values.append([x for n, x in enumerate(every) if n == 0 or not _close(x, every[n - 1])])
+            return len(values[0]) == len(values[1]) and all(map(_close, *values))
 
 
 def _close(x: Any, y: Any) -> bool:
     return x == y or (mp.isfinite(x) and mp.isfinite(y) and abs(x - y) <= mp.mpf(10) ** -25 * max(1, abs(x)))
 
 
-def _cut(left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
-    """The intersection of two unions of pieces."""
+_SET_RULES: dict[Any, Callable[[int, int], int]] = {"cap": operator.and_, "minus": operator.gt}
+
+
+def _merged(left: Sequence[Any], right: Sequence[Any], rule: Callable[[int, int], int]) -> list[Any]:
+    """The cuts of the set of numbers that are in two sets by a rule."""
     found = []
-    for (a, ac), (b, bc) in left:
-        for (c, cc), (d, dc) in right:
-            low = (a, ac and cc) if _close(a, c) else max((a, ac), (c, cc))
-            high = (b, bc and dc) if _close(b, d) else min((b, bc), (d, dc))
-            if (low[0] < high[0] and not _close(low[0], high[0])) or (_close(low[0], high[0]) and low[1] and high[1]):
-                found.append((low, high))
+    for cut in sorted({*left, *right}):
+        inside = rule(bisect_right(left, cut) % 2, bisect_right(right, cut) % 2)
+        if inside != len(found) % 2:
+            found.append(cut)
     return found
-
-
-def _complement(pieces: Sequence[Any]) -> list[Any]:
-    ends = [(-mp.inf, True), *(end for piece in pieces for end in piece), (mp.inf, True)]
-    gaps = [((low[0], not low[1]), (high[0], not high[1])) for low, high in zip(ends[::2], ends[1::2], strict=True)]
-    return [(low, high) for low, high in gaps if low[0] < high[0] or (low[0] == high[0] and low[1] and high[1])]
 
 
 def _scaled(node: Node, factor: Fraction) -> Node:
     return node if factor == 1 else ("*", ("n", factor, "frac"), node)
 
 
-def _last_digit(node: Node) -> Fraction:
-    """The value of one unit of the last digit of a decimal."""
-    if node[0] == "-":
-        return _last_digit(node[1])
-    if node[0] == "*":
-        power = exact(node[2])
-        return _last_digit(node[1]) * (power or 1)
-    value = node[1] if node[0] == "n" else Fraction(1)
-    if node[2:] == ("sci",) and value and value.denominator == 1:
+def _last_digit(value: Fraction, form: str) -> Fraction:
+    """The value of one unit of the last digit of a decimal number."""
+    if form == "sci" and value and value.denominator == 1:
         return Fraction(10) ** (len(str(value)) - len(str(value).rstrip("0")))
-    return Fraction(1, 10 ** next(n for n in range(20) if n == 19 or (value * 10**n).denominator == 1))
+    return Fraction(1, 10 ** next(places for places in itertools.count() if (value * 10**places).denominator == 1))
 
 
 def _same_words(left: Sequence[str], right: Sequence[str]) -> bool:
@@ -595,11 +518,8 @@ def _letters(answer: Answer) -> frozenset[str] | None:
         case Answer("choice", letter) | Answer("expression", ("s", letter)):
             return frozenset({letter})
         case Answer("list" | "set") if "or" not in answer.links:
-            parts = [
-                x.value if x.kind == "choice" else x.value[1] if x.kind == "expression" and x.value[0] == "s" else None
-                for x in answer.items
-            ]
-            return None if None in parts else frozenset(map(str, parts))
+            parts = [*map(_letters, answer.items)]
+            return None if None in parts else frozenset(letter for part in parts for letter in part or ())
     return None
 
 
@@ -612,21 +532,21 @@ def _names_differ(answer: Answer) -> bool:
     return None in stems or len(stems) > 1
 
 
-def _same_call(left: Node | None, right: Node | None) -> bool:
-    """Whether two names are not calls of different functions or arguments."""
-    return left is None or right is None or left == right or "call" not in (left[0], right[0])
+def _cells(answer: Answer) -> tuple[set[tuple[int, int]], Sequence[Node]]:
+    """The shapes and the entries of a matrix, or of a tuple: a row or a column."""
+    if answer.kind == "matrix":
+        return {(len(answer.value), len(answer.value[0]))}, [cell for row in answer.value for cell in row]
+    size = len(answer.items)
+    return ({(1, size), (size, 1)} if answer.marks == "()" else set()), answer.value
 
 
 def _same_name(left: Node | None, right: Node | None) -> bool:
+    """Whether two names may be of one thing: y may be f(x), and each of them has no name."""
     if left is None or right is None or left == right or "text" in (left[0], right[0]):
         return True
     if "call" in (left[0], right[0]):
         call, other = (left, right) if left[0] == "call" else (right, left)
-        return (
-            (other[0] == "call" and call[1] == other[1])
-            or other == ("s", "y")
-            or (other[0] == "s" and call[1].rstrip("'") == other[1])
-        )
+        return other[0] == "s" and other[1] in ("y", call[1].rstrip("'"))
     return canonical(left) == canonical(right)
 
 

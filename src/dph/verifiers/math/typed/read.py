@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Any
 
 from dph.verifiers.math.typed.grammar import (
@@ -19,7 +18,7 @@ from dph.verifiers.math.typed.grammar import (
     readings,
     times,
 )
-from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list, word_set
+from dph.verifiers.math.typed.text import plain_latex, plain_words, word_list
 from dph.verifiers.math.typed.units import DEGREE, SPELLED_UNITS, Unit, counts_things, read_unit
 from dph.verifiers.math.typed.values import exact, symbols
 
@@ -50,9 +49,8 @@ class Answer:
 
 
 _MONTHS = word_list("january february march april may june july august september october november december")
-_ONES = word_list("""
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen""")
+_ONES = word_list("""zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen""")
 _TENS = word_list("twenty thirty forty fifty sixty seventy eighty ninety")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 
@@ -65,12 +63,10 @@ def _spelled(number: int) -> str:
 
 
 _NUMBER_WORDS = {_spelled(number): number for number in range(1000)}
-_REALS_IN_WORDS = {"all real numbers", "all reals", "real numbers", "all real values", "any real number"}
-_EMPTY_IN_WORDS = {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "empty"}
+_EMPTY = {"no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set", "empty"}
 _UNDEFINED = {"undefined", "dne", "does not exist", "nan", "indeterminate"}
-_SHORT_WORDS = word_set("""
-    yes no odd one two six ten up on off red all any tie not low day man sun max min dne nan inf may mon tue wed thu
-    fri sat""")
+_SHORT_WORDS = word_list("""yes no odd one two six ten up on off red all any tie not low day man sun max min dne
+    nan inf may mon tue wed thu fri sat""")
 
 
 def _operator(latex: str, phrase: re.Match[str]) -> str:
@@ -84,7 +80,7 @@ _PHRASES = [(re.compile(rf"\b(?:{phrase})\b", re.I), partial(_operator, latex)) 
     r"(?:is )?(?:less than or equal to|at most|(?:no|not) (?:more|greater) than)": r"\le",
     r"(?:is )?(?:greater|more) than": ">", r"(?:is )?less than": "<", "(?:is )?not equal to": r"\ne",
     "plus or minus": r"\pm", r"(?:minus|negative)(?=[ \x02]*[\d\\])": "-",
-    r"(?:the set of )?(?:all|any|the) real (?:numbers?|values?|x)|all reals": r"\RR",
+    r"(?:the set of )?(?:(?:all|any|the) )?real (?:numbers?|values?|x)|all reals": r"\RR",
     "except(?: for)?|other than|excluding": r"\setminus",
 }.items()]  # fmt: skip
 _CHOICE = re.compile(
@@ -113,7 +109,7 @@ _LONG_WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 _KNOWN_WORDS = (
     FUNCTIONS
     | SPELLED_UNITS
-    | word_set("and or per begin end pmatrix bmatrix matrix array vmatrix cases infty if otherwise for")
+    | {*word_list("and or per begin end pmatrix bmatrix matrix array vmatrix cases infty if otherwise for")}
 )
 _INTEGERS = re.compile(
     r",?\s*\x01?\s*\(?(?:where|for (?:all|any|every|some)|any|with)?\s*(?:integers?)?\s*\x02?\s*([a-z])\s*\x01\s*"
@@ -201,8 +197,8 @@ def _read_words(words: str, *, marked: bool) -> Answer | None:
         return Answer("date", low)
     if (number := _NUMBER_WORDS.get(re.sub(r"-| and ", " ", low))) is not None:
         return Answer("expression", integer_node(number))
-    if (named := low.removeprefix("the set of ").removeprefix("the ")) in _REALS_IN_WORDS | _EMPTY_IN_WORDS:
-        return Answer("intervals", REALS if named in _REALS_IN_WORDS else ())
+    if low in _EMPTY:
+        return Answer("intervals", ())
     if low.replace("'", "") in _UNDEFINED:
         return Answer("text", "undefined")
     if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[ '.\-])*", words) or {*re.findall("[a-z]+", words)} & FUNCTIONS:
@@ -257,7 +253,7 @@ def _is_name(node: Node | None) -> bool:
     return False
 
 
-_NOT_IN_EXPRESSIONS = word_set("text rel seq set named ratio where setop unit units pm mod cases matrix")
+_NOT_IN_EXPRESSIONS = {*word_list("text rel seq set named ratio where setop unit units pm mod cases matrix")}
 
 
 def _plain(*nodes: Node) -> bool:
@@ -267,8 +263,8 @@ def _plain(*nodes: Node) -> bool:
 
 def _all(nodes: Sequence[Node]) -> tuple[Answer, ...] | None:
     """The typed values of several items, or None."""
-    answers = tuple(map(_typed, nodes))
-    return None if None in answers else tuple(x for answer in answers if answer for x in [answer])
+    answers = [*map(_typed, nodes)]
+    return None if None in answers else tuple(filter(None, answers))
 
 
 def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
@@ -278,7 +274,7 @@ def _flat(answers: Sequence[Answer]) -> tuple[Answer, ...]:
 
 def _typed(node: Node) -> Answer | None:
     """The typed value of one item, or None."""
-    if node[0] == "-" and node[1][0] in ("unit", "deg"):
+    if node[0] == "-" and node[1][0] in ("unit", "%", "deg"):
         node = (node[1][0], ("-", node[1][1]), *node[1][2:])
     if holds(node, "pm") and node[0] not in ("set", "seq", "cases"):
         both = _all([with_sign(node, "p"), with_sign(node, "m")])
@@ -295,6 +291,8 @@ def _typed(node: Node) -> Answer | None:
             return Answer("congruence", (value, modulus), name=name) if value and _plain(value, modulus) else None
         case ("unit", value, words):
             return _quantity(value, words)
+        case ("%", value):
+            return _quantity(value, ("%",))
         case ("units", *parts):
             quantities = _all(parts)
             return _compound(quantities) if quantities else None
@@ -308,10 +306,8 @@ def _typed(node: Node) -> Answer | None:
         case ("named", "R" | "0" as name):
             return Answer("intervals", REALS if name == "R" else ())
         case ("named", "R>0" | "R<0" | "R>=0" | "R<=0" as name):
-            up, closed, zero = name[1] == ">", name[-2] == "=", integer_node(0)
-            return Answer(
-                "intervals", ((zero, closed, INFINITY, False) if up else (MINUS_INFINITY, False, zero, closed),)
-            )
+            member = _relation((None, integer_node(0)), (name[1:-1],))
+            return member and member.items[0]
         case ("named", name):
             return Answer("named set", name)
         case ("setop", operator, left, right):
@@ -337,21 +333,10 @@ def _typed(node: Node) -> Answer | None:
         return Answer("matrix", rows)
     if sign := sign_of_infinity(node):
         return Answer("infinity", sign)
-    percent = holds(node, "unit") and _plain(_without_percent(node))
-    return Answer("expression", node) if percent or _plain(node) else None
-
-
-def _without_percent(node: Any) -> Any:
-    if not isinstance(node, tuple):
-        return node
-    if node[:1] == ("unit",) and node[2] == ("%",):
-        return _without_percent(node[1])
-    return tuple(map(_without_percent, node))
+    return Answer("expression", node) if _plain(node) else None
 
 
 def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
-    if value[0] == "-" and value[1][0] == "deg":
-        value = ("deg", ("-", value[1][1]))
     if value[0] == "unit" and (inner := _quantity(value[1], value[2])) and inner.kind == "expression":  # $5 million
         value = inner.value
     if value[0] == "deg":
@@ -364,7 +349,7 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
             else times(value, integer_node(scale))
         )
         words = words[1:]
-    if not _plain(value):
+    if not _plain(value) or holds(value, "%"):
         return None
     if not words:
         return Answer("expression", value)
@@ -375,14 +360,12 @@ def _quantity(value: Node, words: tuple[str, ...]) -> Answer | None:
 
 def _compound(parts: Sequence[Answer]) -> Answer | None:
     """5 ft 6 in: quantities of one dimension, the units ever smaller."""
-    values, units = [exact(part.value) for part in parts], [part.unit for part in parts]
-    if None in values or None in units or len({unit[0] for unit in units if unit}) != 1:
+    read = [(*x.unit, value) for x in parts if x.unit and (value := exact(x.value)) is not None]
+    factors = [factor for _, factor, _ in read]
+    if len(read) < len(parts) or len({name for name, _, _ in read}) > 1 or factors != sorted({*factors}, reverse=True):
         return None
-    factors = [unit[1] for unit in units if unit]
-    if not all(left > right for left, right in pairwise(factors)):
-        return None
-    total = sum((value * factor for value, factor in zip(values, factors, strict=True) if value), Fraction(0))
-    return Answer("quantity", ("n", total, "int"), unit=(parts[0].unit[0], Fraction(1)) if parts[0].unit else None)
+    total = sum((factor * value for _, factor, value in read), Fraction(0))
+    return Answer("quantity", ("n", total, "int"), unit=(read[0][0], Fraction(1)))
 
 
 def _sequence(opens: str, nodes: tuple[Node, ...], closes: str) -> Answer | None:
@@ -392,8 +375,6 @@ def _sequence(opens: str, nodes: tuple[Node, ...], closes: str) -> Answer | None
     if opens + closes in ("(]", "[)") or any(map(sign_of_infinity, nodes)):
         piece = (nodes[0], opens == "[", nodes[-1], closes == "]")
         return Answer("intervals", (piece,)) if len(nodes) == 2 and _plain(*nodes) else None
-    if opens == "[" and len(items) == 1 and items[0].kind != "expression":
-        return items[0]
     return Answer("tuple", nodes, items=items, marks="()" if opens == "<" else opens + closes)
 
 
@@ -477,10 +458,6 @@ def _equation(sides: tuple[Any, ...], operators: tuple[str, ...]) -> Answer | No
         sides, left, right = (right, left), right, left
     if _is_name(left):
         values = _all(sides[1:])
-        if values and len(values) == 1 and values[0].kind == "list" and left[0] == "s":
-            return Answer(
-                "list", items=tuple(Answer("assigned", None, (x,), left, links=("=",)) for x in values[0].items)
-            )
         return Answer("assigned", sides, values, left, links=operators) if values else None
     if len(sides) == 2 and operators == ("=",) and (symbols(left) | symbols(right)):
         return Answer("equation", sides) if _plain(*sides) else None
@@ -580,8 +557,6 @@ def _build(items: Sequence[Node], links: Sequence[str]) -> Answer | None:
     if all(x.kind == "member" and x.items[0].kind == "intervals" and x.name == answers[0].name for x in answers):
         whole = _combined(answers, ["or" if link == "or" else "and" for link in links])
         return whole and Answer("member", items=(whole,), name=answers[0].name)
-    if all(x.kind == "intervals" for x in answers) and {*links} == {"or"}:
-        return _combined(answers, links)
     flat = _flat(answers)
     compound = _compound(answers) if {*links} == {"and"} else None  # 2 hours and 30 minutes
     return Answer("list", items=flat, links=tuple(links), others=(compound,) if compound else ())

@@ -9,24 +9,18 @@ def word_list(text: str) -> list[str]:
     return text.split()
 
 
-def word_set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 WORDS = "\x01\x02"
 r"""What encloses the words of \text{…} in plain LaTeX."""
 
-_SIGNS = (
+_SIGNS = word_list(
     r"""
     π \pi ∞ \infty √ \surd × \times ✕ \times · \cdot ⋅ \cdot ∙ \cdot • \cdot ÷ \div ± \pm ∓ \mp ≤ \le ⩽ \le ≦ \le ≥ \ge
     ⩾ \ge ≧ \ge ≠ \ne ≈ \approx ≡ \equiv ∈ \in ∉ \notin ∪ \cup ⋃ \cup ∩ \cap ∅ \emptyset ⌀ \emptyset ∖ \setminus
     ° ^\circ º ^\circ ℝ \RR ℤ \ZZ ℚ \QQ ℂ \CC ℕ \NN ⟨ \langle ⟩ \rangle → \to ⌊ \lfloor ⌋ \rfloor ⌈ \lceil ⌉ \rceil
     ∑ \sum ∏ \prod ∫ \int € \euro £ \gbp ¥ \yen ¢ \cent ∠ \angle △ \triangle ∧ \land
     ∨ \lor ϕ \phi ∣ | ′ ' ’ ' ‘ ' ″ '' “ "
-    ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - 或 \x01or\x02 和 \x01and\x02 与 \x01and\x02
-""".replace(r"\x01", "\x01")
-    .replace(r"\x02", "\x02")
-    .split()
+    ” " 。 . 、 , − - – - — - ‒ - ― - ‐ - ‑ - """
+    "或 \x01or\x02 和 \x01and\x02 与 \x01and\x02"
 )
 _TRANSLATE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad\u2061\u2062\u2063"), "") | {
     ord(sign): f"{latex} " if latex[-1].isalpha() else latex
@@ -39,14 +33,11 @@ def _ascii(text: str) -> str:
     """LaTeX for the Unicode signs of a text."""
     for signs, mark in _RAISED:
         text = re.sub(signs, lambda run, mark=mark: f"{mark}{{{unicodedata.normalize('NFKC', run[0])}}}", text)
-    text = re.sub("[¼-¾⅐-⅞]", _vulgar, text)
+    text = re.sub(
+        "[¼-¾⅐-⅞]", lambda sign: rf"\frac{{{unicodedata.normalize('NFKC', sign[0])}}}".replace("⁄", "}{"), text
+    )
     text = unicodedata.normalize("NFKC", text.translate(_TRANSLATE)).translate(_TRANSLATE)
     return re.sub("[Α-Ωα-ω]", _greek, text)
-
-
-def _vulgar(sign: re.Match[str]) -> str:
-    top, bottom = unicodedata.normalize("NFKC", sign[0]).split("⁄")
-    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 def _greek(letter: re.Match[str]) -> str:
@@ -102,6 +93,7 @@ def plain_latex(text: str) -> str:
     text = re.sub(r"\\operatorname\*? ?\{ ?([A-Za-z]+) ?\}", r"\\\1 ", _THOUSANDS.sub("", text))
     text = _BLACKBOARD.sub(lambda found: rf"\{(found[1] or found[2] or 'R') * 2} ", text)
     text = re.sub(r"\s*\^\s*(?:\{\s*((?:\\prime\s*)+)\}|\\prime)", lambda m: "'" * m[0].count("prime"), text)
+    text = re.sub(r"\^\s*\{\s*\\circ\s*\}", r"^\\circ ", text)
     text = re.sub(r"\\not\s*(=|\\in(?![a-z]))", lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
     text = " ".join(_TEXT.sub(_words, _NOISE.sub(" ", text)).split())
     return text[:-60] + _END.sub("", text[-60:])
@@ -122,75 +114,18 @@ def same_text(gold: str, answer: str) -> bool:
     return " ".join(left.split()) == " ".join(right.split())
 
 
-_BOX = re.compile(r"\\f?box(?:ed)?\s*(?=\{)|\\boxed\s+(?!\\f?box)(?P<bare>[^\s{}$]+)")
-_MOST_BOXES = 20
-_SAME_LINE = re.compile(r"[ $,;]*(?:\\[()]\s*)?(?:and|or)?[ $,;]*(?:\\[()]\s*)?", re.I)
-_PHRASE = re.compile(r"answer\s{0,3}(?:is|:)|####", re.I)
-_FORMULA = re.compile(r"\s*(?:\$\$?([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\])", re.S)
-_CLAUSE = re.compile(
-    r"\.(?=\s|$)|\n|[,;]?\s(?:because|since|which|as|so|where|thus|hence|by)\b|[,;]\s(?:and|but)\s(?=[a-z])"
-)
-_LAST_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
-
-
-def find_answer(response: str, fallback: str) -> str | None:
-    r"""The answer of a response: the content of its last \boxed{…}, braces balanced, or of several boxes in one line.
-
-    None if there is no box, or the last one is empty or never closed. fallback: what is read without a box.
-    "phrase": what follows the last "answer is", "answer:" or "####": the formula that follows at once, or else the
-    words up to the end of the clause; "last_number": this, or else the last number.
-    """
-    boxes, parts = [*_BOX.finditer(response)], list[str | None]()
-    end = len(response)
-    for box in boxes[: -1 - _MOST_BOXES : -1]:
-        content, close = (box["bare"], box.end()) if box["bare"] else _braced(response[:end], box.end())
-        if parts and not (content and end - close <= 40 and _SAME_LINE.fullmatch(response, close, end)):
-            break
-        parts.insert(0, content)
-        end = box.start()
-    if parts:
-        return parts[-1] if len({*parts}) == 1 or None in parts else ", ".join(map(str, parts))
-    phrases = [*_PHRASE.finditer(response)] if fallback != "none" else []
-    if phrases:
-        rest = response[phrases[-1].end() :].lstrip(" :*")
-        if formula := _FORMULA.match(rest):
-            return next(filter(None, formula.groups())).strip() or None
-        return _CLAUSE.split(rest, maxsplit=1)[0].strip(" $*") or None
-    numbers = _LAST_NUMBER.findall(response) if fallback == "last_number" else []
-    return numbers[-1] if numbers else None
-
-
-def _braced(text: str, start: int) -> tuple[str | None, int]:
-    r"""The content of the braces that open at a place, and their end. In `\\}` the brace closes: `\\` ends a line."""
-    depth = 0
-    for mark in re.compile(r"\\.|[{}]", re.S).finditer(text, start):
-        depth += (mark[0] == "{") - (mark[0] == "}")
-        if depth == 0 and mark[0] == "}":
-            return text[start + 1 : mark.start()].strip() or None, mark.end()
-    return None, len(text)
-
-
-_QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|\S")
+_QUESTION_TOKEN = re.compile(r"\\[A-Za-z]+|[^\W\d_]+|\d+(?:\.\d+)?|[^\s{}]")
+_BESIDE_FORMULAS = r"(?:[=<>.,:;?!\x01]|[^\W\d_]{2,})"
 
 
 def stands_in(answer: str, question: str) -> bool:
     """Whether an answer's text stands in a question as a whole formula."""
     formula, text = _question_tokens(answer), _question_tokens(question.replace("$", " \x01 "))
-    size = len(formula)
-    return size > 0 and any(
-        text[at : at + size] == formula
-        and _ends_formula(text[at - 1 : at])
-        and _ends_formula(text[at + size : at + size + 1])
-        for at in range(len(text) - size + 1)
-    )
+    before, after = rf"(?:^|(?:^| ){_BESIDE_FORMULAS} )", rf"(?:$| {_BESIDE_FORMULAS}(?: |$))"
+    return formula != "" and re.search(before + re.escape(formula) + after, text) is not None
 
 
 @lru_cache(maxsize=1024)
-def _question_tokens(text: str) -> list[str]:
+def _question_tokens(text: str) -> str:
     plain = re.sub(r"\\[dt](?=frac)", r"\\", plain_latex(text).replace("\x02", "\x01"))
-    return [token for token in _QUESTION_TOKEN.findall(plain) if token not in "{}"]
-
-
-def _ends_formula(neighbour: list[str]) -> bool:
-    """Whether a formula ends where this token, if any, follows or precedes it."""
-    return not neighbour or neighbour[0] in "=<>.,:;?!\x01" or (neighbour[0].isalpha() and len(neighbour[0]) > 1)
+    return " ".join(_QUESTION_TOKEN.findall(plain))

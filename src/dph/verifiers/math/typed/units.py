@@ -118,7 +118,6 @@ def counts_things(words: Sequence[str]) -> bool:
 _PLURAL = re.compile(
     r"(?:[a-z]{2,}(?<!ou)[^s\W]s|people|men|women|children|fish|sheep)(?: in total| in all| total| altogether)?", re.I
 )
-_SCALES_OF_TEN = frozenset("十百千万亿兆半")
 
 
 def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
@@ -126,7 +125,7 @@ def adds_a_name(words: Sequence[str], number: Fraction | None) -> bool:
     noun after 1."""
     text = " ".join(words)
     if not text.isascii():
-        return not _SCALES_OF_TEN & {*text}
+        return not {*"十百千万亿兆半"} & {*text}
     return _PLURAL.fullmatch(re.sub(r"^(?:[A-Za-z]+ ){0,2}(?=[A-Za-z]+s$)", "", text)) is not None or (
         number == 1 and len(words) == 1
     )

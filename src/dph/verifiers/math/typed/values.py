@@ -1,10 +1,10 @@
-"""Values of expressions, with bounded work: exact rationals, residues modulo primes, complex numbers of many digits."""
+"""Values of expressions, with bounded work: exact rationals, and complex numbers of many digits."""
 
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import reduce
 from hashlib import blake2b
@@ -12,8 +12,7 @@ from typing import Any
 
 import mpmath
 
-from dph.verifiers.math.typed.budget import Budget, Unevaluable
-from dph.verifiers.math.typed.grammar import Node, holds
+from dph.verifiers.math.typed.grammar import PI, Budget, Node, Unevaluable
 from dph.verifiers.math.typed.text import word_list
 
 mp: Any = mpmath.MPContext()
@@ -22,7 +21,6 @@ _LOCK = threading.Lock()  # the library's constants and `mp` are shared by all t
 os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 alone = _LOCK  # held by each comparison
 
-_PRIMES = (2**127 - 1, 2**107 - 1)
 _BITS = 60_000  # of an exact number
 _MAGNITUDE = 4000  # decimal digits before the point
 _TERMS = 300  # of a sum or product
@@ -71,10 +69,11 @@ def operations(node: Any) -> set[str]:
 
 
 class Exact:
-    """The Fraction that a constant expression is. Calls raise Unevaluable for other expressions and large numbers."""
+    """The Fraction that a rational expression is at a point, an arbitrary value of each symbol; a constant expression
+    needs no point. Calls raise Unevaluable for other expressions and large numbers."""
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget, point: int | None = None) -> None:
+        self.budget, self.point = budget, point
 
     def __call__(self, node: Node) -> Any:
         self.budget.spend()
@@ -91,7 +90,7 @@ class Exact:
                 return self.quotient(self(node[1]), self(node[2]))
             case "^":
                 return self.power(node[1], node[2])
-            case "unit" if node[2] == ("%",):
+            case "%":
                 return self.quotient(self(node[1]), self.number(Fraction(100)))
         return self.fit(self.special(node))
 
@@ -120,18 +119,12 @@ class Exact:
 
     def special(self, node: Node) -> Any:
         match node:
+            case ("s", name) if self.point is not None:
+                return Fraction(1 + _seed(name, f"r{self.point}") % 2**24, 97)
             case ("!", argument):
                 return Fraction(math.factorial(self.whole(argument)))
             case ("f", "binom", total, chosen):
                 return Fraction(math.comb(self.whole(total), self.whole(chosen)))
-            case ("f", "abs", argument):
-                return abs(self(argument))
-            case ("f", "floor" | "ceil" as name, argument):
-                return Fraction((math.floor if name == "floor" else math.ceil)(self(argument)))
-            case ("f", "max" | "min" as name, *arguments):
-                return (max if name == "max" else min)(map(self, arguments))
-            case ("f", "gcd" | "lcm" as name, *arguments) if all(self(a).denominator == 1 for a in arguments):
-                return Fraction((math.gcd if name == "gcd" else math.lcm)(*(int(self(a)) for a in arguments)))
         raise Unevaluable(node[0])
 
     def whole(self, node: Node) -> int:
@@ -153,36 +146,6 @@ def _seed(name: str, point: object) -> int:
     return int.from_bytes(blake2b(f"{name}|{point}".encode(), digest_size=16).digest(), "big")
 
 
-class Residue(Exact):
-    """The value of a rational expression modulo a prime, at a random point; powers may be huge."""
-
-    def __init__(self, budget: Budget, prime: int, point: int) -> None:
-        super().__init__(budget)
-        self.prime, self.point = prime, point
-
-    def number(self, value: Fraction) -> int:
-        return value.numerator * pow(value.denominator, -1, self.prime) % self.prime
-
-    def fit(self, value: int) -> int:
-        return value % self.prime
-
-    def quotient(self, top: int, bottom: int) -> int:
-        if bottom % self.prime == 0:
-            raise Undefined("division by zero")
-        return self.fit(top * pow(bottom, -1, self.prime))
-
-    def power(self, base: Node, exponent: Node) -> int:
-        value, power = self(base), exact(exponent)
-        if power is None or power.denominator != 1 or (value % self.prime == 0 and power <= 0):
-            raise Unevaluable("power")
-        return pow(value, int(power), self.prime)
-
-    def special(self, node: Node) -> int:
-        if node[0] != "s":
-            raise Unevaluable(node[0])
-        return _seed(node[1], f"r{self.point}")
-
-
 _TABLE: dict[str, Callable[[Any], Any]] = {
     **{name: getattr(mp, name) for name in word_list("sin cos tan cot sec csc sinh cosh tanh coth")},
     **{f"arc{name}": getattr(mp, f"a{name}") for name in word_list("sin cos tan sec csc")},
@@ -192,12 +155,12 @@ _TABLE: dict[str, Callable[[Any], Any]] = {
 
 
 class Numeric(Exact):
-    """The complex value at a point: positive symbols for points below 3, of either sign from there; whole numbers if
+    """The complex value at a point: positive symbols below 3, of either sign from there; whole numbers if
     the expression counts. big, small: the largest and smallest magnitude on the way; real: whether all values were."""
 
-    def __init__(self, budget: Budget, point: int = 0, discrete: bool = False, base: int | None = 10) -> None:
+    def __init__(self, budget: Budget, at: int = 0, discrete: bool = False, base: int | None = 10) -> None:
         super().__init__(budget)
-        self.point, self.discrete, self.base = point, discrete, base
+        self.at, self.discrete, self.base = at, discrete, base
         self.big, self.small, self.real, self.bound = mp.one, mp.one, True, dict[str, Any]()
 
     def __call__(self, node: Node) -> Any:
@@ -278,19 +241,19 @@ class Numeric(Exact):
                 return _TABLE[name](value)
             case ("call", name, *arguments):
                 key = ",".join(mp.nstr(self(argument), 18) for argument in arguments)
-                return mp.mpf(_seed(f"{name}({key}", self.point) % 1_000_003) / 1_000_003 + 1
+                return mp.mpf(_seed(f"{name}({key}", self.at) % 1_000_003) / 1_000_003 + 1
             case ("big", "sum" | "prod" as kind, _, _, _):
                 return self.series(node, kind)
         raise Unevaluable(node[0])
 
     def symbol(self, name: str) -> Any:
-        seed = _seed(name, self.point)
+        seed = _seed(name, self.at)
         if self.discrete:
-            return mp.mpf(1 + self.point if seed % 3 == 0 and self.point < 40 else 2 + seed % (6 + self.point))
+            return mp.mpf(1 + self.at if seed % 3 == 0 else 2 + seed % (6 + self.at))
         share = mp.mpf(seed % 1_000_003) / 1_000_003
-        if self.point < 3:
-            return mp.mpf(1) / 5 + 3 * share if self.point < 2 else mp.mpf(1) / 50 + share
-        return (share * 4 + mp.mpf(1) / 7) * (-1 if self.point == 3 or seed >> 40 & 1 else 1)
+        if self.at < 3:
+            return mp.mpf(1) / 5 + 3 * share if self.at < 2 else mp.mpf(1) / 50 + share
+        return (share * 4 + mp.mpf(1) / 7) * (-1 if self.at == 3 or seed >> 40 & 1 else 1)
 
     def real_value(self, node: Node, low: float = -math.inf, high: float = math.inf, *, whole: bool = False) -> Any:
         value = self(node)
@@ -361,12 +324,8 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
     """Whether the values agree at several points and precisions; None if the values decide nothing. Expressions that
     count are compared at whole numbers, with floors of other letters than i to n also in between."""
     counts, free = (operations(left) | operations(right)) & _DISCRETE, symbols(left) | symbols(right)
-    kinds = (
-        [True, False]
-        if free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
-        else [bool(counts)]
-    )
-    for discrete in kinds:
+    between = free and counts and counts <= {"floor", "ceil"} and not free <= set("ijklmnN")
+    for discrete in [True, False] if between else [bool(counts)]:
         agreed = 0
         for point in range(1 if not free else 30 if discrete else 6):
             same = _agree(left, right, budget, 35, point, discrete, base)
@@ -375,19 +334,7 @@ def _same_values(left: Node, right: Node, budget: Budget, base: int | None) -> b
             agreed += same is True
         if agreed < (8 if discrete and free else 1):
             return None
-    return _agree(left, right, budget, 110, 3 * bool(free), kinds[0], base) is not False
-
-
-def _is_rational(node: Node) -> bool:
-    match node[0]:
-        case "n" | "s":
-            return True
-        case "+" | "*" | "/" | "-":
-            return all(map(_is_rational, node[1:]))
-        case "^":
-            power = exact(node[2])
-            return power is not None and power.denominator == 1 and _is_rational(node[1])
-    return False
+    return _agree(left, right, budget, 110, 3 * bool(free), bool(counts), base) is not False
 
 
 def identical(left: Node, right: Node, budget: Budget) -> bool | None:
@@ -397,14 +344,8 @@ def identical(left: Node, right: Node, budget: Budget) -> bool | None:
     free = symbols(left)
     if free != symbols(right):
         return False
-    if not free and None not in (found := (exact(left, budget), exact(right, budget))):
-        return found[0] == found[1]
-    if _is_rational(left) and _is_rational(right):
-        try:
-            places = [(budget, prime, point) for prime in _PRIMES for point in (0, 1)]
-            return all((Residue(*at)(left) - Residue(*at)(right)) % at[1] == 0 for at in places)
-        except (Unevaluable, ValueError):
-            pass
+    with suppress(Unevaluable):
+        return all(Exact(budget, point)(left) == Exact(budget, point)(right) for point in range(3 if free else 1))
     with_log = "log" in operations(left) | operations(right)
     decided = [_same_values(left, right, budget, base) for base in ((10, None) if with_log else (10,))]
     if True in decided or False in decided:
@@ -430,12 +371,10 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
     with digits(50):
         for point in range(8):
             first, second = Numeric(budget, point), Numeric(budget, point)
-            try:
+            with suppress(Unevaluable):
                 u, v = first(left), second(right)
-            except Unevaluable:
-                continue
-            if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
-                quotients.append(u / v)
+                if (point < 3 or (first.real and second.real)) and min(abs(u), abs(v)) > mp.mpf(10) ** -12:
+                    quotients.append(u / v)
         if len(quotients) < 2:
             return canonical(left) == canonical(right) or None
         one = quotients[0]
@@ -443,7 +382,5 @@ def proportional(left: Node, right: Node, budget: Budget, *, positive: bool) -> 
         return bool(same and (not positive or one.real > 0))
 
 
-def contains_pi(node: Any) -> bool:
-    return holds((node,), "c") and (
-        node == ("c", "pi") or any(map(contains_pi, node[1:] if isinstance(node, tuple) else ()))
-    )
+def contains_pi(node: Node) -> bool:
+    return repr(PI) in repr(node)
