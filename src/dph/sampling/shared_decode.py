@@ -20,20 +20,19 @@ from torch import Tensor
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache, DynamicLayer
 
+from dph.models.batch import padded
 from dph.models.policy import Policy
 from dph.models.sharing import NotShareable, refuse_unknown
 from dph.models.traits import attention_window
-from dph.sampling.decoders import PROBED, why_not
+from dph.sampling.decoders import PROBED, BufferedLayer, why_not
 
 _NAME = "dph_shared_decode"
-GROW_TOKENS = 64
-"""Buffers for the responses' own keys and values grow by half their length, at least by this many positions."""
 PREFILL_TOKENS = 4096
 """Most prompt tokens, padding included, in one forward pass."""
 
 
-class Layer(DynamicLayer):
-    """Keys and values of one layer: those of the prompts [G, heads, …] and of the generated tokens [R, heads, …]."""
+class Layer(BufferedLayer):
+    """Keys and values of one layer: those of the prompts [G, heads, …], beside those of the generated tokens."""
 
     def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], width: int) -> None:
         """
@@ -44,36 +43,9 @@ class Layer(DynamicLayer):
         super().__init__()
         self.prompt_keys = torch.cat([_widened(piece, width).transpose(2, 3) for piece in keys])  # [G, heads, dim, P]
         self.prompt_values = torch.cat([_widened(piece, width) for piece in values])
-        self.used = 0
-        self.buffers: list[Tensor] = []
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
-        """Append the rows' states [R, heads, 1, dim]. Return the keys and values of all generated tokens."""
-        states = (key_states, value_states)
-        if not self.buffers or self.used == self.buffers[0].shape[2]:
-            self.buffers = [self._grown(i, state) for i, state in enumerate(states)]
-        for buffer, state in zip(self.buffers, states, strict=True):
-            buffer[:, :, self.used] = state[:, :, 0]
-        self.used += 1
-        keys, values = (buffer[:, :, : self.used] for buffer in self.buffers)
-        return keys, values
 
     def get_seq_length(self) -> int:
         return self.prompt_values.shape[2] + self.used
-
-    def select(self, rows: Tensor, groups: Tensor | None) -> None:
-        """Keep these rows and, unless None, these groups."""
-        self.buffers = [buffer[rows] for buffer in self.buffers]
-        if groups is not None:
-            self.prompt_keys, self.prompt_values = self.prompt_keys[groups], self.prompt_values[groups]
-
-    def _grown(self, index: int, state: Tensor) -> Tensor:
-        larger = state.new_empty(*state.shape[:2], self.used + max(GROW_TOKENS, self.used // 2), state.shape[3])
-        if self.buffers:
-            larger[:, :, : self.used] = self.buffers[index]
-        return larger
 
 
 class SharedDecoder:
@@ -120,7 +92,9 @@ class SharedDecoder:
         groups, self._group = group.unique_consecutive(return_inverse=True)
         fewer = len(groups) < self.layers[0].prompt_values.shape[0]
         for layer in self.layers:
-            layer.select(keep, groups if fewer else None)
+            layer.select(keep)
+            if fewer:
+                layer.prompt_keys, layer.prompt_values = layer.prompt_keys[groups], layer.prompt_values[groups]
         if fewer and self._padding is not None:
             self._padding = self._padding[groups]
         self._places()
@@ -230,10 +204,7 @@ def _parts(prompts: Sequence[Sequence[int]]) -> list[Sequence[Sequence[int]]]:
 
 def _prefill(policy: Policy, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Cache]:
     """Logits [g, V] after each prompt, and the cache. Right padding needs no mask in a causal model."""
-    device, width = policy.device, max(map(len, prompts))
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    for index, prompt in enumerate(prompts):
-        ids[index, : len(prompt)] = torch.tensor(prompt)
+    device, ids = policy.device, padded(prompts, max(map(len, prompts)), torch.long)
     last = torch.tensor([len(prompt) - 1 for prompt in prompts])
     kept, place = last.unique(return_inverse=True)
     cache = Cache(layer_class_to_replicate=DynamicLayer)

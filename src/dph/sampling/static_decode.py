@@ -43,17 +43,11 @@ class _FixedLayer(Layer):
         """Write the rows' states [R, heads, 1, dim]. Return the whole buffers, whose unused places are zeros."""
         states = (key_states, value_states)
         if not self.buffers or self.buffers[0].shape[2] < self.length:
-            self.buffers = [self._grown(i, state) for i, state in enumerate(states)]
+            self.enlarge(states, self.length)
         for buffer, state in zip(self.buffers, states, strict=True):
             buffer.index_copy_(2, self.at, state)
         keys, values = self.buffers
         return keys, values
-
-    def _grown(self, index: int, state: Tensor) -> Tensor:
-        larger = state.new_zeros(*state.shape[:2], self.length, state.shape[3])
-        if self.buffers:
-            larger[:, :, : self.buffers[index].shape[2]] = self.buffers[index]
-        return larger
 
 
 class StaticDecoder(SharedDecoder):
