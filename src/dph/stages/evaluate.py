@@ -16,8 +16,8 @@ from dph.config import EvalConfig, absolute
 from dph.evaluation.evaluator import Evaluator, problems_at_once
 from dph.evaluation.measures import MEASURES, RULES, diversity_of
 from dph.evaluation.scoring import Scored, greedy_verdict, score_group, summarise
+from dph.models.loading import settled
 from dph.models.policy import Policy
-from dph.models.precision import settled
 from dph.process.parents import require_one_process
 from dph.process.progress import say
 from dph.runs.chunks import Chunks

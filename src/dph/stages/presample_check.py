@@ -8,8 +8,8 @@ from dph.build import load_problems, make_verifiers
 from dph.config import PresampleConfig
 from dph.errors import DataError
 from dph.models.batch import fitting_tokens
+from dph.models.loading import settled
 from dph.models.policy import Policy
-from dph.models.precision import settled
 from dph.process.progress import progress, say
 from dph.rehearsal.check import CheckedSet, check_fit, largest_deviation, open_set, other_versions, recheck
 from dph.rehearsal.partition import check_problems, partition_of

@@ -35,7 +35,7 @@ from dph.errors import UserError
 from dph.integrations.verl.launch_config import presamples, shares_prompts, unused_settings, verl_config
 from dph.integrations.verl.settings import check_registered
 from dph.integrations.verl.sizes import ClusterLayout, ModelShape, plan, read_shape
-from dph.models.gguf import model_folder
+from dph.models.loading import model_folder
 from dph.objective import Objective
 from dph.process.progress import say
 from dph.runs.files import write_atomically

@@ -38,7 +38,7 @@ from dph.integrations.verl.transfer import (
     read_judged,
 )
 from dph.integrations.verl.worker import MINIBATCHES, DPHActorRolloutRefWorker, DPHLoss
-from dph.models.language_model import tokenizer_hash
+from dph.models.policy import tokenizer_hash
 from dph.objective import Advantage
 from dph.rehearsal.check import CheckedSet, check_deviation, check_facts, open_set
 from dph.rehearsal.store import RehearsalSet
