@@ -49,22 +49,28 @@ class Sequences(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length.
+    """Packed sequences, each with causal attention to itself, computed in one call and padded to one length."""
 
-    If all sequences have the same length and follow one another, `start` and `shape` describe them and the tensors are
-    None.
-    """
-
-    start: int
-    """Packed index of the first token."""
     shape: tuple[int, int]
     """Number of sequences, and length of the longest in tokens."""
-    index: Tensor | None = None
+    index: Tensor
     """int64 [sequences · tokens]: packed index of every token of the padded sequences; padding repeats the last."""
-    present: Tensor | None = None
+    present: Tensor
     """int64: indices, into the flattened padded sequences, of the tokens that are not padding."""
-    places: Tensor | None = None
+    places: Tensor
     """int64, as long as `present`: packed indices of these tokens."""
+    start: int | None
+    """Packed index of the first token if the sequences follow one another without padding: they need no copy."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """The sequences, [N, …] → [B, L, …]; padding repeats a sequence's last token."""
+        if self.start is None:
+            return x.index_select(0, self.index).unflatten(0, self.shape)
+        return x[self.start : self.start + len(self.index)].unflatten(0, self.shape)
+
+    def kept(self, values: Tensor) -> Tensor:
+        """The sequences [B, L, …] without their padding, in the order of `places`."""
+        return values.flatten(0, 1).index_select(0, self.present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +253,7 @@ def pack(
             branches.append(Branches((stem_start, stem_length), (first, len(tokens) - first), _bucket(own)))
     longest = max(len(row.prompt_ids) + len(row.response_ids) for row in rows)
     count = len(groups)
-    buckets = [
-        bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([one for one in part if one[1]])
-    ]
+    buckets = [bucket for part in (spans[:count], spans[count:]) for bucket in _buckets([x for x in part if x[1]])]
     every = torch.tensor([place for row in sources for place in row], dtype=torch.long)
     distinct, states = every.unique(return_inverse=True)
     return Packed(
@@ -287,12 +291,9 @@ def _buckets(spans: Sequence[tuple[int, int]]) -> list[Bucket]:
 
 
 def _bucket(spans: Sequence[tuple[int, int]]) -> Bucket:
-    first, width = spans[0][0], max(length for _, length in spans)
-    shape = (len(spans), width)
-    if all(span == (first + index * width, width) for index, span in enumerate(spans)):
-        return Bucket(first, shape)
     starts, lengths = (torch.tensor(column)[:, None] for column in zip(*spans, strict=True))
-    steps = torch.arange(width)[None]
+    steps = torch.arange(int(lengths.max()))[None]
     index = (starts + torch.minimum(steps, lengths - 1)).flatten()  # padding repeats the last token
     present = (steps < lengths).flatten().nonzero().squeeze(1)
-    return Bucket(first, shape, index, present, index[present])
+    start = int(starts[0]) if index.equal(starts[0] + torch.arange(len(present))) else None
+    return Bucket((len(spans), steps.shape[1]), index, present, index[present], start)
