@@ -129,20 +129,18 @@ def sample_groups(
 def rollouts_as_json(group: Group) -> list[list[Any]]:
     """The rollouts of a group as JSON. Token ids and log-probabilities are packed, because there are many; the latter
     are rounded to fp32, in which samplers compute them."""
-
-    def listed(rollout: Rollout) -> list[Any]:
-        completion, verdict = rollout.completion, rollout.verdict
-        numbers = [_packed("i", completion.token_ids), _packed("f", completion.logprobs)]
-        return [
-            *numbers,
-            completion.finish_reason,
+    return [
+        [
+            _packed("i", rollout.completion.token_ids),
+            _packed("f", rollout.completion.logprobs),
+            rollout.completion.finish_reason,
             rollout.text,
-            verdict.outcome,
-            float(verdict.reward),
-            verdict.detail,
+            rollout.verdict.outcome,
+            float(rollout.verdict.reward),
+            rollout.verdict.detail,
         ]
-
-    return [listed(rollout) for rollout in group.rollouts]
+        for rollout in group.rollouts
+    ]
 
 
 def group_from_json(item: Prompted, rollouts: Sequence[Sequence[Any]]) -> Group:
