@@ -16,7 +16,7 @@ Apart from attention, a model processes every token independently. `dph.models.a
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,14 +37,16 @@ def moved(value: Any, device: torch.device | str) -> Any:
     return value
 
 
-class Sequences(Protocol):
-    """The part of a row that packing reads."""
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token ids of a prompt and one response."""
+
+    prompt_ids: Sequence[int]
+    response_ids: Sequence[int]
 
     @property
-    def prompt_ids(self) -> Sequence[int]: ...
-
-    @property
-    def response_ids(self) -> Sequence[int]: ...
+    def length(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ class _Group:
         return bool(self.stem) and any(self.branches)
 
 
-def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
+def group_by_prompt(rows: Sequence[Tokens]) -> list[list[int]]:
     """Row indices for each distinct prompt; prompts in the order of their first rows, indices ascending."""
     known: dict[int, tuple[int, ...]] = {}  # by id: the rows of a group usually hold the same list object
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -196,7 +198,7 @@ def group_by_prompt(rows: Sequence[Sequences]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _group(rows: Sequence[Sequences], indices: list[int], one_target: bool = False) -> _Group:
+def _group(rows: Sequence[Tokens], indices: list[int], one_target: bool = False) -> _Group:
     prompt = tuple(rows[indices[0]].prompt_ids)
     responses = list(dict.fromkeys(tuple(rows[index].response_ids) for index in indices))
     first, last = min(responses), max(responses)  # their common prefix is that of all
@@ -206,14 +208,12 @@ def _group(rows: Sequence[Sequences], indices: list[int], one_target: bool = Fal
     return _Group(prompt, indices, responses, len(prompt) + common - (alone or (one_target and len(responses) > 1)))
 
 
-def packed_tokens(rows: Sequence[Sequences]) -> int:
+def packed_tokens(rows: Sequence[Tokens]) -> int:
     """Number of tokens N of the packed rows."""
     return sum(_group(rows, indices).tokens for indices in group_by_prompt(rows))
 
 
-def pack(
-    rows: Sequence[Sequences], *, one_target: bool = False, first_positions: Sequence[int] | None = None
-) -> Packed:
+def pack(rows: Sequence[Tokens], *, one_target: bool = False, first_positions: Sequence[int] | None = None) -> Packed:
     """Pack rows as described at the top of this file.
 
     Args:

@@ -16,8 +16,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from dph.models.attention import implementation
-from dph.models.batch import Tokens
-from dph.models.packing import PrefixLayout
+from dph.models.packing import PrefixLayout, Tokens
 from dph.models.traits import attention_window, context_of, rotary_limit
 from dph.models.trial import GrowingTrial, Unsupported, attempt, differing, random_ids, scale
 

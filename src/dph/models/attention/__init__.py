@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from dph.models.attention import flex, split_cpu, varlen
-from dph.models.batch import Tokens
-from dph.models.packing import Bucket, PrefixLayout, pack
+from dph.models.packing import Bucket, PrefixLayout, Tokens, pack
 from dph.models.trial import attempt, plainly, relative_error
 from dph.process.progress import say
 
