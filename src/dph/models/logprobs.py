@@ -78,7 +78,7 @@ class Normalized:
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
             self.largest[rows], self.log_sum[rows], entropies = sums(logits[rows], temperature)
-            if self.entropies is not None:
+            if self.entropies is not None and entropies is not None:
                 self.entropies[rows] = entropies
 
 
